@@ -144,6 +144,12 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("TO", "target"),
         Column("BYTES", "sizeBytes"),
     ),
+    "PlannedGoal": (
+        Column("GOAL", "goal"),
+        Column("HARD", "hard"),
+        Column("BROKEN", "broken"),
+        Column("HIGHEST", "highest"),
+    ),
     "PlannedChange": (
         Column("ENTITY", "entity"),
         Column("CHANGES", "what"),

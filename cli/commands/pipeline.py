@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.commands import pipeline_plan
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.session import Session, command, group
@@ -26,6 +27,7 @@ def register(app: typer.Typer) -> None:
     command(
         named, examples=("regent pipeline audit /journals/merged", "regent pipeline audit --strict /journals/merged")
     )(audit)
+    command(named, examples=pipeline_plan.EXAMPLES)(pipeline_plan.plan)
 
 
 def ingest(

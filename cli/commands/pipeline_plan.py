@@ -1,0 +1,235 @@
+"""Adds regent pipeline plan, which balances a cluster from files: a snapshot, loads, racks and capacities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cli.commands.reassign import MOVES_MAX
+from cli.exit_codes import Exit, Failure
+from cli.rates import one_rate
+from cli.session import Session
+
+if TYPE_CHECKING:
+    from pipeline.planner.output import ExplainedMove
+    from pipeline.planner.planning import Planned
+    from pipeline.planner.problem import Problem
+
+KAFKA_MOVES_MAX: Final = 200_000
+"""Moves of one file for Kafka's tool."""
+EXAMPLES: Final = (
+    "regent pipeline plan --snapshot /var/lib/regent/snapshots/7-1200.jsonl --loads loads.csv --out plan.json",
+    "regent pipeline plan --snapshot snapshot.jsonl --loads loads.csv --brokers brokers.csv --retire 7 --rate 50M",
+    "regent pipeline plan --from-assignment now.json --brokers brokers.csv --export kafka --parts 4 --out moves.json",
+)
+
+
+class Export(StrEnum):
+    """Form of the files."""
+
+    REGENT = "regent"
+    KAFKA = "kafka"
+
+
+def plan(
+    session: Session,
+    snapshot: Annotated[Path | None, typer.Option("--snapshot", help="A snapshot that a daemon wrote.")] = None,
+    from_assignment: Annotated[
+        Path | None, typer.Option("--from-assignment", help="Instead: a file of kafka-reassign-partitions.")
+    ] = None,
+    loads: Annotated[
+        Path | None, typer.Option("--loads", help="Loads of partitions: CSV, JSON lines or Parquet.")
+    ] = None,
+    loads_before: Annotated[
+        Path | None, typer.Option("--loads-before", help="An earlier file of 'regent loads': two of them give rates.")
+    ] = None,
+    brokers: Annotated[
+        Path | None, typer.Option("--brokers", help="Racks and capacities of brokers, CSV; may name new brokers.")
+    ] = None,
+    cluster_id: Annotated[
+        str, typer.Option("--cluster-id", help="Id of the cluster, where the input does not have it.")
+    ] = "",
+    retire: Annotated[
+        list[int] | None, typer.Option("--retire", min=0, help="A broker that all replicas leave; repeatable.")
+    ] = None,
+    exclude_broker: Annotated[
+        list[int] | None,
+        typer.Option("--exclude-broker", min=0, help="A broker that takes no further replica; repeatable."),
+    ] = None,
+    exclude_topic: Annotated[
+        list[str] | None,
+        typer.Option("--exclude-topic", help="A topic, or those of a pattern, that stay as they are; repeatable."),
+    ] = None,
+    spread: Annotated[
+        float, typer.Option("--spread", min=0.01, max=1, help="How far a broker may be from its share, as a share.")
+    ] = 0.10,
+    replicas_max: Annotated[int, typer.Option("--replicas-max", min=1, help="Replicas of one broker.")] = 10_000,
+    disk_max: Annotated[float, typer.Option(min=0.01, max=1, help="Share of a disk that may be full.")] = 0.80,
+    in_max: Annotated[float, typer.Option(min=0.01, max=1, help="Share of the capacity for bytes in.")] = 0.80,
+    out_max: Annotated[float, typer.Option(min=0.01, max=1, help="Share of the capacity for bytes out.")] = 0.80,
+    cpu_max: Annotated[float, typer.Option(min=0.01, max=1, help="Share of the CPU.")] = 0.70,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=64, help="Searches, of which the best counts.")] = 4,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="First seed: the same ones give the same plan.")] = 0,
+    rate: Annotated[
+        int | None,
+        typer.Option(
+            "--rate",
+            parser=one_rate,
+            metavar="RATE",
+            help="Bytes per second of each broker and direction, as 50M, for the time.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="File of the plan; without it nothing is written.")] = None,
+    export: Annotated[
+        Export, typer.Option("--export", help="kafka: files of kafka-reassign-partitions, each with its way back.")
+    ] = Export.REGENT,
+    parts: Annotated[int, typer.Option("--parts", min=1, max=10_000, help="Number of files at least.")] = 1,
+) -> None:
+    """Plan moves that balance replicas, bytes, CPU and leaders; changes nothing. Needs neither a daemon nor Spark.
+
+    Exit code 3 where a hard goal cannot be reached.
+    """
+    with needed():
+        from pipeline.inputs import BadInput
+        from pipeline.planner.planning import planned
+        from pipeline.planner.problem import Limits
+    limits = Limits(spread, disk_max, in_max, out_max, cpu_max, replicas_max)
+    try:
+        problem = _problem(
+            snapshot,
+            from_assignment,
+            (loads, loads_before),
+            brokers,
+            cluster_id,
+            limits=limits,
+            retire=retire or (),
+            exclude=exclude_broker or (),
+            exclude_topics=exclude_topic or (),
+        )
+    except BadInput as error:
+        raise Failure(Exit.USAGE, str(error)) from None
+    if out is not None and export is Export.REGENT and not problem.cluster_id:
+        raise Failure(Exit.USAGE, "the input does not name its cluster", "give --cluster-id, or --export kafka")
+    found = planned(problem, seeds, seed)
+    show(session, found, rate)
+    if out is not None:
+        _write(session, found, out, export, parts)
+    if found.best.certificate.hard_broken:
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _problem(
+    snapshot: Path | None,
+    assignment: Path | None,
+    loads: tuple[Path | None, Path | None],
+    brokers: Path | None,
+    cluster_id: str,
+    **wanted: Any,
+) -> Problem:
+    from pipeline.assignment_file import read_assignment
+    from pipeline.inputs import Loads
+    from pipeline.loads_file import read_loads
+    from pipeline.planner.broker_file import read_brokers
+    from pipeline.planner.cluster import Wanted, problem_of
+    from pipeline.snapshot_file import read_snapshot
+
+    if (snapshot is None) == (assignment is None):
+        what = "no partitions are given" if snapshot is None else "two inputs of partitions are given"
+        raise Failure(Exit.USAGE, what, "give one of --snapshot and --from-assignment")
+    if loads[0] is None and loads[1] is not None:
+        raise Failure(Exit.USAGE, "--loads-before has no --loads beside it", "give the newer file with --loads")
+    read = read_snapshot(snapshot) if snapshot is not None else read_assignment(assignment or "")
+    table = read.partitions
+    known = read_loads(table, loads[0], loads[1]) if loads[0] is not None else Loads.none(len(table))
+    given = read_brokers(brokers) if brokers is not None else {}
+    return problem_of(read, known, Wanted(given=given, **wanted), cluster_id)
+
+
+def show(session: Session, found: Planned, rate: int | None) -> None:
+    """Writes the goals before and after, or for programs the moves, and sentences about costs and what is not met."""
+    from controller.process.wording import in_bytes, in_time
+    from pipeline.planner.output import goal_rows, moves_of
+    from pipeline.planner.unmet import unmet
+    from state_machines.planning.expected_time import expected
+
+    output, moves = session.output, moves_of(found)
+    if output.for_programs:
+        output.document("Move", [_move(move) for move in moves])
+    else:
+        output.listing("PlannedGoal", list(goal_rows(found)))
+    for one in found.assumed:
+        if one.partitions == len(found.problem.topic):
+            output.message(f"{one.kind} is unknown of all partitions: no goal looks at it", style="yellow")
+        else:
+            mean = f"the mean of the others, {in_bytes(round(one.mean))}, stands for it"
+            output.message(f"{one.kind} is unknown of {one.partitions} partitions: {mean}", style="yellow")
+    copied, least = round(found.best.bytes_moved), round(found.bytes_min)
+    ratio = f", {copied / least:.2f} times the fewest possible" if least else ""
+    output.message(
+        f"{len(moves)} partitions change, {in_bytes(copied)} to copy{ratio} "
+        f"(the best of {len(found.tried)} searches: seed {found.best.seed})"
+    )
+    slowest = expected(moves, rate) if rate is not None else None
+    if rate is not None and slowest is not None:
+        moved = f"broker {slowest.broker} {slowest.direction} {in_bytes(slowest.bytes)}"
+        time = in_time(slowest.seconds)
+        output.message(f"about {time} at {in_bytes(rate)}/s for each broker and direction: {moved}")
+    for goal in unmet(found):
+        named = ", ".join(goal.named) + (f" and {more} more" if (more := goal.broken - len(goal.named)) > 0 else "")
+        output.message(f"not reached: {goal.goal}: {named}: {goal.why}", style="red")
+
+
+def _write(session: Session, found: Planned, out: Path, export: Export, parts: int) -> None:
+    from pipeline.planner.output import moves_of, write_kafka, write_plan
+    from state_machines.planning.json_file import UnusableFile
+
+    moves = moves_of(found)
+    if not moves:
+        session.output.message(f"nothing is to be moved: {out} is not written", style="yellow")
+        return
+    try:
+        if export is Export.KAFKA:
+            files = write_kafka(out, moves, parts, KAFKA_MOVES_MAX)
+        else:
+            files = write_plan(out, found.problem.cluster_id, moves, parts, MOVES_MAX)
+    except (OSError, UnusableFile) as error:
+        raise Failure(Exit.FAILED, f"{out} cannot be written: {error}", "name another file with --out") from error
+    session.output.message(_next(files, export, len(moves)))
+
+
+def _next(files: list[Path], export: Export, moves: int) -> str:
+    """Returns where the moves are, and the command that comes next."""
+    if export is Export.KAFKA:
+        return f"{moves} moves are in {files[0]} to {files[-1]}: kafka-reassign-partitions --execute, in this order"
+    if len(files) == 1:
+        return f"{moves} moves are in {files[0]}: regent reassign apply {files[0]}"
+    return f"{moves} moves are in {files[0]} to {files[-1]}: regent reassign apply {files[0]}, then the others in order"
+
+
+def _move(move: ExplainedMove) -> dict[str, Any]:
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "origin": list(move.origin),
+        "target": list(move.target),
+        "sizeBytes": move.bytes,
+        "reason": move.reason,
+    }
+
+
+@contextmanager
+def needed() -> Iterator[None]:
+    """Makes a failure of one sentence from a library that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in ("numpy", "numba"):
+            raise
+        remedy = "install regent with its extra, in its sources: .venv/bin/pip install '.[pipeline]'"
+        message = f"the planner needs NumPy and Numba: {error.name} is not installed"
+        raise Failure(Exit.FAILED, message, remedy) from None

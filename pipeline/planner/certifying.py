@@ -1,0 +1,229 @@
+"""Counts the goals of an assignment anew, from replicas and loads alone; shares no code with the search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pipeline.planner.arrays import Array, np
+from pipeline.planner.goals import HARD, WORDS, Goal
+from pipeline.planner.problem import Problem
+
+NAMED_MAX: Final = 10
+"""Partitions or brokers that a count names."""
+ROUNDING: Final = 1e-6
+"""Rounding that a sum of loads may have, as a share of its bound."""
+TABLE_MAX: Final = 2**23
+"""Cells of a table of topics and brokers that is counted at once; a larger one is sorted."""
+
+
+class Count(NamedTuple):
+    """How far a goal is from being reached.
+
+    ``broken``: partitions, brokers or pairs of topic and broker that break it. ``worst``: the furthest, as a share of
+    its bound (1: just reached); 0 where the goal has none. ``at``: places of the first ones that break it.
+    """
+
+    goal: Goal
+    broken: int
+    worst: float
+    at: tuple[int, ...] = ()
+
+    @property
+    def hard(self) -> bool:
+        """Returns whether a plan has to reach it."""
+        return self.goal in HARD
+
+    @property
+    def words(self) -> str:
+        """Returns the goal in words."""
+        return WORDS[self.goal]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The counts of all goals, in their order."""
+
+    counts: tuple[Count, ...]
+
+    def of(self, goal: Goal) -> Count:
+        """Returns the count of one goal."""
+        return self.counts[goal]
+
+    @property
+    def hard_broken(self) -> int:
+        """Returns how often a hard goal is broken."""
+        return sum(count.broken for count in self.counts if count.hard)
+
+    @property
+    def soft_broken(self) -> int:
+        """Returns how often a soft goal is broken."""
+        return sum(count.broken for count in self.counts if not count.hard)
+
+
+def certified(problem: Problem, replicas: Array) -> Certificate:
+    """Returns the counts for ``replicas`` (int32, P x R, places of brokers); raises ``ValueError`` for no assignment.
+
+    ``problem`` has no unknown load.
+    """
+    _check_form(problem, replicas)
+    brokers, limits = problem.brokers, problem.limits
+    sums = _sums(problem, replicas)
+    hosts = brokers.live & ~brokers.retiring & ~brokers.excluded
+    cpu, outs = sums["cpu"], sums["out"]
+    spread = limits.spread
+    counts = [
+        _alive(problem, replicas),
+        _racks(problem, replicas),
+        _below(Goal.REPLICAS_MAX, sums["count"], np.full(len(hosts), limits.replicas_max), brokers.live),
+        _below(Goal.DISK_MAX, sums["disk"], brokers.disk * limits.disk, brokers.live),
+        _below(Goal.IN_MAX, sums["in"], brokers.bytes_in * limits.bytes_in, brokers.live),
+        _below(Goal.OUT_MAX, outs, brokers.bytes_out * limits.bytes_out, brokers.live),
+        _below(Goal.CPU_MAX, cpu, brokers.cpu * limits.cpu, brokers.live),
+        _even(Goal.REPLICAS, problem, sums["count"], None, spread, whole=True),
+        _below(Goal.POTENTIAL_OUT, sums["potential"], brokers.bytes_out * limits.bytes_out, hosts),
+        _even(Goal.DISK, problem, sums["disk"], brokers.disk, spread, brokers.disk * limits.disk),
+        _even(Goal.IN, problem, sums["in"], brokers.bytes_in, spread, brokers.bytes_in * limits.bytes_in),
+        _even(Goal.OUT, problem, outs, brokers.bytes_out, spread, brokers.bytes_out * limits.bytes_out),
+        _even(Goal.CPU, problem, cpu, brokers.cpu, spread, brokers.cpu * limits.cpu),
+        _topics(problem, replicas),
+        _even(Goal.LEADERS, problem, sums["leaders"], None, spread, whole=True),
+        _even(Goal.LEADER_IN, problem, sums["leader_in"], None, spread, upper_only=True),
+    ]
+    return Certificate(tuple(counts))
+
+
+def _check_form(problem: Problem, replicas: Array) -> None:
+    if replicas.shape != problem.replicas.shape:
+        raise ValueError(f"replicas have the shape {replicas.shape}, the problem {problem.replicas.shape}")
+    if not ((replicas >= 0) == (problem.replicas >= 0)).all():
+        raise ValueError("a partition has another number of replicas than before")
+    ordered = np.sort(replicas, axis=1)
+    twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
+    if twice.any():
+        raise ValueError(f"{problem.name(int(np.argmax(twice)))} has two replicas on one broker")
+
+
+def _sums(problem: Problem, replicas: Array) -> dict[str, Array]:
+    """Returns what each broker is loaded with, by kind."""
+    count, size = len(problem.brokers.ids), problem.size
+    there = replicas >= 0
+    members = there.sum(axis=1)
+    sends = problem.bytes_out + problem.bytes_in * (members - 1)
+    all_at, first_at, led = replicas[there], replicas[there[:, 0], 0], there[:, 0]
+
+    def everywhere(values: Array) -> Array:
+        return np.bincount(all_at, np.repeat(values, members), count)
+
+    def leading(values: Array) -> Array:
+        return np.bincount(first_at, values[led], count)
+
+    ins, led_in = everywhere(problem.bytes_in), leading(problem.bytes_in)
+    follows = problem.limits.follower_cpu
+    return {
+        "count": np.bincount(all_at, minlength=count).astype(np.float64),
+        "disk": everywhere(size),
+        "in": ins,
+        "potential": everywhere(sends),
+        "leaders": np.bincount(first_at, minlength=count).astype(np.float64),
+        "out": leading(sends),
+        "leader_in": led_in,
+        "cpu": led_in + follows * (ins - led_in),
+    }
+
+
+def _alive(problem: Problem, replicas: Array) -> Count:
+    gone = ~problem.brokers.live | problem.brokers.retiring
+    bad = (gone[replicas] & (replicas >= 0)).sum(axis=1)
+    rows = np.nonzero(bad)[0]
+    return Count(Goal.ALIVE, int(bad.sum()), 0.0, tuple(rows[:NAMED_MAX].tolist()))
+
+
+def _racks(problem: Problem, replicas: Array) -> Count:
+    """Counts partitions of which a rack has more replicas than it must, for the brokers of the racks."""
+    brokers, there = problem.brokers, replicas >= 0
+    members, racks = there.sum(axis=1), np.where(there, brokers.rack[replicas], -1)
+    together = (racks[:, :, None] == racks[:, None, :]).sum(axis=2)
+    hosts = np.bincount(brokers.rack[brokers.live & ~brokers.retiring & ~brokers.excluded], minlength=1)
+    bad = np.zeros(len(replicas), bool)
+    for factor in np.unique(members):
+        if factor == 0:
+            continue
+        rows = members == factor
+        level = next((n for n in range(1, factor + 1) if np.minimum(hosts, n).sum() >= factor), factor)
+        full = max(1, factor - np.minimum(hosts, level - 1).sum())
+        mine, valid = together[rows], there[rows]
+        at_level = (valid & (mine >= level)) / np.maximum(mine, 1)
+        bad[rows] = ((mine > level) & valid).any(axis=1) | (at_level.sum(axis=1) > full + 0.5)
+    found = np.nonzero(bad)[0]
+    return Count(Goal.RACKS, len(found), 0.0, tuple(found[:NAMED_MAX].tolist()))
+
+
+def _below(goal: Goal, sums: Array, bound: Array, judged: Array) -> Count:
+    """Counts brokers above a bound; ``judged``: the brokers that the goal is about."""
+    shares = np.where(judged & np.isfinite(bound), sums / np.maximum(bound, 1e-300), 0.0)
+    return _count(goal, shares > 1 + ROUNDING, float(shares.max(initial=0.0)))
+
+
+def _even(
+    goal: Goal,
+    problem: Problem,
+    sums: Array,
+    capacity: Array | None,
+    spread: float,
+    most: Array | None = None,
+    *,
+    whole: bool = False,
+    upper_only: bool = False,
+) -> Count:
+    """Counts hosts that are further from their share of the mean than ``spread`` allows.
+
+    ``whole``: counts, whose bounds are rounded outwards. ``most``: the hard bound, which narrows the bounds.
+    """
+    brokers = problem.brokers
+    hosts = brokers.live & ~brokers.retiring & ~brokers.excluded
+    counted = ~(brokers.live & ~brokers.retiring & brokers.excluded)
+    total = sums[counted].sum()
+    if not hosts.any() or total <= 0:
+        return Count(goal, 0, 0.0)
+    known = capacity is not None and bool(np.isfinite(capacity[hosts]).all()) and capacity[hosts].sum() > 0
+    weight = capacity[hosts] if known and capacity is not None else np.ones(int(hosts.sum()))
+    mean = total * weight / weight.sum()
+    high, low = mean * (1 + spread), mean * (1 - spread)
+    if whole:
+        high, low = np.ceil(high), np.floor(low)
+    if most is not None:
+        high = np.minimum(high, most[hosts])
+        low = np.minimum(low, high)
+    mine = sums[hosts]
+    bad = np.zeros(len(hosts), bool)
+    bad[hosts] = mine > high + ROUNDING * mean
+    if not upper_only:
+        bad[hosts] |= mine < low - ROUNDING * mean
+    return _count(goal, bad, float((mine / np.maximum(mean, 1e-300)).max()))
+
+
+def _topics(problem: Problem, replicas: Array) -> Count:
+    """Counts replicas of a topic on one host above what the topic may have there; ``at`` has places of topics."""
+    brokers, limits, there = problem.brokers, problem.limits, replicas >= 0
+    hosts = brokers.live & ~brokers.retiring & ~brokers.excluded
+    width, members = len(brokers.ids), there.sum(axis=1)
+    topic = np.repeat(problem.topic, members).astype(np.int64)
+    keys = topic * width + replicas[there]
+    if width * len(problem.topics) <= TABLE_MAX:
+        table = np.bincount(keys, minlength=width * len(problem.topics))
+        used = np.nonzero(table)[0]
+        counts = table[used]
+    else:
+        used, counts = np.unique(keys, return_counts=True)
+    mean = np.bincount(problem.topic, members, len(problem.topics)) / max(1, int(hosts.sum()))
+    gap_max = np.minimum(np.ceil(mean * limits.topic_factor), np.ceil(mean) + limits.topic_gap_max)
+    upper = np.maximum(np.ceil(mean) + limits.topic_gap_min, gap_max)[used // width]
+    over = np.where(hosts[used % width], np.maximum(counts - upper, 0), 0)
+    at = np.unique(used[over > 0] // width)
+    return Count(Goal.TOPICS, int(over.sum()), 0.0, tuple(at[:NAMED_MAX].tolist()))
+
+
+def _count(goal: Goal, bad: Array, worst: float) -> Count:
+    found = np.nonzero(bad)[0]
+    return Count(goal, len(found), worst, tuple(found[:NAMED_MAX].tolist()))

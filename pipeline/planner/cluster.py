@@ -1,0 +1,106 @@
+"""Makes the problem of a plan from a snapshot or an assignment, loads, and what the operator wants of brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pipeline.inputs import NONE, BadInput, Loads, Snapshot
+from pipeline.planner.arrays import Array, np
+from pipeline.planner.broker_file import GivenBroker
+from pipeline.planner.problem import Brokers, Limits, Problem
+from state_machines.planning.topics import chosen_topics
+
+WHY_STUCK: Final = (
+    "",
+    "it is being reassigned: wait until that is complete, or cancel it",
+    "its topic is excluded: leave --exclude-topic out, or move it by hand",
+    "none of its replicas is live, so none can be copied: start a broker of them",
+)
+_MOVING, _EXCLUDED, _LOST = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the operator wants. ``retire``: ids of brokers that all replicas leave. ``exclude``: that take no more.
+
+    ``exclude_topics``: names and patterns of topics that stay where they are. ``given``: racks and capacities by id.
+    """
+
+    retire: Collection[int] = ()
+    exclude: Collection[int] = ()
+    exclude_topics: Sequence[str] = ()
+    given: dict[int, GivenBroker] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+
+
+def problem_of(snapshot: Snapshot, loads: Loads, wanted: Wanted, cluster_id: str = "") -> Problem:
+    """Returns the problem; raises :class:`BadInput` for a broker or a topic that is not there."""
+    table = snapshot.partitions
+    ids = np.union1d(snapshot.brokers.ids, table.replicas[table.replicas != NONE])
+    ids = np.union1d(ids, np.array(sorted(wanted.given), np.int32)).astype(np.int32)
+    for option, named in (("--retire", wanted.retire), ("--exclude-broker", wanted.exclude)):
+        for broker in sorted(set(named) - set(ids.tolist())):
+            raise BadInput(f"{option} {broker}: the cluster has no such broker; correct the id")
+    width = max(1, table.replicas.shape[1])
+    there = table.replicas != NONE
+    replicas = np.where(there, np.searchsorted(ids, np.where(there, table.replicas, ids[0] if len(ids) else 0)), NONE)
+    brokers = _brokers(snapshot, ids, wanted)
+    return Problem(
+        cluster_id=cluster_id or snapshot.cluster,
+        topics=table.topics,
+        topic=table.topic,
+        partition=table.partition,
+        replicas=replicas.astype(np.int32).reshape(-1, width),
+        size=np.where(loads.size_bytes == NONE, np.nan, loads.size_bytes.astype(np.float64)),
+        bytes_in=loads.bytes_in_per_s,
+        bytes_out=loads.bytes_out_per_s,
+        stuck=_stuck(snapshot, wanted.exclude_topics, brokers.live, replicas),
+        brokers=brokers,
+        limits=wanted.limits,
+        why_stuck=WHY_STUCK,
+    )
+
+
+def _stuck(snapshot: Snapshot, exclude: Sequence[str], live: Array, replicas: Array) -> Array:
+    table = snapshot.partitions
+    stuck = np.zeros(len(table), np.int8)
+    excluded = chosen_topics(tuple(exclude), table.topics) or ()
+    for name in sorted(set(excluded) - set(table.topics)):
+        raise BadInput(f"--exclude-topic {name}: the cluster has no such topic; correct the name")
+    names = np.isin(np.array(table.topics, dtype=object), list(excluded)) if excluded else np.zeros(0, bool)
+    if excluded:
+        stuck[names[table.topic]] = _EXCLUDED
+    stuck[~(live[replicas] & (replicas >= 0)).any(axis=1)] = _LOST
+    stuck[(table.adding | table.removing).any(axis=1)] = _MOVING
+    return stuck
+
+
+def _brokers(snapshot: Snapshot, ids: Array, wanted: Wanted) -> Brokers:
+    known = snapshot.brokers
+    names: dict[int, str | None] = {
+        int(b): known.racks[rack] if rack >= 0 else None for b, rack in zip(known.ids, known.rack, strict=True)
+    }
+    registered = {int(b) for b, live in zip(known.ids, known.live, strict=True) if live}
+    # A broker that the file adds and the snapshot does not know is one that is to come: it may take replicas.
+    live = np.array([int(b) in registered or (int(b) in wanted.given and int(b) not in names) for b in ids], bool)
+    racks = [one.rack if (one := wanted.given.get(int(b))) is not None and one.rack else names.get(int(b)) for b in ids]
+    # Brokers without a rack share one that has no name; that of an absent broker counts as one of its own.
+    keys = [rack or ("" if alive else int(b)) for b, rack, alive in zip(ids, racks, live, strict=True)]
+    number = {key: at for at, key in enumerate(dict.fromkeys(keys))}
+    capacity = {
+        name: np.array([getattr(wanted.given.get(int(b)), name, None) or np.inf for b in ids], np.float64)
+        for name in ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu_bytes_per_s")
+    }
+    return Brokers(
+        ids=ids,
+        rack=np.array([number[key] for key in keys], np.int32),
+        live=live,
+        retiring=np.isin(ids, np.array(sorted(wanted.retire), np.int32)),
+        excluded=np.isin(ids, np.array(sorted(wanted.exclude), np.int32)),
+        disk=capacity["disk_bytes"],
+        bytes_in=capacity["bytes_in_per_s"],
+        bytes_out=capacity["bytes_out_per_s"],
+        cpu=capacity["cpu_bytes_per_s"],
+    )

@@ -1,0 +1,51 @@
+"""Names the goals of a plan in their order. A later goal never makes an earlier one worse."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class Goal(IntEnum):
+    """A goal; its number is its place in the order. The comment of each names its class in Cruise Control."""
+
+    ALIVE = 0  # self-healing, brokers that are being removed
+    RACKS = 1  # RackAwareGoal, RackAwareDistributionGoal
+    REPLICAS_MAX = 2  # ReplicaCapacityGoal
+    DISK_MAX = 3  # DiskCapacityGoal
+    IN_MAX = 4  # NetworkInboundCapacityGoal
+    OUT_MAX = 5  # NetworkOutboundCapacityGoal
+    CPU_MAX = 6  # CpuCapacityGoal
+    REPLICAS = 7  # ReplicaDistributionGoal
+    POTENTIAL_OUT = 8  # PotentialNwOutGoal
+    DISK = 9  # DiskUsageDistributionGoal
+    IN = 10  # NetworkInboundUsageDistributionGoal
+    OUT = 11  # NetworkOutboundUsageDistributionGoal
+    CPU = 12  # CpuUsageDistributionGoal
+    TOPICS = 13  # TopicReplicaDistributionGoal
+    LEADERS = 14  # LeaderReplicaDistributionGoal
+    LEADER_IN = 15  # LeaderBytesInDistributionGoal
+
+
+HARD: Final = frozenset(Goal(number) for number in range(Goal.REPLICAS))
+"""Goals that a plan has to reach; the others it reaches as far as these allow."""
+
+WORDS: Final = {
+    Goal.ALIVE: "no replica on dead or retiring brokers",
+    Goal.RACKS: "replicas on distinct racks",
+    Goal.REPLICAS_MAX: "replicas per broker below the limit",
+    Goal.DISK_MAX: "disk below its capacity",
+    Goal.IN_MAX: "bytes in below their capacity",
+    Goal.OUT_MAX: "bytes out below their capacity",
+    Goal.CPU_MAX: "CPU below its capacity",
+    Goal.REPLICAS: "even counts of replicas",
+    Goal.POTENTIAL_OUT: "bytes out below their capacity if every replica led",
+    Goal.DISK: "even disk use",
+    Goal.IN: "even bytes in",
+    Goal.OUT: "even bytes out",
+    Goal.CPU: "even CPU",
+    Goal.TOPICS: "replicas of a topic on many brokers",
+    Goal.LEADERS: "even counts of leaders",
+    Goal.LEADER_IN: "even bytes in of leaders",
+}
+"""What each goal asks for, as the reason of a move and in the summary."""

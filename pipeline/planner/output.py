@@ -1,0 +1,105 @@
+"""Makes moves of a plan, and writes them as files of ``regent reassign apply`` or of Kafka's tool, in parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.planner.goals import WORDS
+from pipeline.planner.planning import Planned
+from state_machines.planning.kafka_json import encode_kafka
+from state_machines.planning.plan import Move, Plan, Summary
+from state_machines.planning.plan_file import encode_plan
+
+GOAL_WORDS: Final = "balance all brokers"
+
+
+class ExplainedMove(Move, frozen=True, gc=False):
+    """A move with the goal that it serves in words; readers that do not know the field pass over it."""
+
+    reason: str = ""
+
+
+def moves_of(found: Planned) -> list[ExplainedMove]:
+    """Returns the moves in their order: after each of them the brokers are within what the plan allows."""
+    problem, rows = found.problem, found.rows
+    ids = problem.brokers.ids
+    before, after = problem.replicas[rows], found.best.replicas[rows]
+    added = ((after[:, :, None] != before[:, None, :]).all(axis=2) & (after >= 0)).sum(axis=1)
+    sizes = (added * problem.size[rows]).round().astype(int).tolist()
+    lengths = (before >= 0).sum(axis=1).tolist()
+    origins, targets = ids[before].tolist(), ids[after].tolist()
+    reasons = [WORDS[found.reason(row)] for row in rows]
+    topics, numbers = problem.topic[rows].tolist(), problem.partition[rows].tolist()
+    return [
+        ExplainedMove(problem.topics[t], n, tuple(origin[:k]), tuple(target[:k]), size, why)
+        for t, n, origin, target, k, size, why in zip(
+            topics, numbers, origins, targets, lengths, sizes, reasons, strict=True
+        )
+    ]
+
+
+def parts(moves: Sequence[Move], count: int, moves_max: int) -> list[Sequence[Move]]:
+    """Splits moves, in their order, into ``count`` parts or more: none has more than ``moves_max`` moves."""
+    wanted = min(max(count, -(-len(moves) // moves_max)), len(moves)) or 1
+    return [moves[len(moves) * i // wanted : len(moves) * (i + 1) // wanted] for i in range(wanted)]
+
+
+def write_plan(out: Path, cluster_id: str, moves: Sequence[Move], count: int, moves_max: int) -> list[Path]:
+    """Writes files for ``regent reassign apply``: ``out`` itself, or with several parts ``out`` with their numbers."""
+    split = parts(moves, count, moves_max)
+    nothing = Summary(0, 0, (), 0, 0)
+    files = []
+    for at, part in enumerate(split, start=1):
+        words = GOAL_WORDS if len(split) == 1 else f"{GOAL_WORDS}, part {at} of {len(split)}"
+        data = encode_plan(Plan(cluster_id, words, tuple(part), (), nothing))
+        files.append((out if len(split) == 1 else _numbered(out, at, len(split)), data))
+    return _written(files)
+
+
+def write_kafka(out: Path, moves: Sequence[Move], count: int, moves_max: int) -> list[Path]:
+    """Writes files for Kafka's tool, and for each a file with ``rollback`` in its name that restores its partitions."""
+    split = parts(moves, count, moves_max)
+    files = []
+    for at, part in enumerate(split, start=1):
+        name = out if len(split) == 1 else _numbered(out, at, len(split))
+        back = [Move(one.topic, one.partition, one.target, one.origin) for one in part]
+        files += [
+            (name, encode_kafka(part)),
+            (name.with_name(f"{name.stem}.rollback{name.suffix}"), encode_kafka(back)),
+        ]
+    return _written(files)
+
+
+def _numbered(out: Path, at: int, count: int) -> Path:
+    return out.with_name(f"{out.stem}-{at:0{len(str(count))}d}{out.suffix}")
+
+
+def _written(files: Sequence[tuple[Path, bytes]]) -> list[Path]:
+    """Writes all files aside before it renames the first one; raises ``OSError``."""
+    aside = [(path.with_name(f".{path.name}.{os.getpid()}"), path) for path, _ in files]
+    try:
+        for (temporary, _), (_, data) in zip(aside, files, strict=True):
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        for temporary, path in aside:
+            temporary.replace(path)
+    finally:
+        for temporary, _ in aside:
+            temporary.unlink(missing_ok=True)
+    return [path for _, path in aside]
+
+
+def goal_rows(found: Planned) -> Iterator[dict[str, Any]]:
+    """Yields each goal with its counts before and after, for people and programs."""
+    for before, after in zip(found.before.counts, found.best.certificate.counts, strict=True):
+        yield {
+            "goal": before.words,
+            "hard": before.hard,
+            "broken": f"{before.broken} -> {after.broken}",
+            "highest": f"{before.worst:.2f} -> {after.worst:.2f}" if before.worst or after.worst else "",
+        }

@@ -1,0 +1,119 @@
+"""Plans: runs the search with several seeds side by side, certifies each result, and returns the best."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.planner.arrays import Array, np
+from pipeline.planner.bounds import bounds_of, loads_of
+from pipeline.planner.certifying import Certificate, certified
+from pipeline.planner.goals import Goal
+from pipeline.planner.lower_bound import bytes_at_least
+from pipeline.planner.problem import Assumed, Problem, with_means
+from pipeline.planner.searching import search, state_of
+from pipeline.planner.state import LOAD, ORDER, REASON
+
+SEEDS_MAX: Final = 64
+DISAGREE_MAX: Final = 1e-6
+"""Difference of the loads of search and recount, as a share of all load."""
+
+
+class Disagreement(Exception):
+    """The search and the recount of its result differ: a defect, whose plan must not be used."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The result of one seed: replicas, reasons and order by partition, and costs. ``cpu_s``: of the search alone."""
+
+    seed: int
+    replicas: Array
+    reasons: Array
+    order: Array
+    certificate: Certificate
+    bytes_moved: float
+    cpu_s: float
+
+    @property
+    def rank(self) -> tuple[int, int, float, int]:
+        """Returns what makes a result better: fewer broken goals, then fewer bytes."""
+        return self.certificate.hard_broken, self.certificate.soft_broken, self.bytes_moved, self.seed
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The best result of some seeds, beside the state before. ``rows``: partitions that change, in their order."""
+
+    problem: Problem
+    assumed: tuple[Assumed, ...]
+    before: Certificate
+    best: Tried
+    tried: tuple[Tried, ...]
+    bytes_min: float
+    rows: Array
+
+    def reason(self, row: int) -> Goal:
+        """Returns the goal that a partition moves for."""
+        return Goal(int(self.best.reasons[row]))
+
+
+def planned(given: Problem, seeds: int = 4, first_seed: int = 0, threads: int | None = None) -> Planned:
+    """Plans with ``seeds`` seeds; the same problem and seeds give the same plan. ``given``: rows sorted by topic.
+
+    Unknown loads count as the mean. Raises :class:`Disagreement`.
+    """
+    if not 1 <= seeds <= SEEDS_MAX:
+        raise ValueError(f"seeds = {seeds}: give 1 to {SEEDS_MAX}")
+    problem, assumed = with_means(given)
+    before = certified(problem, problem.replicas)
+    with ThreadPoolExecutor(threads or min(seeds, os.cpu_count() or 1)) as pool:
+        tried = tuple(pool.map(lambda seed: attempt(problem, seed), range(first_seed, first_seed + seeds)))
+    return chosen(problem, assumed, before, tried)
+
+
+def chosen(problem: Problem, assumed: tuple[Assumed, ...], before: Certificate, tried: tuple[Tried, ...]) -> Planned:
+    """Returns the best of some results; ``problem`` has no unknown load."""
+    best = min(tried, key=lambda one: one.rank)
+    loads = loads_of(problem, problem.replicas)
+    rows = np.nonzero((best.replicas != problem.replicas).any(axis=1))[0]
+    rows = rows[np.argsort(best.order[rows], kind="stable")]
+    least = bytes_at_least(problem, loads, bounds_of(problem, loads))
+    return Planned(problem, assumed, before, best, tried, least, rows)
+
+
+def attempt(problem: Problem, seed: int) -> Tried:
+    """Searches with one seed and certifies the result; ``problem`` has no unknown load.
+
+    Raises :class:`Disagreement`.
+    """
+    loads = loads_of(problem, problem.replicas)
+    state = state_of(problem, loads, bounds_of(problem, loads), seed)
+    began = time.thread_time()
+    search(problem, state)
+    took = time.thread_time() - began
+    replicas = arranged(problem.replicas, state.replicas)
+    counted, unit = loads_of(problem, replicas), np.ones(loads.shape[1])
+    unit[1] = (float(problem.size.mean()) if len(problem.size) else 0.0) or 1.0
+    if not (np.abs(state.book[LOAD] * unit - counted) <= DISAGREE_MAX * (1 + counted.sum(axis=0))).all():
+        raise Disagreement(f"seed {seed}: the loads of the search are not those of its replicas")
+    fixed = problem.stuck != 0
+    if (replicas[fixed] != problem.replicas[fixed]).any():
+        raise Disagreement(f"seed {seed}: a partition moved that must not")
+    new = (replicas[:, :, None] != problem.replicas[:, None, :]).all(axis=2) & (replicas >= 0)
+    moved = float((new.sum(axis=1) * problem.size).sum())
+    reasons, order = state.notes[:, REASON], state.notes[:, ORDER]
+    return Tried(seed, replicas, reasons, order, certified(problem, replicas), moved, took)
+
+
+def arranged(before: Array, after: Array) -> Array:
+    """Returns the replicas with the leader first, then those that stay in their former order, then new ones."""
+    same = (before[:, :, None] == after[:, None, :]) & (before >= 0)[:, :, None]
+    stays, width = same.any(axis=1), before.shape[1]
+    place = np.where(stays, same.argmax(axis=1), width + np.arange(width))
+    place[:, 0] = -1
+    place = np.where(after >= 0, place, 3 * width)
+    return np.take_along_axis(after, np.argsort(place, axis=1, kind="stable"), axis=1)

@@ -1,0 +1,152 @@
+"""Runs the phases of the search in their order, compiled as one function that is kept on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pipeline.planner.arrays import Array, np
+from pipeline.planner.bounds import (
+    COUNT,
+    CPU,
+    DISK,
+    IN,
+    KINDS,
+    LEADER_IN,
+    LEADERS,
+    OUT,
+    POTENTIAL,
+    Bounds,
+    leader_out,
+    racks_allowed,
+    topic_bounds,
+)
+from pipeline.planner.compiling import compiled, digest, kept
+from pipeline.planner.feeding import feed
+from pipeline.planner.goals import Goal
+from pipeline.planner.leading import lead
+from pipeline.planner.problem import MAY_MOVE, Problem
+from pipeline.planner.repairing import repair
+from pipeline.planner.scoring import outside
+from pipeline.planner.shedding import shed, thin
+from pipeline.planner.state import CAP, HIGH, HOST, LEFT, LOAD, LOW, SCALE, WEIGHT, State
+from pipeline.planner.swapping import swap, swap_topics
+from pipeline.planner.taking_back import take_back
+
+ROUNDS_MAX: Final = 6
+MOVED: Final = (COUNT, DISK, IN, POTENTIAL)
+"""Kinds of load that only moves of replicas change."""
+LED: Final = (LEADERS, CPU, OUT, LEADER_IN)
+"""Kinds of load that the order within replicas changes, too."""
+CAPPED: Final = {
+    COUNT: Goal.REPLICAS_MAX, DISK: Goal.DISK_MAX, IN: Goal.IN_MAX, POTENTIAL: Goal.POTENTIAL_OUT,
+    LEADERS: Goal.LEADERS, CPU: Goal.CPU_MAX, OUT: Goal.OUT_MAX, LEADER_IN: Goal.LEADER_IN,
+}  # fmt: skip
+SPREAD: Final = {
+    COUNT: Goal.REPLICAS, DISK: Goal.DISK, IN: Goal.IN, POTENTIAL: Goal.POTENTIAL_OUT,
+    LEADERS: Goal.LEADERS, CPU: Goal.CPU, OUT: Goal.OUT, LEADER_IN: Goal.LEADER_IN,
+}  # fmt: skip
+"""The goals of each kind of load: that of its hard bound, and that of its soft bounds."""
+
+
+def state_of(problem: Problem, loads: Array, bounds: Bounds, seed: int) -> State:
+    """Returns a new state; ``problem`` has no unknown load, and its rows are sorted by topic."""
+    brokers, factors, replicas = problem.brokers, problem.factors, _own(problem.replicas, np.int32)
+    upper, bound = topic_bounds(problem)
+    cell = np.full(len(problem.topics), -1, np.int32)
+    cell[bound] = np.arange(len(bound), dtype=np.int32)
+    rows, places = np.nonzero(replicas >= 0)
+    lines = cell[problem.topic[rows]]
+    cells = np.zeros((max(1, len(bound)), len(brokers.ids)), np.int32)
+    np.add.at(cells, (lines[lines >= 0], replicas[rows, places][lines >= 0]), 1)
+    book = np.zeros((WEIGHT + 1, *loads.shape))
+    unit = (float(problem.size.mean()) if len(problem.size) else 0.0) or 1.0
+    book[LOAD], book[LOW], book[HIGH], book[CAP], book[SCALE] = loads, bounds.low, bounds.high, bounds.cap, bounds.scale
+    book[LOAD : CAP + 1, :, DISK] /= unit
+    book[SCALE, :, DISK] *= unit
+    ins = problem.bytes_in
+    return State(
+        replicas=replicas,
+        cells=cells,
+        book=book,
+        notes=np.full((len(replicas), 2), -1, np.int64),
+        ticks=np.array([((seed + 1) * 0x9E3779B97F4A7C15) % 2**64 | 1, 0], np.uint64),
+        origin=replicas.copy(),
+        part=_own(np.column_stack([factors, problem.topic, problem.stuck == MAY_MOVE]), np.int32),
+        rows=_own(
+            np.column_stack([problem.size / unit, ins, leader_out(problem), ins * problem.limits.follower_cpu]),
+            np.float64,
+        ),
+        who=_own(np.column_stack([brokers.rack, brokers.hosts, brokers.left]), np.int32),
+        rule=_own(np.column_stack(racks_allowed(problem)), np.int32),
+        tops=_own(np.column_stack([cell, upper]), np.int32),
+    )
+
+
+def search(problem: Problem, state: State) -> None:
+    """Changes ``state`` until all goals are reached or nothing helps; the same seed always gives the same result."""
+    count = len(problem.topics)
+    begins = np.searchsorted(problem.topic, np.arange(count + 1)).astype(np.int64)
+    topics = np.nonzero(state.tops[:, 0] >= 0)[0].astype(np.int64)
+    hosts = np.nonzero(state.who[:, HOST])[0].astype(np.int32)
+    kinds = range(KINDS)
+    capped = np.array([CAPPED[kind] for kind in kinds], np.int64)
+    spread = np.array([SPREAD[kind] for kind in kinds], np.int64)
+    _run(state, hosts, topics, begins, capped, spread)
+
+
+def _own(values: Array, kind: Any) -> Array:
+    """Returns a writable copy, C-ordered: the search is compiled for one form of arrays."""
+    return np.array(values, kind, order="C")
+
+
+@compiled
+def _bind(st: State, moved: bool, led: bool) -> None:
+    """Chooses the kinds of load that bind, on all brokers that may take replicas."""
+    for broker in range(len(st.who)):
+        host = st.who[broker, HOST] == 1
+        for kind in MOVED:
+            st.book[WEIGHT, broker, kind] = 1.0 if moved and host else 0.0
+        for kind in LED:
+            st.book[WEIGHT, broker, kind] = 1.0 if led and host else 0.0
+
+
+@compiled
+def _even(st: State, hosts: Array, topics: Array, begins: Array, capped: Array, spread: Array) -> None:
+    """Makes brokers even, first by moves, then by leaders, then by moves that leave the leaders even."""
+    for turn in range(ROUNDS_MAX):
+        _bind(st, True, turn > 0)
+        changed = shed(st, hosts, capped, spread)
+        changed = feed(st, hosts, spread) or changed
+        changed = thin(st, hosts, topics, begins, Goal.TOPICS) or changed
+        if turn > 0:
+            changed = swap(st, hosts, capped, spread) or changed
+            changed = swap_topics(st, hosts, topics, begins, Goal.TOPICS) or changed
+        _bind(st, False, True)
+        changed = lead(st, capped, spread) or changed
+        _bind(st, True, True)
+        far = 0.0
+        for broker in range(len(st.who)):
+            far += 0.0 if st.who[broker, LEFT] else outside(st.book, broker)
+        for topic in topics:
+            far += max(0, st.cells[st.tops[topic, 0]].max() - st.tops[topic, 1])
+        if far == 0.0 or (turn > 0 and not changed):
+            break
+
+
+def _kept(version: int) -> Callable[..., None]:
+    """Returns the compiled search. Numba keeps it under what it closes over: the digest of all parts."""
+
+    @kept
+    def run(st: State, hosts: Array, topics: Array, begins: Array, capped: Array, spread: Array) -> None:
+        if version < 0 or len(hosts) == 0:
+            return
+        _bind(st, True, False)
+        repair(st, hosts, Goal.ALIVE, Goal.RACKS)
+        _even(st, hosts, topics, begins, capped, spread)
+        take_back(st)
+
+    return run
+
+
+_run: Final = _kept(digest())

@@ -1,0 +1,167 @@
+"""Moves replicas away from brokers that are above their bounds, and from brokers with too many of one topic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pipeline.planner.arrays import Array, np
+from pipeline.planner.bounds import DISK, KINDS
+from pipeline.planner.compiling import compiled
+from pipeline.planner.placing import best_taker, lists, put
+from pipeline.planner.scoring import above, below, drawn, fill, gained, spares
+from pipeline.planner.state import CAP, FACTOR, FREE, HOST, LEFT, LOAD, SCALE, TOPIC, State
+
+SORTS_MAX: Final = 8
+"""Times that the replicas of one broker are sorted anew."""
+FAILED_MAX: Final = 200
+"""Replicas in sequence that find no destination before a broker is left as it is."""
+MOVE_COST: Final = 0.1
+"""Bytes that each move costs beside its own, as a share of the mean size."""
+GAIN_MIN: Final = 1e-12
+
+
+@compiled
+def shed(st: State, hosts: Array, capped: Array, spread: Array) -> bool:
+    """Moves replicas from brokers that are above a bound; True where any has moved.
+
+    ``capped`` and ``spread``: the goals by kind of load, as the reasons.
+    """
+    brokers = len(st.who)
+    far = np.zeros(brokers)
+    for broker in range(brokers):
+        if st.who[broker, LEFT] == 0:
+            for kind in range(KINDS):
+                far[broker] += above(st.book, broker, kind)
+    if far.max() <= 0.0:
+        return False
+    starts, entries = lists(st.replicas, st.part, brokers)
+    moved = False
+    for broker in np.argsort(-far):
+        if far[broker] > 0.0:
+            mine = entries[starts[broker] : starts[broker + 1]]
+            moved = _shed_one(st, broker, mine, hosts, capped, spread) or moved
+    return moved
+
+
+@compiled
+def _shed_one(st: State, broker: int, mine: Array, hosts: Array, capped: Array, spread: Array) -> bool:
+    book, rows, width = st.book, st.rows, st.replicas.shape[1]
+    change, over = np.zeros(KINDS), np.zeros(KINDS)
+    takers = np.empty(len(hosts), np.int32)
+    moved = False
+    for _ in range(SORTS_MAX):
+        worst = _excess(book, broker, over)
+        if worst < 0:
+            break
+        ratios = _ratios(st, broker, mine, over, change)
+        needing, since, failed, again = _needing(book, hosts, takers), 0, 0, False
+        for at in np.argsort(-ratios):
+            if ratios[at] <= 0.0 or failed > FAILED_MAX:
+                break
+            row, place = divmod(mine[at], width)
+            fill(rows, row, place == 0, change)
+            failed += 1
+            if not spares(book, broker, change):
+                continue
+            taker = _taker(st, row, place, change, takers, needing, hosts)
+            if taker < 0:
+                continue
+            hard = book[LOAD, broker, worst] > book[CAP, broker, worst]
+            put(st, row, place, taker, change, capped[worst] if hard else spread[worst])
+            moved, failed = True, 0
+            since += 1
+            if since % 64 == 0:
+                needing = _needing(book, hosts, takers)
+            if above(book, broker, worst) == 0.0:
+                again = True
+                break
+        if not again:
+            break
+    return moved
+
+
+@compiled
+def _taker(st: State, row: int, place: int, change: Array, needing: Array, count: int, hosts: Array) -> int:
+    """Returns a destination where the move gains, first among those that need load; -1 where none is found."""
+    taker = -1
+    if count > 0:
+        taker = best_taker(st, row, place, change, needing, count, True, False)
+    if taker < 0:
+        taker = best_taker(st, row, place, change, hosts, len(hosts), True, False)
+    if taker < 0:
+        return -1
+    gain = gained(st.book, st.replicas[row, place], change, -1.0) + gained(st.book, taker, change, 1.0)
+    return taker if gain > GAIN_MIN else -1
+
+
+@compiled
+def _excess(book: Array, broker: int, over: Array) -> int:
+    """Writes how far each load is above its bounds; returns the worst kind, -1 where none is."""
+    worst, most = -1, 0.0
+    for kind in range(KINDS):
+        over[kind] = above(book, broker, kind)
+        if over[kind] > most:
+            worst, most = kind, over[kind]
+    return worst
+
+
+@compiled
+def _ratios(st: State, broker: int, mine: Array, over: Array, change: Array) -> Array:
+    """Returns what each replica takes from the excess for its bytes; 0 for those that may not move."""
+    replicas, part, rows, book, tops, cells = st.replicas, st.part, st.rows, st.book, st.tops, st.cells
+    ratios, width = np.zeros(len(mine)), replicas.shape[1]
+    for at in range(len(mine)):
+        row, place = divmod(mine[at], width)
+        if part[row, FREE] == 0 or replicas[row, place] != broker:
+            continue
+        fill(rows, row, place == 0, change)
+        worth = 0.0
+        for kind in range(KINDS):
+            worth += over[kind] * change[kind] * book[SCALE, broker, kind]
+        topic = part[row, TOPIC]
+        if tops[topic, 0] >= 0 and cells[tops[topic, 0], broker] > tops[topic, 1]:
+            worth *= 4.0
+        worth *= 0.9 + 0.2 * drawn(st.ticks, 1024) / 1024.0
+        ratios[at] = worth / (change[DISK] + MOVE_COST)
+    return ratios
+
+
+@compiled
+def _needing(book: Array, hosts: Array, takers: Array) -> int:
+    """Writes the hosts that are below a bound, and returns how many."""
+    count = 0
+    for host in hosts:
+        for kind in range(KINDS):
+            if below(book, host, kind) > 0.0:
+                takers[count] = host
+                count += 1
+                break
+    return count
+
+
+@compiled
+def thin(st: State, hosts: Array, topics: Array, begins: Array, reason: int) -> bool:
+    """Moves replicas of topics from brokers that have too many of one, the smallest first; True where any has moved.
+
+    ``topics``: those that can have too many. ``begins``: first row of each topic.
+    """
+    replicas, part, rows, who, cells, book = st.replicas, st.part, st.rows, st.who, st.cells, st.book
+    change, moved = np.zeros(KINDS), False
+    for topic in topics:
+        cell, upper = st.tops[topic, 0], st.tops[topic, 1]
+        if cells[cell].max() <= upper:
+            continue
+        first = begins[topic]
+        for at in np.argsort(rows[first : begins[topic + 1], 0]):
+            row = first + at
+            for place in range(part[row, FACTOR] if part[row, FREE] else 0):
+                broker = replicas[row, place]
+                if who[broker, HOST] == 0 or cells[cell, broker] <= upper:
+                    continue
+                fill(rows, row, place == 0, change)
+                if spares(book, broker, change):
+                    taker = best_taker(st, row, place, change, hosts, len(hosts), True, False)
+                    if taker >= 0:
+                        put(st, row, place, taker, change, reason)
+                        moved = True
+    return moved

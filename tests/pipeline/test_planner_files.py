@@ -1,0 +1,151 @@
+"""Files of the planner: racks and capacities in, plans in parts and files of Kafka's tool out; the command itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy", reason="NumPy is not installed")
+pytest.importorskip("numba", reason="Numba is not installed")
+
+from cli.commands.reassign import read_plan
+from cli.exit_codes import Exit
+from pipeline.inputs import BadInput
+from pipeline.planner import output
+from pipeline.planner.broker_file import GivenBroker, read_brokers
+from state_machines.model.types import Assignment
+from state_machines.planning.plan_file import decode_plan, difference
+from tests.core.cli_kit import items, regent, unwrapped
+from tests.core.planning_kit import CLUSTER_ID, make_view
+from tests.pipeline.planner_kit import cluster, plan
+
+pytestmark = pytest.mark.timeout(600)
+
+PLACED = [(1, 2), (2, 1), (1, 2), (2, 1), (1, 2), (2, 1)]
+
+
+@pytest.fixture
+def assignment(tmp_path: Path) -> Path:
+    """Writes six partitions on brokers 1 and 2."""
+    listed = [{"topic": "t", "partition": at, "replicas": list(p)} for at, p in enumerate(PLACED)]
+    file = tmp_path / "now.json"
+    file.write_text(json.dumps({"version": 1, "partitions": listed}))
+    return file
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Path:
+    """Writes three brokers, of which the last one is new."""
+    file = tmp_path / "brokers.csv"
+    file.write_text("broker,rack\n1,a\n2,b\n3,c\n")
+    return file
+
+
+def test_racks_and_capacities_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "b.csv"
+    file.write_text("broker,rack,disk_bytes\n1,a,1e12\n2,,\n")
+    assert read_brokers(file) == {1: GivenBroker("a", 1e12), 2: GivenBroker()}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("id\n1\n", "no column broker|unknown columns id"),
+        ("broker,color\n1,red\n", "unknown columns color"),
+        ("broker\nx\n", "line 2: broker = 'x' is no broker id"),
+        ("broker\n1\n1\n", "line 3: broker = 1 is there twice"),
+        ("broker,disk_bytes\n1,-5\n", "line 2: disk_bytes = '-5': give a number above 0"),
+        ("broker,disk_bytes\n1,much\n", "line 2: disk_bytes = 'much'"),
+    ],
+)
+def test_a_wrong_file_of_brokers_is_refused_by_line_and_field(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "b.csv"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=words):
+        read_brokers(file)
+
+
+def test_a_plan_for_apply_has_reasons_and_fits_the_cluster_until_it_changes(
+    assignment: Path, brokers: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "plan.json"
+    said = regent(
+        "pipeline", "plan", "--from-assignment", assignment, "--brokers", brokers, "--retire", 1, "--rate", "1M",
+        "--cluster-id", CLUSTER_ID, "--out", out,
+    )  # fmt: skip
+    assert f"regent reassign apply {out}" in unwrapped(said.stderr)
+    assert "size is unknown of all partitions" in unwrapped(said.stderr)
+    assert {move["reason"] for move in json.loads(out.read_bytes())["moves"]} == {
+        "no replica on dead or retiring brokers"
+    }
+    assert len(read_plan(out)["moves"]) == 6
+    saved = decode_plan(out.read_bytes())
+    racks = {1: "a", 2: "b", 3: "c"}
+    assert difference(saved, make_view(racks, {"t": PLACED})) == ()
+    changed: list[Any] = [(3, 2), *PLACED[1:5], Assignment((1, 2, 3), adding=(3,))]
+    words = difference(saved, make_view(racks, {"t": changed}))
+    assert any("t-0: its replicas were [1, 2] and are [3, 2]" in one for one in words)
+    assert any("t-5: it is being reassigned" in one for one in words)
+
+
+def test_programs_get_the_moves(assignment: Path, brokers: Path) -> None:
+    found = items("pipeline", "plan", "--from-assignment", assignment, "--brokers", brokers, "--retire", "2")
+    assert len(found) == 6
+    assert all(2 not in move["target"] and move["reason"] for move in found)
+
+
+def test_files_for_kafkas_tool_come_in_parts_each_with_its_way_back(
+    assignment: Path, brokers: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "moves.json"
+    regent(
+        "pipeline", "plan", "--from-assignment", assignment, "--brokers", brokers, "--retire", "1",
+        "--export", "kafka", "--parts", "2", "--out", out,
+    )  # fmt: skip
+    names = sorted(file.name for file in tmp_path.glob("moves*"))
+    assert names == ["moves-1.json", "moves-1.rollback.json", "moves-2.json", "moves-2.rollback.json"]
+    there, back = (
+        [one for name in names if ("rollback" in name) == rolls for one in _partitions(tmp_path / name)]
+        for rolls in (False, True)
+    )
+    assert all(1 not in one["replicas"] for one in there)
+    assert {(one["partition"], tuple(one["replicas"])) for one in back} == set(enumerate(PLACED))
+
+
+def _partitions(file: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(file.read_bytes())["partitions"]
+    return found
+
+
+def test_a_goal_that_cannot_be_reached_ends_with_code_3(assignment: Path) -> None:
+    said = regent("pipeline", "plan", "--from-assignment", assignment, "--retire", "1", code=Exit.REFUSED)
+    assert "not reached: no replica on dead or retiring brokers: t-0, t-1" in unwrapped(said.stderr)
+    assert "it has 2 replicas and 1 brokers may take any" in unwrapped(said.stderr)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "no partitions are given"),
+        (["--retire", "9"], "--retire 9: the cluster has no such broker"),
+        (["--exclude-topic", "x"], "--exclude-topic x: the cluster has no such topic"),
+        (["--out", "plan.json"], "the input does not name its cluster"),
+        (["--loads-before", "x.csv"], "--loads-before has no --loads beside it"),
+    ],
+)
+def test_wrong_options_are_refused(assignment: Path, options: list[str], words: str) -> None:
+    given = ["--from-assignment", assignment] if options else []
+    assert words in unwrapped(regent("pipeline", "plan", *given, *options, code=Exit.USAGE).stderr)
+
+
+def test_a_plan_with_more_moves_than_one_may_have_comes_in_parts(tmp_path: Path) -> None:
+    moves = output.moves_of(plan(cluster({1: "a", 2: "b", 3: "c"}, {"t": PLACED}, retire=[2])))
+    files = output.write_plan(tmp_path / "p.json", "c", moves, 1, 4)
+    saved = [decode_plan(file.read_bytes()) for file in files]
+    assert [len(one.moves) for one in saved] == [3, 3]
+    assert [move.name for one in saved for move in one.moves] == [move.name for move in moves]
+    assert saved[1].goal == "balance all brokers, part 2 of 2"
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
