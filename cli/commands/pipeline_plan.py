@@ -169,7 +169,7 @@ def show(session: Session, found: Planned, rate: int | None) -> None:
             mean = f"the mean of the others, {in_bytes(round(one.mean))}, stands for it"
             output.message(f"{one.kind} is unknown of {one.partitions} partitions: {mean}", style="yellow")
     copied, least = round(found.best.bytes_moved), round(found.bytes_min)
-    ratio = f", {copied / least:.2f} times the fewest possible" if least else ""
+    ratio = f", {copied / least:.2f} times the fewest possible" if 0 < least <= copied else ""
     output.message(
         f"{len(moves)} partitions change, {in_bytes(copied)} to copy{ratio} "
         f"(the best of {len(found.tried)} searches: seed {found.best.seed})"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from state_machines.planning.plan_file import decode_plan, difference
 from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.planning_kit import CLUSTER_ID, make_view
 from tests.pipeline.planner_kit import cluster, plan
+from tests.pipeline.test_inputs import BODY, END, HEADER, write
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -113,6 +116,30 @@ def test_files_for_kafkas_tool_come_in_parts_each_with_its_way_back(
     )
     assert all(1 not in one["replicas"] for one in there)
     assert {(one["partition"], tuple(one["replicas"])) for one in back} == set(enumerate(PLACED))
+
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/plan-a-rebalance.md"
+
+
+def test_the_commands_of_the_page_run_on_its_files(
+    assignment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = re.findall(r"(?s)```\n(.*?)```", PAGE.read_text(encoding="utf-8"))
+    loads, brokers = (block for block in blocks if not block.startswith("regent"))
+    (tmp_path / "loads.csv").write_text(loads)
+    (tmp_path / "brokers.csv").write_text(brokers)
+    listed = [{"topic": "orders", "partition": at, "replicas": [1, 2]} for at in range(2)]
+    listed.append({"topic": "audit-log", "partition": 0, "replicas": [1, 3]})
+    assignment.write_text(json.dumps({"version": 1, "partitions": listed}))
+    write(tmp_path / "snapshot.jsonl", [HEADER, *BODY, END])
+    monkeypatch.chdir(tmp_path)
+    commands = [line for block in blocks for line in block.splitlines() if line.startswith("regent pipeline")]
+    assert len(commands) == 4
+    for line in commands:
+        # In this snapshot a broker is dead, and one of its partitions is being reassigned.
+        regent(*shlex.split(line)[1:], code=Exit.REFUSED if "--snapshot" in line else Exit.DONE)
+    assert len(read_plan(Path("plan.json"))["moves"]) > 0
+    assert Path("moves-1.rollback.json").exists()
 
 
 def _partitions(file: Path) -> list[dict[str, Any]]:
