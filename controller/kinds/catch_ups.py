@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -57,7 +57,7 @@ class CatchUps:
             self._pid, self._looks, self._near, self._told = pid, Looks(), {}, set()
         self._rows = rows
         self._forget(c.cluster)
-        if c.dial is not None and not self._looking and self._throttled(c.cluster):
+        if c.dial is not None and not self._looking and any(self._throttled(c.cluster)):
             self._looking = True
             c.spawn(self._look_on(c, c.dial, wake), at_end=self._ended)
         return self._near.keys()
@@ -71,37 +71,41 @@ class CatchUps:
 
     def _forget(self, cluster: Cluster) -> None:
         """Drops replicas that are in the ISR, or that copy no more, and those whose broker died since."""
-        present = {(name, broker) for name, broker, _ in _copies(cluster, self._rows)}
         self._near = {
-            replica: epoch
-            for replica, epoch in self._near.items()
-            if replica in present and _epoch(cluster, replica[1]) == epoch
+            (name, broker): epoch
+            for (name, broker), epoch in self._near.items()
+            if _is_copied(cluster, name, broker) and _epoch(cluster, broker) == epoch
         }
 
-    def _throttled(self, cluster: Cluster) -> list[Copy]:
-        copies = (one for one in _copies(cluster, self._rows) if (one.name, one.broker) not in self._near)
-        return list(islice(copies, COPIES_MAX))
+    def _throttled(self, cluster: Cluster) -> Iterator[Copy]:
+        return (one for one in _copies(cluster, self._rows) if (one.name, one.broker) not in self._near)
 
     async def _look_on(self, c: Controller, dial: Dial, wake: Callable[[int], None]) -> None:
         pause_s = FIRST_LOOK_S
         try:
-            while copies := self._throttled(c.cluster):
+            while copies := list(islice(self._throttled(c.cluster), COPIES_MAX)):
                 began_s, pid = asyncio.get_running_loop().time(), self._pid
+                epochs = {one.broker: _epoch(c.cluster, one.broker) for one in copies}
                 found = await self._sizes(c, dial, copies)
                 took_s = asyncio.get_running_loop().time() - began_s
                 if pid == self._pid:
-                    self._enter(c.cluster, copies, found, wake)
+                    self._enter(copies, epochs, found, wake)
                 await asyncio.sleep(max(pause_s, REST_TIMES * took_s))
                 pause_s = LOOK_S
         finally:
             self._looking = False
 
     def _enter(
-        self, cluster: Cluster, copies: Collection[Copy], found: Mapping[Replica, int], wake: Callable[[int], None]
+        self,
+        copies: Collection[Copy],
+        epochs: Mapping[int, int],
+        found: Mapping[Replica, int],
+        wake: Callable[[int], None],
     ) -> None:
+        """Enters a look. ``epochs``: of the destinations before it."""
         self._looks = self._looks.plus(copies, found)
         if near := self._looks.near(copies):
-            self._near |= {(one.name, one.broker): _epoch(cluster, one.broker) for one in near}
+            self._near |= {(one.name, one.broker): epochs[one.broker] for one in near}
             count = counted(len(near), "replica")
             log.info("pid=%d reassign: no list names %s any more, for they have nearly caught up", self._pid, count)
             wake(self._pid)
@@ -132,7 +136,8 @@ class CatchUps:
             self._told.add(broker)
             log.warning(
                 "pid=%d reassign: broker %d sends no sizes of its logs, so replicas stay throttled until they are in "
-                "the ISR, and producers may wait for them: let this daemon's user describe the cluster (%s)",
+                "the ISR, and producers may wait for them: see that it responds, and that this daemon's user may "
+                "describe the cluster (%s)",
                 self._pid,
                 broker,
                 error,
@@ -144,7 +149,19 @@ def _epoch(cluster: Cluster, broker: int) -> int:
     return known.epoch if known is not None else -1
 
 
-def _copies(cluster: Cluster, rows: Iterable[int]) -> Iterable[Copy]:
+def _is_copied(cluster: Cluster, name: TopicPartition, broker: int) -> bool:
+    """Checks whether a reassignment adds the replica, and it is not in the ISR."""
+    row = cluster.find(*name)
+    written = cluster.reassigning.get(row) if row is not None else None
+    return (
+        row is not None
+        and written is not None
+        and broker in written.kept.adding
+        and broker not in cluster.rows[row].isr
+    )
+
+
+def _copies(cluster: Cluster, rows: Iterable[int]) -> Iterator[Copy]:
     """Yields the replicas that moves of these rows add, and that are not in the ISR."""
     for row in rows:
         if (written := cluster.reassigning.get(row)) is not None:

@@ -43,6 +43,8 @@ class Disks:
         self.queried: Counter[int] = Counter()
         self.named: set[tuple[str, int]] = set()
         self.silent: set[int] = set()
+        self.responds = asyncio.Event()
+        self.responds.set()
         w.term.controller.dial = self._dial
 
     def has(self, topic: str, partition: int, broker: int, size: int) -> None:
@@ -53,6 +55,7 @@ class Disks:
         async def replica_logs(partitions: Any, _max: int) -> tuple[LogDirectory, ...]:
             if broker.id in self.silent:
                 raise BrokerCallFailed("CLUSTER_AUTHORIZATION_FAILED")
+            await self.responds.wait()
             self.queried[broker.id] += 1
             names = {(topic, number) for topic, numbers in partitions.items() for number in numbers}
             self.named |= names
@@ -117,6 +120,19 @@ async def test_a_replica_whose_broker_died_is_throttled_again(w: World) -> None:
     await w.bounce(3)
     await look(w)
     assert config(w, "topics", "a")[LISTS[1]] == ALL[LISTS[1]]
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_size_from_before_a_broker_died_lets_no_replica_go(w: World) -> None:
+    disks, _ = await copying(w)
+    disks.has("a", 0, 3, LEADER_BYTES - 200)
+    disks.responds.clear()
+    await look(w)
+    await w.bounce(3)
+    await w.settle()
+    disks.responds.set()
+    await gathered(w)
+    assert config(w, "topics", "a") == ALL
 
 
 @pytest.mark.parametrize("silent", [1, 3])
