@@ -144,6 +144,15 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("TO", "target"),
         Column("BYTES", "sizeBytes"),
     ),
+    "Loss": (
+        Column("LOST", "lost"),
+        Column("OFFLINE", "offline"),
+        Column("UNDER-MIN-ISR", "underMinIsr"),
+        Column("LEADERS-MOVED", "leadersMoved"),
+        Column("MOST-LEADERS", "mostLeaders"),
+        Column("MOST-BYTES-IN", "mostBytesIn"),
+        Column("PARTITIONS", "partitions"),
+    ),
     "PlannedGoal": (
         Column("GOAL", "goal"),
         Column("HARD", "hard"),

@@ -21,7 +21,7 @@ from metadata_store.nodes.cordon_node import Cordon, read_cordons
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker, TopicAssignment
 from state_machines.planning.cluster_view import DRAINED, ClusterView, view_of
-from state_machines.planning.goals import Goal
+from state_machines.planning.goals import Goal, Topics
 from state_machines.planning.plan import Plan
 from state_machines.planning.planner import plan
 
@@ -34,6 +34,18 @@ async def make_plan(settings: Settings, goal: Goal, warn: Warn, *, sizes: bool) 
     async with role_at(settings) as role:
         view = await read_view(role, dial_for(settings), warn, sizes=sizes)
     return plan(view, goal)
+
+
+async def make_balance(settings: Settings, topics: Topics, warn: Warn, *, sizes: bool) -> Plan:
+    """Balances the present cluster by the planner of the pipeline, which needs NumPy and Numba.
+
+    Raises :class:`Failure` where ZooKeeper cannot be read.
+    """
+    from pipeline.planner.view import balanced
+
+    async with role_at(settings) as role:
+        view = await read_view(role, dial_for(settings), warn, sizes=sizes)
+    return balanced(view, topics)
 
 
 async def read_view(role: Role, dial: Dial, warn: Warn, *, sizes: bool) -> ClusterView:

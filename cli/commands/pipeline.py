@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands import pipeline_plan
+from cli.commands import pipeline_plan, pipeline_what_if
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.session import Session, command, group
@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
         named, examples=("regent pipeline audit /journals/merged", "regent pipeline audit --strict /journals/merged")
     )(audit)
     command(named, examples=pipeline_plan.EXAMPLES)(pipeline_plan.plan)
+    command(named, examples=pipeline_what_if.EXAMPLES)(pipeline_what_if.what_if)
 
 
 def ingest(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,6 +10,7 @@ import typer
 
 from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit, Failure
+from cli.planner_needs import needed
 from cli.rates import one_rate
 from cli.session import Session
 
@@ -220,16 +219,3 @@ def _move(move: ExplainedMove) -> dict[str, Any]:
         "sizeBytes": move.bytes,
         "reason": move.reason,
     }
-
-
-@contextmanager
-def needed() -> Iterator[None]:
-    """Makes a failure of one sentence from a library that is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name not in ("numpy", "numba"):
-            raise
-        remedy = "install regent with its extra, in its sources: .venv/bin/pip install '.[pipeline]'"
-        message = f"the planner needs NumPy and Numba: {error.name} is not installed"
-        raise Failure(Exit.FAILED, message, remedy) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,16 +12,23 @@ import typer
 
 from cli.commands.reassign_undo import undone, unusable
 from cli.exit_codes import Exit, Failure
+from cli.planner_needs import needed
 from cli.rates import one_rate
 from cli.session import Session
 
 if TYPE_CHECKING:
+    from cli.planning import Warn
+    from configs.settings import Settings
     from state_machines.planning.goals import Goal, Topics
     from state_machines.planning.plan import Plan
 
 SHOWN_MAX: Final = 20
 """Distinct reasons of refusals that are shown."""
 
+ONE_GOAL: Final = (
+    "give one of --target, --decommission, --add, --replication-factor, --restore-racks, --rebalance, --balance and "
+    "--undo"
+)
 TOPIC_HELP: Final = "Limits the plan to a topic, or to those of a pattern such as 'orders-*'; repeatable."
 
 EXAMPLES: Final = (
@@ -31,6 +39,7 @@ EXAMPLES: Final = (
     "regent reassign plan --restore-racks --out plan.json",
     "regent reassign plan --target wanted.json --out plan.json",
     "regent reassign plan --rebalance --topic 'orders-*' --exclude 'orders-test*' --out plan.json",
+    "regent reassign plan --balance --out plan.json",
     "regent reassign plan --undo 12 --out back.json",
     "regent reassign plan --undo plan.json --out back.json",
 )
@@ -57,6 +66,12 @@ def make(
     rebalance: Annotated[
         bool, typer.Option("--rebalance", help="Even counts of replicas and leaders, and bytes, over all brokers.")
     ] = False,
+    balance: Annotated[
+        bool,
+        typer.Option(
+            "--balance", help="Bring all brokers within 10 % of the mean, also of bytes and topics; with few bytes."
+        ),
+    ] = False,
     undo: Annotated[
         str | None,
         typer.Option("--undo", metavar="PID|FILE", help="The way back of a plan or drain that ended, or of a file."),
@@ -82,12 +97,13 @@ def make(
     """
     topics = (*(topic or ()), *(f"!{one}" for one in exclude or ())) or None
     back = undone(session, undo, topics) if undo is not None else None
-    goal = _goal(target, decommission, add, replication_factor, restore_racks, topics, back, rebalance)
+    given = (target, decommission, add, replication_factor, restore_racks, topics, back, rebalance)
+    if balance and any(one for one in given if one is not topics):
+        raise Failure(Exit.USAGE, "several goals are given", ONE_GOAL)
+    goal = None if balance else _goal(*given)
     settings = session.settings().settings
-    from cli.planning import make_plan
-
     warn = session.output.message
-    found = asyncio.run(make_plan(settings, goal, lambda text: warn(text, style="yellow"), sizes=sizes))
+    found = asyncio.run(_made(settings, goal, topics, partial(warn, style="yellow"), sizes))
     _show(session, found)
     if rate is not None:
         warn(_time(found, rate))
@@ -98,6 +114,16 @@ def make(
         warn(f"nothing is to be moved: {out} is not written", style="yellow")
     if found.refused:
         raise typer.Exit(Exit.REFUSED)
+
+
+async def _made(settings: Settings, goal: Goal | None, topics: Topics, warn: Warn, sizes: bool) -> Plan:
+    """Returns the plan for a goal, without one the balance of the cluster."""
+    from cli.planning import make_balance, make_plan
+
+    if goal is not None:
+        return await make_plan(settings, goal, warn, sizes=sizes)
+    with needed():
+        return await make_balance(settings, topics, warn, sizes=sizes)
 
 
 def _goal(
@@ -135,10 +161,7 @@ def _goal(
         given.append(goals.Rebalance(topics))
     if len(given) != 1:
         what = "several goals are given" if given else "no goal is given"
-        remedy = (
-            "give one of --target, --decommission, --add, --replication-factor, --restore-racks, --rebalance and --undo"
-        )
-        raise Failure(Exit.USAGE, what, remedy)
+        raise Failure(Exit.USAGE, what, ONE_GOAL)
     return given[0]
 
 

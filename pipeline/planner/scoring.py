@@ -64,7 +64,8 @@ def gained(book: Array, broker: int, change: Array, sign: float) -> float:
     """Returns by how much a change of a broker's load makes its penalty smaller."""
     gain = 0.0
     for kind in range(KINDS):
-        if change[kind] != 0.0 and book[SCALE, broker, kind] > 0.0:
+        binds = book[WEIGHT, broker, kind] > 0.0 or book[CAP, broker, kind] < np.inf
+        if binds and change[kind] != 0.0 and book[SCALE, broker, kind] > 0.0:
             load = book[LOAD, broker, kind]
             gain += penalty(book, broker, kind, load) - penalty(book, broker, kind, load + sign * change[kind])
     return gain

@@ -9,7 +9,7 @@ from pipeline.planner.bounds import DISK, KINDS
 from pipeline.planner.compiling import compiled
 from pipeline.planner.placing import best_taker, lists, put
 from pipeline.planner.scoring import above, below, drawn, fill, gained, spares
-from pipeline.planner.state import CAP, FACTOR, FREE, HOST, LEFT, LOAD, SCALE, TOPIC, State
+from pipeline.planner.state import CAP, FACTOR, FREE, HOST, LEFT, LOAD, SCALE, TOPIC, WEIGHT, State
 
 SORTS_MAX: Final = 8
 """Times that the replicas of one broker are sorted anew."""
@@ -17,6 +17,8 @@ FAILED_MAX: Final = 200
 """Replicas in sequence that find no destination before a broker is left as it is."""
 MOVE_COST: Final = 0.1
 """Bytes that each move costs beside its own, as a share of the mean size."""
+OTHERS: Final = 0.5
+"""Weight of loads of which a broker has less than the mean, beside those of which it has too much."""
 GAIN_MIN: Final = 1e-12
 
 
@@ -118,6 +120,12 @@ def _ratios(st: State, broker: int, mine: Array, over: Array, change: Array) -> 
         worth = 0.0
         for kind in range(KINDS):
             worth += over[kind] * change[kind] * book[SCALE, broker, kind]
+        if worth > 0.0:
+            for kind in range(KINDS):
+                if over[kind] == 0.0 and book[WEIGHT, broker, kind] > 0.0:
+                    spare = book[LOAD, broker, kind] * book[SCALE, broker, kind] - 1.0
+                    worth += OTHERS * min(spare, 0.0) * change[kind] * book[SCALE, broker, kind]
+            worth = max(worth, 1e-12)
         topic = part[row, TOPIC]
         if tops[topic, 0] >= 0 and cells[tops[topic, 0], broker] > tops[topic, 1]:
             worth *= 4.0
