@@ -31,7 +31,7 @@ from state_machines.decisions.plan_rate import RateBounds
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.planning.expected_time import expected
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import NO_ENDING, Record
 from state_machines.procedures.states import State
 
 WAITED_FOR: Final = "it is queried, and has not reported the rate yet"
@@ -84,27 +84,50 @@ def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> li
 
 
 def moved_by(record: Record) -> int:
-    """Returns the pid of the plan that moved the replicas of a drain, 0 without one."""
+    """Returns the pid of the plan that moves or moved the replicas of a drain, 0 without one.
+
+    A drain that ended with its plan, by a bypass, has it among the children that were born alone.
+    """
     if record.kind != drain.NAME:
         return 0
     try:
-        return drain.drain_of(record).moved_by
+        return drain.drain_of(record).moved_by or next(iter(record.born), 0)
     except msgspec.DecodeError:
         return 0
 
 
-def drained_items(found: Drain, cluster: Cluster | None) -> list[Move]:
+def part_item(parent: Record, pid: int) -> Procedure:
+    """Describes the plan of a drain, whose record went at its end: it ended as the drain did, or before it."""
+    detail = f"it was the plan of drain {parent.pid}, which has its result: regent procedures show {parent.pid}"
+    by = parent.ending if parent.bypassed or parent.aborted else NO_ENDING
+    return Procedure(
+        pid=pid,
+        kind=reassign.NAME,
+        state=parent.state.name.lower() if parent.state.is_final else State.SUCCESS.name.lower(),
+        parent=parent.pid,
+        ended=True,
+        bypassed=parent.bypassed,
+        principal=parent.caller.principal,
+        detail=detail,
+        end_requested=by.act,
+        end_principal=by.principal,
+        end_reason=by.reason,
+    )
+
+
+def drained_items(record: Record, cluster: Cluster | None) -> list[Move]:
     """Describes the moves of a drain without those of its plan: by where replicas are now, as far as that is known."""
+    found, begun = drain.drain_of(record), moved_by(record)
     items = [_move_item(move, None, None) for move in (found.plan.moves if found.plan is not None else ())]
-    return [
-        item.model_copy(update={"status": _place_of(item, cluster) if found.moved_by else "queued"}) for item in items
-    ]
+    return [item.model_copy(update={"status": _place_of(item, cluster) if begun else "queued"}) for item in items]
 
 
 def _place_of(move: Move, cluster: Cluster | None) -> str:
     row = cluster.find(move.topic, move.partition) if cluster is not None else None
     if cluster is None or row is None:
         return "unknown" if cluster is None else "gone"
+    if cluster.is_moving(row):
+        return Status.BEGUN.name.lower()
     replicas = cluster.rows[row].assignment.replicas
     return "done" if set(replicas) == set(move.target) else "back" if replicas == move.origin else "moved since"
 

@@ -30,6 +30,7 @@ from controller.operator.procedure_items import (
     drained_items,
     move_items,
     moved_by,
+    part_item,
     planned_item,
     procedure_item,
     reassignment_items,
@@ -131,6 +132,9 @@ class ProcedureView:
         for item in await self.list_all():
             if item.pid == pid:
                 return await self._with_pace(item)
+        records, _ = await self._records()
+        if (parent := next((one for one in records.values() if moved_by(one) == pid), None)) is not None:
+            return part_item(parent, pid)
         raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed: see 'regent events'")
 
     async def moves(self, pid: int) -> list[Move]:
@@ -142,7 +146,7 @@ class ProcedureView:
         if record is None:
             record = next((one for one in records.values() if moved_by(one) == pid), None)
         if record is not None and record.kind == drain.NAME:
-            return drained_items(drain.drain_of(record), term.cluster if term is not None else None)
+            return drained_items(record, term.cluster if term is not None else None)
         if record is None or record.kind != reassign.NAME:
             raise NotFound(f"no reassign plan has pid {pid}", "see 'regent procedures list'")
         if term is None or record.state.is_final:

@@ -339,6 +339,26 @@ async def test_with_replicas_every_replica_leaves_by_a_plan_of_its_own(w: World)
 
 
 @in_world(1, 2, 3, 4)
+async def test_a_bypassed_plan_of_a_drain_is_described_by_its_drain_as_it_ended(w: World) -> None:
+    await running(w)
+    found = await views(w)[0].drain(DrainRequest(brokers=[1], replicas=True), "uid 0")
+    await w.settle()
+    plan = next(one.pid for one in await view_of(w).list_all() if one.kind == "reassign")
+    await view_of(w).bypass(plan, "uid 7", "it hangs")
+    await w.settle()
+    assert plan not in w.term.procedures.engine.records, "its record goes with its end"
+    item = await view_of(w).one(plan, 0)
+    assert (item.parent, item.ended, item.state, item.bypassed) == (found.pid, True, "success", True)
+    assert (item.end_requested, item.end_principal, item.end_reason) == ("bypass", "uid 7", "it hangs")
+    for pid in (plan, found.pid):
+        assert {move.status for move in await view_of(w).moves(pid)} == {"begun"}, "what it began goes on"
+    for _ in range(3):
+        await caught_up(w)
+        await w.settle()
+    assert {move.status for move in await view_of(w).moves(plan)} == {"done"}
+
+
+@in_world(1, 2, 3, 4)
 async def test_the_plan_of_a_drain_knows_the_sizes_of_its_replicas(w: World) -> None:
     await running(w)
     measured_by(w, {leader: dict.fromkeys((TopicPartition(*name) for name in w.states), 1_000) for leader in (1, 2, 3)})
