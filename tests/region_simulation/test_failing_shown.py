@@ -163,7 +163,7 @@ def test_an_abort_that_is_refused_names_the_clean_way_before_the_bypass(name: st
     story()
 
 
-@pytest.mark.parametrize("act", ["abort", "bypass"])
+@pytest.mark.parametrize("act", ["abort", "bypass", "remove"])
 def test_what_ends_work_on_a_log_is_leave_out_and_not_an_end_that_begins_the_crash_anew(act: str) -> None:
     @in_situation("a crash whose log cannot be split")
     async def story(case: Case) -> None:

@@ -12,7 +12,7 @@ from controller.http.record_items import ended_item, removed_item, unreadable_it
 from controller.http.region_ports import EndAct, ProcedurePage, ProcedureQuery
 from controller.procedures import requests
 from controller.procedures.engine import Engine
-from controller.procedures.refusals import as_ended, not_ended
+from controller.procedures.refusals import Refusal, as_ended, not_ended
 from controller.procedures.running import LockItem
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
@@ -106,9 +106,12 @@ class Procedures:
         before = engine.records.get(pid)
         work = engine.abort(pid, ending) if act == "abort" else engine.bypass(pid, ending)
         if not await requested(work) or before is None:
-            better, in_vain = self._ends(engine, before, act)
-            raise Refused(*not_ended(engine, pid, act, COMMAND, better, in_vain=in_vain))
+            raise Refused(*self._not_ended(engine, pid, act, before))
         return procedure_item(as_ended(engine, before, ending))
+
+    def _not_ended(self, engine: Engine[RegionsEnv], pid: int, act: EndAct, before: Record | None = None) -> Refusal:
+        better, in_vain = self._ends(engine, before or engine.records.get(pid), act)
+        return not_ended(engine, pid, act, COMMAND, better, in_vain=in_vain)
 
     def _ends(self, engine: Engine[RegionsEnv], record: Record | None, act: EndAct) -> tuple[str, bool]:
         """Returns what ends a procedure better than a bypass of its parts, if anything; and whether that gains nothing.
@@ -130,7 +133,7 @@ class Procedures:
         domain = self._domain
         done = await requested(domain.parking.asked(requests.ENDS[act](pid, ending), lambda: domain.why))
         if not done:
-            raise Refused(*not_ended(self._engine(), pid, act, COMMAND))
+            raise Refused(*self._not_ended(self._engine(), pid, act))
         if act == "remove":
             return removed_item(unreadable_item(pid, ""), ending, domain.parking.removed.family(pid))
         record = None if domain.term is None else domain.term.engine.records.get(pid)
@@ -148,7 +151,7 @@ class Procedures:
 
     async def _removed(self, engine: Engine[RegionsEnv], pid: int, ending: Ending) -> Procedure:
         if pid in engine.records:
-            raise Refused(*not_ended(engine, pid, "remove", COMMAND))
+            raise Refused(*self._not_ended(engine, pid, "remove"))
         before = _unusable_item(engine, pid) if pid in engine.unusable else unreadable_item(pid, "")
         return removed_item(before, ending, await requested(engine.remove(pid, ending)))
 
