@@ -7,6 +7,7 @@ began. Handlers of reassignments do the rest of each move, as for a request of a
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Final
 
@@ -15,6 +16,7 @@ import msgspec
 from controller.engine.event_kinds import EventKind
 from controller.handlers.reassignment import go_on
 from controller.kinds.environment import KafkaEnv, rewrite_with_record
+from controller.kinds.plan_overlap import overlap
 from controller.kinds.plan_throttles import lift_throttles, set_throttles
 from controller.kinds.reassign_callers import callers_of
 from controller.procedures.group import CHANGE_BYTES_MAX
@@ -119,6 +121,12 @@ def members(record: Record) -> Members:
     moves = plan_of(record).moves
     changed = {broker for move in moves for broker in set(move.origin).symmetric_difference(move.target)}
     return Members(tuple(dict.fromkeys(move.topic for move in moves)), tuple(sorted(changed)))
+
+
+def admit(record: Record, others: Sequence[Record]) -> str | None:
+    """Returns why a plan is refused: another one moves some of its partitions, perhaps submitted at the same moment."""
+    found = overlap(plan_of(record), ((other, plan_of(other)) for other in others))
+    return None if found is None else f"{found.why}: {found.remedy}"
 
 
 async def move(env: KafkaEnv, record: Record) -> Outcome | Effect:
@@ -284,4 +292,5 @@ REASSIGN: Final[Kind[KafkaEnv]] = Kind(
     command=command,
     members=members,
     changes_while_undone=True,
+    admit=admit,
 )

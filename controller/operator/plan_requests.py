@@ -15,9 +15,10 @@ from controller.http.ports import Refused
 from controller.http.procedure_models import Move, ReassignRequest
 from controller.kinds import reassign
 from controller.kinds.environment import KafkaEnv
+from controller.kinds.plan_overlap import overlap
 from controller.kinds.plan_throttles import with_throttles
 from controller.procedures.engine import DATA_BYTES_MAX, Engine
-from controller.process.wording import in_bytes, named
+from controller.process.wording import in_bytes
 from controller.term.term import Term
 from state_machines.decisions.plan_faults import faults
 from state_machines.decisions.plan_progress import ENDED, PlannedMove, ReassignPlan, Status, reverted
@@ -26,7 +27,6 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 from state_machines.planning.expected_time import received
 from state_machines.procedures.record import Caller
-from state_machines.procedures.states import State
 
 Sizes = dict[tuple[str, int], int]
 """Bytes of one replica by topic and partition."""
@@ -143,19 +143,11 @@ def refuse_overlap(engine: Engine[KafkaEnv] | None, plan: ReassignPlan, caller: 
     """Raises :class:`Refused` where a plan of another request moves some of the partitions, now or later."""
     if engine is None:
         return
-    wanted, same = {(move.topic, move.partition) for move in plan.moves}, engine.pid_of(caller)
-    for record in engine.live():
-        if record.kind != reassign.NAME or record.pid == same or record.pid in engine.unusable:
-            continue
-        left = [move for move in reassign.plan_of(record).moves if move.status not in ENDED]
-        both = [TopicPartition(one.topic, one.partition) for one in left if (one.topic, one.partition) in wanted]
-        if both:
-            count = f"{len(both)} of these {len(plan.moves)} partitions"
-            ends = "" if record.state is State.FAILED else f", or end it with 'regent procedures cancel {record.pid}'"
-            raise Refused(
-                f"plan {record.pid} moves {count}: {named(both)}",
-                f"wait for its end, 'regent procedures wait {record.pid}'{ends}; then make a new plan",
-            )
+    same = engine.pid_of(caller)
+    others = (record for record in engine.live() if record.pid != same and record.pid not in engine.unusable)
+    plans = ((record, reassign.plan_of(record)) for record in others if record.kind == reassign.NAME)
+    if (found := overlap(plan, plans)) is not None:
+        raise Refused(*found)
 
 
 def encoded(plan: ReassignPlan, cluster: Cluster) -> bytes:

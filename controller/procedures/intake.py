@@ -161,4 +161,7 @@ class Intake(Generic[Env]):
         why = demand if isinstance(demand, str) else misordered(record.pid, demand, self._running.scheduler, ())
         if why:
             raise Refused(why)
+        admit = self._kinds[record.kind].admit
+        if admit is not None and (why := admit(record, self._procedures.live_of(record.kind))) is not None:
+            raise Refused(why)
         return self._procedures.submitted(record), record.pid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from controller.procedures.requests import Refused
@@ -62,7 +62,8 @@ class Kind(NamedTuple, Generic[Env]):
     ``no_return``: index of the first step that is never undone. ``holds_locks``: from the first step to the end, also
     while it waits and over restarts; otherwise locks are held for one step at a time. ``command``: returns the message
     after an operator's command, or raises :class:`Refused`; None where the kind has no commands;
-    ``changes_while_undone``: also while a procedure is undone. ``members``: returns what it is about.
+    ``changes_while_undone``: also while a procedure is undone. ``members``: returns what it is about. ``admit``:
+    returns why a new procedure is refused beside the live ones of its kind, those being written among them.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Kind(NamedTuple, Generic[Env]):
     command: Callable[[Record, bytes], bytes] | None = None
     members: Callable[[Record], Members] | None = None
     changes_while_undone: bool = False
+    admit: Callable[[Record, Sequence[Record]], str | None] | None = None
 
     def changed(self, record: Record, command: bytes) -> bytes:
         """Returns the message after an operator's command; raises :class:`Refused`."""

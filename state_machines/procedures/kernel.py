@@ -72,6 +72,11 @@ class Procedures:
         """Returns the record as the next write finds it, staged or durable."""
         return self._staged.get(pid) or self.records[pid]
 
+    def live_of(self, kind: str) -> list[Record]:
+        """Returns the latest records of a kind that have not ended, staged ones among them."""
+        latest = {**self.records, **self._staged}
+        return [record for record in latest.values() if record.kind == kind and not record.state.is_final]
+
     def apply(self, change: Change) -> tuple[int, ...]:
         """Enters a durable change; returns the procedures to run next, a parent whose last child ended among them.
 

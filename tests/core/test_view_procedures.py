@@ -251,6 +251,18 @@ async def test_a_call_that_is_repeated_while_its_plan_is_stored_finds_that_plan(
 
 
 @in_world(1, 2, 3)
+async def test_of_two_plans_of_a_partition_that_are_applied_at_the_same_moment_the_second_is_refused(w: World) -> None:
+    view = await running(w)
+    both = [view.apply(request(), "uid 0"), view.apply(request(), "uid 1")]
+    found = await asyncio.gather(*both, return_exceptions=True)
+    [begun] = [one for one in found if not isinstance(one, BaseException)]
+    [refused] = [one for one in found if isinstance(one, Refused)]
+    assert f"plan {begun.pid} moves 2 of these 2 partitions: t-0, t-1" in refused.message
+    assert f"regent procedures wait {begun.pid}" in refused.message
+    assert [one.pid for one in await view.list_all()] == [begun.pid]
+
+
+@in_world(1, 2, 3)
 async def test_operations_on_what_is_not_there_name_it(w: World) -> None:
     view = await running(w)
     with pytest.raises(NotFound, match="procedure 7 is not known"):
