@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -57,17 +58,17 @@ def made_ready(spark: SparkSession) -> None:
         # Executors fetch it for as long as the context lives; Spark removes this folder then.
         context.addPyFile(str(_archive(Path(tempfile.mkdtemp(dir=SparkFiles.getRootDirectory())))))
     slots = max(context.defaultParallelism, 1)
-    lacking = context.parallelize(range(slots), slots).map(_lacking).filter(bool).take(1)
+    lacking = context.parallelize(range(slots), slots).map(partial(_lacking, LIBRARIES)).filter(bool).take(1)
     if lacking:
         raise Unfit(f"the executors of Spark cannot import {lacking[0]}: {REMEDY}")
     _READY.add(context.applicationId)
 
 
-def _lacking(_: int) -> str:
+def _lacking(libraries: Sequence[str], _: int) -> str:
     """Returns the first library that does not import, with the Python that lacks it; empty if all do."""
     import sys
 
-    for name in LIBRARIES:
+    for name in libraries:
         try:
             import_module(name)
         except ImportError as error:

@@ -23,7 +23,7 @@ from pipeline.layout import VIOLATIONS as FOUND
 from pipeline.layout import in_folder, manifest_of
 from pipeline.merge import merge
 from pipeline.schema import EVENT, GAPS
-from pipeline.storage import for_spark, written
+from pipeline.storage import for_spark, remove, written
 from pipeline.violations import VIOLATIONS
 
 Summary = dict[str, Any]
@@ -41,6 +41,7 @@ def ingest(spark: SparkSession, journals: Sequence[str], into: str) -> Summary:
     :class:`~pipeline.executors.Unfit`.
     """
     made, terms, missing = merge(workers_of(spark), journals, into)
+    remove(in_folder(into, "audit.json"))  # of other rows
     return _kept(into, "ingest", {
         "rows": made.rows,
         "terms": len(terms),

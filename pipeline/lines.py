@@ -191,7 +191,7 @@ def _other_version(line: bytes) -> str:
 
 
 def _text(line: bytes) -> str:
-    return line.decode(errors="replace")
+    return line[:LINE_BYTES_MAX].decode(errors="replace")
 
 
 def _reason(message: str) -> str:

@@ -21,7 +21,7 @@ from pyspark import TaskContext
 
 from pipeline.columns import COLUMNS, GAP_COLUMNS
 from pipeline.gaps import Gap, gaps, terms
-from pipeline.layout import GAPS, MANIFEST, QUARANTINE, ROWS, TERMS, VERSION, Manifest, RowsFile, in_folder
+from pipeline.layout import GAPS, MANIFEST, QUARANTINE, ROWS, TERMS, VERSION, VIOLATIONS, Manifest, RowsFile, in_folder
 from pipeline.pieces import Piece
 from pipeline.segments import PORTION_BYTES, PUT_ASIDE, Digest, Made, Source, digest, make, make_together
 from pipeline.storage import NothingToRead, first_line, listed, remove, size_of, under, written
@@ -288,8 +288,11 @@ def _named(manifest: Manifest) -> set[str]:
 
 
 def _clear(into: str, removed: Callable[[str], bool]) -> None:
-    """Removes files of the folder that no manifest needs, also those that earlier, killed runs left."""
-    for kind in (ROWS, TERMS, GAPS, QUARANTINE):
-        for path in under(into, kind):
-            if removed(path):
-                remove(in_folder(into, path))
+    """Removes files of the folder that no manifest needs, also those that earlier, killed runs left.
+
+    The violations that an audit of earlier rows found are no longer true.
+    """
+    found = [path for kind in (ROWS, TERMS, GAPS, QUARANTINE, VIOLATIONS) for path in under(into, kind)]
+    found += [path for path in under(into) if path.endswith(f"-{MANIFEST}")]
+    for path in filter(removed, found):
+        remove(in_folder(into, path))

@@ -56,10 +56,11 @@ def listed(folder: str, ending: str = "") -> list[tuple[str, int]]:
     return sorted((path, size) for path, size in files if _shown(path, ending))
 
 
-def under(folder: str, inside: str) -> list[str]:
-    """Lists all files below ``inside`` of a folder, hidden ones as well, by their paths in the folder."""
+def under(folder: str, inside: str = "") -> list[str]:
+    """Lists files of a folder, hidden ones as well, by their paths in it: all below ``inside``, or those in itself."""
     store, root = place(folder)
-    found = store.get_file_info(fs.FileSelector(f"{root}/{inside}", recursive=True, allow_not_found=True))
+    selector = fs.FileSelector(f"{root}/{inside}".rstrip("/"), recursive=bool(inside), allow_not_found=True)
+    found = store.get_file_info(selector)
     return [each.path.removeprefix(f"{root}/") for each in found if each.type == fs.FileType.File]
 
 
