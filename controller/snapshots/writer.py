@@ -1,7 +1,7 @@
 """Writes a snapshot as a process of its own: parts from standard input, the answer to standard output.
 
-It has the lowest priority of the machine's processors. Where its input ends early, as with the daemon's death, it
-leaves no file.
+It yields the processors to the daemon, but is not starved on a busy machine. Where its input ends early, as with the
+daemon's death, it leaves no file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metadata_store.codecs.topic import topic_id_text
 from state_machines.journal.snapshot import PartitionsLine, Trailer
 from state_machines.model.types import NO_LEADER, NO_VERSION
 
-NICE: Final = 19
+NICE: Final = 5
 _encode: Final = msgspec.json.Encoder().encode
 
 
