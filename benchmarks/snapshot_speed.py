@@ -67,16 +67,14 @@ async def measured(cluster: Cluster, folder: Path) -> tuple[Taken, float, list[f
     """Takes one snapshot; returns it with its seconds, and the lags before it and during it."""
     before: list[float] = []
     during: list[float] = []
-    for lags in (before, during):
-        watch = asyncio.create_task(watched(lags))
-        if lags is before:
-            await asyncio.sleep(2.0)
-        else:
-            began_s = time.monotonic()
-            taken = await take(term_of(cluster), folder, SnapshotsSettings(), "command", 1)
-            took_s = time.monotonic() - began_s
-        watch.cancel()
-    return taken, took_s, before, during
+    watch = asyncio.create_task(watched(before))
+    await asyncio.sleep(2.0)
+    watch.cancel()
+    watch = asyncio.create_task(watched(during))
+    began_s = time.monotonic()
+    taken = await take(term_of(cluster), folder, SnapshotsSettings(), "command", 1)
+    watch.cancel()
+    return taken, time.monotonic() - began_s, before, during
 
 
 def main() -> None:
@@ -93,7 +91,9 @@ def main() -> None:
         own = time.process_time() - own
         child = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"{taken.written.partitions} partitions, {given.per_topic} a topic: {took_s:.1f} s")
-        print(f"daemon {own:.1f} s of CPU, its child {child.ru_utime + child.ru_stime:.1f} s, {child.ru_maxrss >> 10} MiB")
+        print(
+            f"daemon {own:.1f} s of CPU, its child {child.ru_utime + child.ru_stime:.1f} s, {child.ru_maxrss >> 10} MiB"
+        )
         print(f"lag of the loop: at most {1_000 * max(during):.0f} ms; idle before {1_000 * max(before):.0f} ms")
         print(f"{taken.written.file_bytes / taken.written.partitions:.1f} bytes a partition on disk")
         from pipeline.snapshot_file import read_snapshot

@@ -26,10 +26,15 @@ BROKER_RESOURCE: Final = 4
 STATIC_SOURCES: Final = frozenset({4, 5})
 """Sources of static settings: the broker's file, and Kafka's default."""
 CLIENT_SOFTWARE: Final = {"client_software_name": "regent", "client_software_version": "1"}
-VERSIONS: Final = {Api.METADATA: 12, Api.DESCRIBE_CONFIGS: 4, Api.DESCRIBE_CLUSTER: 0}
+VERSIONS: Final = {Api.METADATA: 12, Api.DESCRIBE_CONFIGS: 4, Api.DESCRIBE_CLUSTER: 0, Api.LIST_OFFSETS: 5}
 """Versions in use: every broker from 2.8 on has them. Of DescribeLogDirs the newest one of the broker is in use."""
 QUERIES: Final = ((Api.API_VERSIONS, 3), *((api, VERSIONS[api]) for api in (Api.DESCRIBE_CONFIGS, Api.METADATA)))
 """APIs and versions of the queries within a term."""
+LATEST: Final = -1
+EARLIEST: Final = -2
+"""Timestamps that ask for the end or the begin of a log (``ListOffsetsRequest``)."""
+CLIENT: Final = -1
+"""Id of a replica that is none."""
 TOPICS_PER_CALL: Final = 500
 """Topics per Metadata request: reading one response then takes some tens of milliseconds."""
 
@@ -207,6 +212,36 @@ class BrokerClient:
             )
         self._check(api, error, None)
         return directories
+
+    async def offsets(
+        self, partitions: Mapping[str, Collection[int]], *, earliest: bool = False
+    ) -> dict[tuple[str, int], int | str]:
+        """Returns the end offsets of partitions that the broker leads, by topic and number; or the error's name.
+
+        The end is the high watermark. ``earliest``: the first offsets instead.
+        """
+        version, when = VERSIONS[Api.LIST_OFFSETS], EARLIEST if earliest else LATEST
+        wanted = tuple(
+            kio_messages.nested(
+                Api.LIST_OFFSETS,
+                version,
+                "ListOffsetsTopic",
+                name=topic,
+                partitions=tuple(
+                    kio_messages.nested(
+                        Api.LIST_OFFSETS, version, "ListOffsetsPartition", partition_index=p, timestamp=when
+                    )
+                    for p in numbers
+                ),
+            )
+            for topic, numbers in partitions.items()
+        )
+        response = await self._query(Api.LIST_OFFSETS, replica_id=CLIENT, isolation_level=0, topics=wanted)
+        return {
+            (topic.name, p.partition_index): p.offset if p.error_code == Error.NONE else error_name(p.error_code)
+            for topic in response.topics
+            for p in topic.partitions
+        }
 
     async def describe_cluster(self) -> ClusterMetadata:
         """Returns nodes and controller as admin clients see them; -1 for a controller that is no node."""

@@ -60,6 +60,11 @@ class BrokerQueries(Protocol):
         Raises where the response lists more than ``replicas_max`` replicas.
         """
 
+    async def offsets(
+        self, partitions: Mapping[str, Collection[int]], *, earliest: bool = False
+    ) -> dict[tuple[str, int], int | str]:
+        """Returns end offsets (or first ones) of partitions that the broker leads; or the name of an error."""
+
 
 Dial = Callable[[Broker], AbstractAsyncContextManager[BrokerQueries]]
 """Opens a connection to a broker for the queries of a block; raises :class:`BrokerCallFailed`."""

@@ -19,6 +19,7 @@ from cli.commands import (
     end,
     events,
     listing,
+    loads,
     namespaces,
     observe,
     pause,
@@ -95,6 +96,7 @@ for group in (
     namespaces,
     servers,
     snapshot,
+    loads,
     pipeline,
     about,
 ):

@@ -15,6 +15,7 @@ class Api(IntEnum):
 
     PRODUCE = 0
     FETCH = 1
+    LIST_OFFSETS = 2
     METADATA = 3
     LEADER_AND_ISR = 4
     STOP_REPLICA = 5

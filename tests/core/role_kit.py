@@ -201,6 +201,11 @@ class MiniBroker(FakeBroker):
         found = (await self.log_dirs()).items()
         return tuple(LogDirectory(path, error, tuple(wanted)) for path, error in found)
 
+    async def offsets(
+        self, partitions: Mapping[str, Collection[int]], *, earliest: bool = False
+    ) -> dict[tuple[str, int], int | str]:
+        return {(topic, p): 10 * p + 5 * (not earliest) for topic, numbers in partitions.items() for p in numbers}
+
 
 def ints(found: Iterable[Any]) -> tuple[int, ...]:
     """Converts kio's numbers."""

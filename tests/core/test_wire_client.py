@@ -24,7 +24,7 @@ from tests.core.wire_kit import part, read_request, to_uuid, write_response
 
 TOPIC_ID = bytes(range(1, 17))
 NO_TIME = timedelta()
-OFFERED = {3: (0, 12), 18: (0, 4), 32: (0, 4), 35: (0, 4), 60: (0, 1)}
+OFFERED = {2: (0, 9), 3: (0, 12), 18: (0, 4), 32: (0, 4), 35: (0, 4), 60: (0, 1)}
 
 
 PARTITION: dict[str, Any] = {
@@ -68,6 +68,7 @@ class Broker:
             Api.DESCRIBE_CONFIGS: self._configs,
             Api.DESCRIBE_LOG_DIRS: self._log_dirs,
             Api.DESCRIBE_CLUSTER: self._cluster,
+            Api.LIST_OFFSETS: self._offsets,
         }[Api(key)](partial(part, key, version, response=True), entity)
         return write_response(key, version, header.correlation_id, throttle_time=NO_TIME, **fields)
 
@@ -131,6 +132,24 @@ class Broker:
         )
         newest = self.offered[Api.DESCRIBE_LOG_DIRS][1]
         return {"results": results} | ({"error_code": self.dirs_error} if newest >= 3 else {})
+
+    def _offsets(self, part: Callable[..., Any], entity: Any) -> dict[str, Any]:
+        assert (entity.replica_id, entity.isolation_level) == (-1, 0)
+
+        def found(asked: Any) -> Any:
+            error = ErrorCode.not_leader_or_follower if asked.partition_index == 9 else ErrorCode.none
+            return part(
+                "ListOffsetsPartitionResponse",
+                partition_index=asked.partition_index,
+                error_code=error,
+                offset=100 + asked.timestamp,
+            )
+
+        topics = tuple(
+            part("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(map(found, topic.partitions)))
+            for topic in entity.topics
+        )
+        return {"topics": topics}
 
     def _cluster(self, part: Callable[..., Any], entity: Any) -> dict[str, Any]:
         node = part("DescribeClusterBroker", broker_id=2, host="b2", port=9092, rack=None)
@@ -349,3 +368,11 @@ def test_kio_is_imported_late_and_by_one_module() -> None:
         "assert not any(name.split('.')[0] == 'kio' for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+async def test_offsets_are_those_of_the_end_or_of_the_begin_and_an_error_is_one_partitions() -> None:
+    async with connected(Broker()) as client:
+        last = await client.offsets({"t0": [0, 9], "t1": [3]})
+        first = await client.offsets({"t0": [0]}, earliest=True)
+    assert last == {("t0", 0): 99, ("t0", 9): "NOT_LEADER_OR_FOLLOWER (6)", ("t1", 3): 99}
+    assert first == {("t0", 0): 98}

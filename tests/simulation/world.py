@@ -86,6 +86,12 @@ class QueriedBroker:
         """Returns nothing."""
         return {}
 
+    async def offsets(
+        self, partitions: Mapping[str, Collection[int]], *, earliest: bool = False
+    ) -> dict[tuple[str, int], int | str]:
+        """Returns nothing."""
+        return {}
+
     async def replica_logs(
         self, partitions: Mapping[str, Collection[int]] | None, replicas_max: int = REPLICAS_MAX
     ) -> tuple[LogDirectory, ...]:

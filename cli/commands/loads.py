@@ -1,0 +1,60 @@
+"""Adds regent loads: sizes and offsets of all partitions in a file, for plans."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from cli.exit_codes import Exit, Failure
+from cli.help import Panel
+from cli.session import Session, command
+
+if TYPE_CHECKING:
+    from cli.loads import Lacking, Result
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    command(
+        app,
+        panel=Panel.PIPELINE,
+        examples=("regent loads --into loads.csv", "regent loads --into later.jsonl -o json"),
+    )(loads)
+
+
+def loads(
+    session: Session,
+    into: Annotated[
+        Path, typer.Option("--into", metavar="FILE", help="File that is written or replaced: CSV, or .jsonl.")
+    ],
+) -> None:
+    """Read sizes and offsets of all partitions from the brokers into a file; needs no daemon.
+
+    Two files give rates. Exit code 1 where a registered broker did not respond: the file has the others.
+    """
+    settings = session.settings().settings
+    from cli.loads import write_loads
+
+    found = asyncio.run(write_loads(settings, into))
+    if session.output.for_programs:
+        session.output.document("Loads", [msgspec.to_builtins(found)])
+    else:
+        session.output.text(f"{found.file}: {found.rows} logs of {found.brokers} brokers")
+        for lack in found.lacking:
+            session.output.message(_sentence(lack), style="yellow")
+    if found.silent:
+        raise _partial(found)
+
+
+def _sentence(lack: Lacking) -> str:
+    more = f" and {lack.partitions - len(lack.named)} more" if lack.partitions > len(lack.named) else ""
+    return f"broker {lack.broker} lacks {lack.partitions} partitions, {lack.why}: {', '.join(lack.named)}{more}"
+
+
+def _partial(found: Result) -> Failure:
+    silent = ", ".join(map(str, found.silent))
+    return Failure(Exit.FAILED, f"brokers {silent} did not respond: the file lacks them", "repeat the command")
