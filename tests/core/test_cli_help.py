@@ -49,7 +49,7 @@ PANELS = {
     },
     Panel.GIVE_BACK: {"handback"},
     Panel.REGIONS: {"regions", "tables", "namespaces", "servers"},
-    Panel.PIPELINE: {"pipeline", "snapshot"},
+    Panel.PIPELINE: {"loads", "pipeline", "snapshot"},
     Panel.COMMAND: {"completion", "version"},
 }
 
