@@ -2,48 +2,59 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Callable
+from functools import partial, reduce
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.history import excusable, history, with_since
-from pipeline.membership import elected_live, racks_kept
-from pipeline.procedures import family_and_locks
+from pipeline.executors import workers_of
+from pipeline.judging import given, judge_buckets, judge_terms, shares
+from pipeline.layout import VIOLATIONS, Manifest, in_folder
+from pipeline.racks import racks_kept
 from pipeline.region_opens import opens_kept
 from pipeline.regions import owned_once
-from pipeline.requests import current_epochs, falling_epochs
-from pipeline.row_local import row_local
+from pipeline.schema import GAPS
+from pipeline.storage import NothingToRead, for_spark
 from pipeline.tables import keys_covered
-from pipeline.terms import one_writer
-from pipeline.violations import unexcused, violations
+from pipeline.verdict import cleared
+from state_machines.journal.events import Kind
 
 RACKS: Final = {"A13": "only judged for a cluster that promises racks"}
+OF_REGIONS: Final = frozenset({Kind.REGION_STATE, Kind.SERVER_STATE, Kind.TABLE_STATE})
+"""Kinds of rows of which each domain of regions has some."""
+
+Judge = Callable[[DataFrame, DataFrame], DataFrame]
+"""Returns the violations that rows show; the second frame has the gaps."""
 
 
-def audit(rows: DataFrame, terms: DataFrame, gaps: DataFrame, *, racks: bool = False) -> DataFrame:
-    """Returns all violations, as :data:`pipeline.violations.VIOLATIONS`.
+def audit(spark: SparkSession, folder: str, manifest: Manifest, rows: Callable[[], DataFrame], *, racks: bool) -> None:
+    """Writes all violations of a folder into its ``violations``.
 
-    ``rows`` are those of :func:`pipeline.jobs.rows_in`, ``terms`` and ``gaps`` its tables.
-    ``racks``: the cluster promises to spread replicas over racks (A13).
+    ``rows`` makes the frame of all rows; a plan in Spark takes seconds, so it is only made for what the folder has.
+    ``racks``: the cluster promises to spread replicas over racks (A13). Raises
+    :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.executors.Unfit`.
     """
-    shown = violations(with_since(rows), [*row_local(), history()])
-    found = [
-        unexcused(shown.withColumn("excusable", excusable()), gaps),
-        elected_live(rows, gaps),
-        one_writer(terms),
-        family_and_locks(rows),
-        current_epochs(rows, gaps),
-        falling_epochs(rows),
-        owned_once(rows, gaps),
-        opens_kept(rows, gaps),
-        keys_covered(rows, gaps),
-    ]
-    if racks:
-        found.append(racks_kept(rows))
-    return reduce(DataFrame.unionByName, found)
+    found, into = given(folder, manifest), in_folder(folder, VIOLATIONS)
+    cleared(into)
+    judge_terms(found)
+    workers = workers_of(spark)
+    for fault in workers.each(partial(judge_buckets, found), shares(manifest, workers.slots)):
+        if fault is not None:
+            raise NothingToRead(fault)
+    planned = _planned(manifest, racks=racks)
+    if planned:
+        frame, gaps = rows(), spark.read.schema(GAPS).parquet(for_spark(in_folder(folder, manifest.gaps)))
+        every = reduce(DataFrame.unionByName, [judge(frame, gaps) for judge in planned])
+        every.write.mode("append").parquet(for_spark(into))
 
 
 def unjudged(*, racks: bool) -> dict[str, str]:
     """Returns the invariants that :func:`audit` does not judge, and why."""
     return {} if racks else dict(RACKS)
+
+
+def _planned(manifest: Manifest, *, racks: bool) -> list[Judge]:
+    """Returns what is judged by plans in Spark, because it joins rows of many buckets."""
+    judges: list[Judge] = [owned_once, opens_kept, keys_covered] if OF_REGIONS & manifest.kinds.keys() else []
+    return [*judges, lambda rows, _: racks_kept(rows)] if racks else judges

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.merge import Workers
 
-LIBRARIES: Final = ("msgspec", "numpy", "pyarrow")
+LIBRARIES: Final = ("msgspec", "numba", "numpy", "pyarrow")
 """What tasks import, beside Spark and the code below."""
 CODE: Final = ("pipeline", "state_machines")
 """Packages that tasks import; executors on other machines get them from here."""

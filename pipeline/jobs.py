@@ -19,12 +19,12 @@ from pipeline.audit import audit as judged
 from pipeline.audit import unjudged
 from pipeline.executors import workers_of
 from pipeline.gaps import EXPIRED, HOLE, UNRECORDED
-from pipeline.layout import VIOLATIONS as FOUND
-from pipeline.layout import in_folder, manifest_of
+from pipeline.judging import table_in
+from pipeline.layout import VIOLATIONS, in_folder, manifest_of
 from pipeline.merge import merge
-from pipeline.schema import EVENT, GAPS
+from pipeline.schema import EVENT
 from pipeline.storage import for_spark, remove, written
-from pipeline.violations import VIOLATIONS
+from pipeline.verdict import sentence, verdict
 
 Summary = dict[str, Any]
 """The result of a job for programs, as JSON."""
@@ -60,22 +60,21 @@ def audit(spark: SparkSession, folder: str, *, racks: bool = False, strict: bool
     """Runs J2: judges a bronze folder. ``clean`` in the summary is the verdict.
 
     ``racks``: the cluster promises to spread replicas over racks. ``strict``: unexpected gaps and lines in quarantine
-    count against a clean journal. Raises :class:`NothingToRead`.
+    count against a clean journal. Raises :class:`~pipeline.storage.NothingToRead`,
+    :class:`~pipeline.executors.Unfit`.
     """
     made = manifest_of(folder)
-    rows, missing = rows_in(spark, folder), _read(spark, folder, GAPS, [made.gaps])
-    term_rows = spark.read.parquet(for_spark(in_folder(folder, made.terms)))
-    _write(judged(rows, term_rows, missing, racks=racks), in_folder(folder, FOUND))
-    found = spark.read.schema(VIOLATIONS).parquet(for_spark(in_folder(folder, FOUND)))
-    broken = _counts(found, "invariant")
-    holes = _counts(missing, "kind")
+    remove(in_folder(folder, "audit.json"))  # of other violations
+    judged(spark, folder, made, lambda: rows_in(spark, folder), racks=racks)
+    found = verdict(in_folder(folder, VIOLATIONS), SHOWN_MAX)
+    holes = dict(sorted(Counter(table_in(folder, made.gaps)["kind"].to_pylist()).items()))
     incomplete = made.quarantined > 0 or any(kind != EXPIRED for kind in holes)
     return _kept(folder, "audit", {
-        "clean": not broken and not (strict and incomplete),
+        "clean": not found.broken and not (strict and incomplete),
         "rows": made.rows,
-        "violations": sum(broken.values()),
-        "broken": broken,
-        "first": [_sentence(row) for row in found.orderBy("ctl_epoch", "seq", "invariant").limit(SHOWN_MAX).collect()],
+        "violations": sum(found.broken.values()),
+        "broken": found.broken,
+        "first": [sentence(violation) for violation in found.first],
         "gaps": holes,
         "quarantined": made.quarantined,
         "unjudged": unjudged(racks=racks),
@@ -89,28 +88,6 @@ def rows_in(spark: SparkSession, folder: str) -> DataFrame:
 
 def _read(spark: SparkSession, folder: str, schema: StructType, paths: Sequence[str]) -> DataFrame:
     return spark.read.schema(schema).parquet(*(for_spark(in_folder(folder, path)) for path in paths))
-
-
-def _write(frame: DataFrame, path: str) -> None:
-    frame.write.mode("overwrite").parquet(for_spark(path))
-
-
-def _counts(frame: DataFrame, by: str) -> dict[str, int]:
-    return {row[by]: row["count"] for row in frame.groupBy(by).count().orderBy(by).collect()}
-
-
-def _sentence(row: Any) -> str:
-    """Formats a violation as ``regent events check`` does."""
-    entity = f"{row.topic}-{row.partition}" if row.topic is not None else _of_regions(row) or f"cluster {row.cluster}"
-    broker = f" on broker {row.broker}" if row.broker is not None else ""
-    return f"{row.invariant}: {entity}{broker} at epoch {row.ctl_epoch}, row {row.seq}: {row.what}"
-
-
-def _of_regions(row: Any) -> str:
-    """Names the region, the table or the server of a violation; empty where it is about none."""
-    if row.region is not None:
-        return f"{row.table}#{row.region}"
-    return f"table {row.table}" if row.table is not None else f"server {row.server}" if row.server is not None else ""
 
 
 def _time(microseconds: int | None) -> str | None:

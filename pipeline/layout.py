@@ -9,7 +9,7 @@ whole histories: a partition's or a region's rows are in the same one in all fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from zlib import crc32
 
@@ -39,6 +39,9 @@ GAPS: Final = "gaps"
 QUARANTINE: Final = "quarantine"
 VIOLATIONS: Final = "violations"
 """Folders of Parquet. An audit writes the violations; the manifest does not name those."""
+
+FOOTERS_MAX: Final = 256
+"""A footer is half a megabyte: it describes each column of each row group."""
 
 _MULTIPLIERS: Final = (0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35)
 _WORD: Final = 0xFFFFFFFF
@@ -134,21 +137,40 @@ def bucket_tables(folder: str, bucket: int, columns: Sequence[str], manifest: Ma
     manifest = manifest or manifest_of(folder)
     needed = [*columns, *(name for name in ORDER if name not in columns)]
     empty = pa.schema([COLUMNS.field(name) for name in needed]).empty_table()
-    parts = [empty]
-    for file in manifest.files:
-        wanted = [number for number, (of, _) in enumerate(file.groups) if of == bucket]
-        if wanted:
-            parts.append(_groups(in_folder(folder, file.path), wanted, needed))
-    found = pa.concat_tables(parts)
+    found = pa.concat_tables([empty, *bucket_parts(folder, bucket, needed, manifest)])
     return found.take(_order(found.select(ORDER), ORDER)).select(columns).combine_chunks()
 
 
-def _groups(path: str, numbers: Sequence[int], columns: Sequence[str]) -> Any:
+def bucket_parts(
+    folder: str,
+    bucket: int,
+    columns: Sequence[str],
+    manifest: Manifest,
+    *,
+    coded: Sequence[str] = (),
+    footers: dict[str, Any] | None = None,
+) -> Iterator[Any]:
+    """Yields the rows of one bucket file by file, each as a ``pyarrow.Table``: for a bucket that need not be merged.
+
+    Columns of ``coded`` are dictionaries of texts. ``footers``: keeps those of :data:`FOOTERS_MAX` files, for a caller
+    that reads more buckets. Raises :class:`~pipeline.storage.NothingToRead`.
+    """
+    kept = {} if footers is None else footers
+    for file in manifest.files:
+        wanted = [number for number, (of, _) in enumerate(file.groups) if of == bucket]
+        if wanted:
+            yield _groups(in_folder(folder, file.path), wanted, columns, coded, kept)
+
+
+def _groups(path: str, numbers: Sequence[int], columns: Sequence[str], coded: Sequence[str], footers: Any) -> Any:
     try:
-        with opened(path) as file:
-            found = pq.ParquetFile(file).read_row_groups(numbers, columns=columns, use_threads=False)
+        with opened(path) as stream:
+            file = pq.ParquetFile(stream, metadata=footers.get(path), read_dictionary=list(coded))
+            found = file.read_row_groups(numbers, columns=list(columns), use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise NothingToRead(f"{path} cannot be read: {first_line(error)}; run 'regent pipeline ingest' again") from None
+    if len(footers) < FOOTERS_MAX:
+        footers[path] = file.metadata
     return found.select(columns)
 
 

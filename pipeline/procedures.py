@@ -1,82 +1,83 @@
-"""Judges A14 beyond single rows: a procedure ends after its children, and no two hold one exclusive lock at once."""
+"""Judges A14 beyond single rows: a procedure ends after its children, and no two hold one exclusive lock at once.
+
+No missing row can excuse what is found: all that is compared is there.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as fn
-
-from pipeline.violations import VIOLATIONS, sentence
-from state_machines.journal.events import Kind
+from pipeline.broken import NAMED, Broken, Place
+from state_machines.journal.events import Row
 from state_machines.procedures.states import ENDS
 from state_machines.procedures.transition import SHARED
 
-_ENDED: Final = [state.name for state in ENDS]
+READ: Final = (*NAMED, "pid", "pids", "ppid", "root", "to_state", "locks", "locked")
+"""Columns of procedures' rows that are compared."""
+_ENDED: Final = frozenset(state.name for state in ENDS)
 
 
-def family_and_locks(rows: DataFrame) -> DataFrame:
-    """Returns violations of A14 that compare rows. No missing row can excuse them: all that is compared is there."""
-    # Rows of procedures name no topic and come first in their files, so that the rest of those is not read.
-    found = each(rows.filter(fn.col("topic").isNull() & (fn.col("kind") == Kind.PROC_STATE.value))).withColumn(
-        "at", _at()
-    )
-    return children_left(found).unionByName(locks_shared(found))
+class Held(NamedTuple):
+    """An exclusive lock of a family: from its first row with the lock to the last one."""
+
+    cluster: str
+    lock: str
+    since: Place
+    until: Place
+    root: int | None
 
 
-def each(rows: DataFrame) -> DataFrame:
-    """Returns a row for each procedure of ``pids`` where a row has many."""
-    return rows.withColumn("pid", fn.explode(fn.coalesce("pids", fn.array("pid"))))
+class Families:
+    """Remembers of all procedures' rows what later rows, or earlier ones, are compared with."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.ended: dict[tuple[str, int], Place] = {}
+        held: dict[tuple[str, str, int | None], tuple[Place, Place]] = {}
+        for row in rows:
+            at = _at(row)
+            if row.to_state in _ENDED:
+                for pid in pids(row):
+                    self.ended[row.cluster, pid] = min(at, self.ended.get((row.cluster, pid), at))
+            if row.locked:
+                for lock in row.locks or ():
+                    if not lock.endswith(SHARED):
+                        since, until = held.get((row.cluster, lock, row.root), (at, at))
+                        held[row.cluster, lock, row.root] = min(since, at), max(until, at)
+        self.taken = _taken(Held(cluster, lock, *times, root) for (cluster, lock, root), times in held.items())
+
+    def judged(self, rows: Iterable[Row]) -> Iterator[Broken]:
+        """Yields violations of A14; the rows are those that were remembered."""
+        for row in rows:
+            at = _at(row)
+            if row.ppid is not None and self.ended.get((row.cluster, row.ppid), at) < at:
+                for pid in pids(row):
+                    yield Broken("A14", f"child {pid} goes on after its parent {row.ppid} has ended", row)
+            for lock, other in self.taken.get((row.cluster, at), ()):
+                yield Broken("A14", f"pid {row.pid} holds {lock} while pid {other} holds it", row)
 
 
-def children_left(found: DataFrame) -> DataFrame:
-    """Returns rows of children that follow the end of their parent."""
-    ended = (
-        found.filter(fn.col("to_state").isin(_ENDED))
-        .groupBy(fn.col("cluster").alias("of_cluster"), fn.col("pid").alias("of_pid"))
-        .agg(fn.min("at").alias("ended"))
-    )
-    late = (
-        (fn.col("cluster") == fn.col("of_cluster"))
-        & (fn.col("ppid") == fn.col("of_pid"))
-        & (fn.col("at") > fn.col("ended"))
-    )
-    what = sentence("child", fn.col("pid"), "goes on after its parent", fn.col("ppid"), "has ended")
-    return _violations(found.join(ended, late), what)
+def pids(row: Row) -> list[int]:
+    """Returns the procedures of a row: in bulk it has many."""
+    return list(row.pids) if row.pids is not None else [row.pid] if row.pid is not None else []
 
 
-def locks_shared(found: DataFrame) -> DataFrame:
-    """Returns first rows of holders of an exclusive lock between two rows of another family that holds it.
-
-    A procedure that keeps its locks has them from its first row with ``locked`` to its last row.
-    """
-    holders = found.filter(fn.col("locked") & fn.col("locks").isNotNull())
-    each = holders.select("cluster", "root", "at", fn.explode("locks").alias("lock"))
-    exclusive = each.filter(~fn.col("lock").endswith(SHARED))
-    held = exclusive.groupBy("cluster", "lock", "root").agg(fn.min("at").alias("since"), fn.max("at").alias("until"))
-    other = held.select(
-        fn.col("cluster").alias("of_cluster"),
-        fn.col("lock").alias("of_lock"),
-        fn.col("root").alias("other"),
-        fn.col("since").alias("from"),
-        fn.col("until").alias("to"),
-    )
-    inside = (
-        (fn.col("cluster") == fn.col("of_cluster"))
-        & (fn.col("lock") == fn.col("of_lock"))
-        & (fn.col("root") != fn.col("other"))
-        & (fn.col("from") <= fn.col("since"))
-        & (fn.col("since") < fn.col("to"))
-    )
-    taken = held.join(other, inside).select("cluster", "lock", "other", fn.col("since").alias("at"))
-    what = sentence("pid", fn.col("pid"), "holds", fn.col("lock"), "while pid", fn.col("other"), "holds it")
-    return _violations(found.join(taken, ["cluster", "at"]), what)
+def _taken(held: Iterable[Held]) -> dict[tuple[str, Place], list[tuple[str, int | None]]]:
+    """Returns locks, and who else holds them, by the place of the row that takes them in spite of that."""
+    found: dict[tuple[str, Place], list[tuple[str, int | None]]] = {}
+    ordered = sorted(held, key=lambda one: one[:4])
+    for (cluster, lock), of_lock in groupby(ordered, key=lambda one: one[:2]):
+        holders: list[Held] = []
+        for since, begun in groupby(of_lock, key=lambda one: one.since):
+            begins = list(begun)
+            holders = [one for one in holders if one.until > since]
+            holders += [one for one in begins if one.until > since]
+            clashes = [(lock, other.root) for one in begins for other in holders if other.root != one.root]
+            if clashes:
+                found.setdefault((cluster, since), []).extend(clashes)
+    return found
 
 
-def _at() -> Column:
-    return fn.struct("ctl_epoch", "seq")
-
-
-def _violations(broken: DataFrame, what: Column) -> DataFrame:
-    found = broken.withColumns({"invariant": fn.lit("A14"), "what": what})
-    return found.select(*VIOLATIONS.names)
+def _at(row: Row) -> Place:
+    return row.ctl_epoch, row.seq

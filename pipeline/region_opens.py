@@ -5,7 +5,6 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from pipeline.procedures import each
 from pipeline.regions import OPEN, OPENING, earlier, nothing, rows_of
 from pipeline.violations import VIOLATIONS, sentence, unexcused
 from regent_agent.protocol import OPENED
@@ -67,7 +66,7 @@ def _events(rows: DataFrame) -> DataFrame:
         & fn.col("server").isNotNull()
         & fn.col("pid").isNotNull()
     ).withColumn("event", state)
-    reported = each(seen.filter((fn.col("kind") == Kind.REGION_REPORT.value) & (fn.col("outcome") == OPENED)))
+    reported = _each(seen.filter((fn.col("kind") == Kind.REGION_REPORT.value) & (fn.col("outcome") == OPENED)))
     sent = (
         seen.filter(fn.col("kind") == Kind.REGION_DISPATCH.value)
         .withColumn("one", fn.explode(fn.arrays_zip("pids", "operations")))
@@ -79,3 +78,8 @@ def _events(rows: DataFrame) -> DataFrame:
         .unionByName(reported.withColumn("event", fn.lit(OPENED)).select(*kept))
         .unionByName(sent.select(*kept))
     )
+
+
+def _each(rows: DataFrame) -> DataFrame:
+    """Returns a row for each procedure of ``pids`` where a row has many."""
+    return rows.withColumn("pid", fn.explode(fn.coalesce("pids", fn.array("pid"))))

@@ -2,88 +2,119 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as fn
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.violations import VIOLATIONS, sentence, unexcused
-from state_machines.journal.events import Kind
+from pipeline.arrays import numbers
+from pipeline.broken import NAMED, Broken, keyed, rows_of
+from pipeline.brokers_seen import Registration
+from pipeline.judge import ALWAYS, BATCH_ROWS_MAX
+from pipeline.kernel import ABSENT, Ints, latest
+from state_machines.journal.events import Kind, Row
 
 CLOCKS_US_MAX: Final = 1_000_000
 """Difference of the wall clocks of two machines that excuses an order of requests."""
+READ: Final = (*NAMED, "broker_epoch", "t_sent", "t_acknowledged", "api", "err")
+"""Columns of requests that are compared."""
 
-_REGISTRATIONS: Final = (Kind.BROKER_UP.value, Kind.BROKER_DOWN.value)
+
+class Overtaken(NamedTuple):
+    """A term of which a broker acknowledged requests, and when it first acknowledged one of a later term."""
+
+    cluster: str
+    broker: int
+    ctl_epoch: int
+    at_us: int
 
 
-def current_epochs(rows: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Returns violations of A15: the request was sent to another incarnation than the registered one.
+def acknowledged(part: pa.Table) -> pa.Table:
+    """Returns the requests of a table that were acknowledged. One that was given up is not judged."""
+    return part.filter((pc.field("kind") == Kind.RPC_BATCH.value) & pc.field("t_acknowledged").is_valid())
 
-    A request that was under way when its broker went may be acknowledged later. One that was given up is not judged.
+
+def overtaken(parts: Iterable[pa.Table]) -> list[Overtaken]:
+    """Returns the terms that were overtaken at a broker. A request that the broker refused had no effect."""
+    first_us: dict[tuple[str, int, int], int] = {}
+    for part in parts:
+        done = acknowledged(part).filter(pc.field("err").is_null() & pc.field("broker").is_valid())
+        for found in done.group_by(["cluster", "broker", "ctl_epoch"]).aggregate([("ts_us", "min")]).to_pylist():
+            key = found["cluster"], found["broker"], found["ctl_epoch"]
+            first_us[key] = min(first_us.get(key, found["ts_us_min"]), found["ts_us_min"])
+    result, later = [], dict[tuple[str, int], int]()
+    for cluster, broker, ctl_epoch in sorted(first_us, reverse=True):
+        soonest = later.get((cluster, broker))
+        if soonest is not None:
+            result.append(Overtaken(cluster, broker, ctl_epoch, soonest))
+        mine = first_us[cluster, broker, ctl_epoch]
+        later[cluster, broker] = mine if soonest is None else min(mine, soonest)
+    return result
+
+
+def requests_kept(part: pa.Table, registered: Sequence[Registration], terms: Sequence[Overtaken]) -> Iterator[Broken]:
+    """Yields violations of A15 that requests of a table show.
+
+    One that was under way when its broker went may be acknowledged later. The wall clocks of two daemons may differ by
+    :data:`CLOCKS_US_MAX`.
     """
-    sent = _requests(rows).filter(fn.col("t_acknowledged").isNotNull())
-    registered = fn.broadcast(registrations(rows))
-    there = (
-        (registered["of_cluster"] == sent["cluster"])
-        & (registered["of_epoch"] == sent["ctl_epoch"])
-        & (registered["of_broker"] == sent["broker"])
-        & (registered["of_broker_epoch"] == sent["broker_epoch"])
-        & (registered["since"] < sent["seq"])
-        & fn.coalesce(registered["until_us"] >= sent["t_sent"], fn.lit(True))
+    sent = acknowledged(part)
+    if sent.num_rows:
+        yield from _of(sent, _unregistered(sent, registered), _to_nobody)
+        yield from _of(sent, _late(sent, terms), _late_sentence)
+
+
+def _of(sent: pa.Table, broken: Ints, made: Callable[[Row], Broken]) -> Iterator[Broken]:
+    for first in range(0, len(broken), BATCH_ROWS_MAX):
+        for row in rows_of(sent.take(pa.array(broken[first : first + BATCH_ROWS_MAX]))):
+            yield made(row)
+
+
+def _unregistered(sent: pa.Table, registered: Sequence[Registration]) -> Ints:
+    """Returns the requests to an incarnation of a broker that was not registered."""
+    clusters: dict[str, int] = {}
+    wanted = _lines(sent, ("cluster", "ctl_epoch", "broker", "broker_epoch", "seq"), clusters)
+    known = keyed(
+        (
+            (clusters[one.cluster], *one[1:5], ALWAYS if one.until_us is None else one.until_us)
+            for one in registered
+            if one.cluster in clusters
+        ),
+        len(Registration._fields),
     )
-    found = sent.join(registered, there, "left_anti").withColumns(
-        {
-            "invariant": fn.lit("A15"),
-            "what": sentence(fn.col("api"), "went to broker epoch", fn.col("broker_epoch"), "which was not registered"),
-            "since_epoch": fn.col("ctl_epoch"),
-            "since_seq": fn.lit(0).cast("long"),
-            "excusable": fn.lit(True),
-        }
+    found = latest(known[:-1], wanted)
+    there = found >= 0
+    at = numbers("t_sent", sent["t_sent"], {})
+    there[there] = known[-1, found[there]] >= at[there]
+    return np.flatnonzero(~there)
+
+
+def _late(sent: pa.Table, terms: Sequence[Overtaken]) -> Ints:
+    """Returns the requests that were sent after a later term's request was acknowledged."""
+    clusters: dict[str, int] = {}
+    wanted = _lines(sent, ("cluster", "broker", "ctl_epoch", "seq"), clusters)
+    known = keyed(
+        ((clusters[one.cluster], *one[1:3], 0, one.at_us) for one in terms if one.cluster in clusters),
+        len(Overtaken._fields) + 1,
     )
-    return unexcused(found, gaps)
+    found = latest(known[:-1], wanted)
+    since, until = numbers("t_sent", sent["t_sent"], {}), numbers("t_acknowledged", sent["t_acknowledged"], {})
+    sent_us = numbers("ts_us", sent["ts_us"], {}) - np.where(since == ABSENT, 0, until - since)
+    judged = (found >= 0) & (since != ABSENT) & np.asarray(sent["err"].is_null())
+    judged[judged] = sent_us[judged] > known[-1, found[judged]] + CLOCKS_US_MAX
+    return np.flatnonzero(judged)
 
 
-def registrations(rows: DataFrame) -> DataFrame:
-    """Returns incarnations of brokers within a term: from their row (``since``) to the time of the next (or null)."""
-    events = rows.filter(fn.col("topic").isNull() & fn.col("kind").isin(*_REGISTRATIONS)).select(
-        "cluster", "ctl_epoch", "broker", "broker_epoch", "seq", "kind", "mono_us"
-    )
-    order = Window.partitionBy("cluster", "ctl_epoch", "broker").orderBy("seq")
-    return (
-        events.withColumn("until_us", fn.lead("mono_us").over(order))
-        .filter(fn.col("kind") == Kind.BROKER_UP.value)
-        .select(
-            fn.col("cluster").alias("of_cluster"),
-            fn.col("ctl_epoch").alias("of_epoch"),
-            fn.col("broker").alias("of_broker"),
-            fn.col("broker_epoch").alias("of_broker_epoch"),
-            fn.col("seq").alias("since"),
-            "until_us",
-        )
-    )
+def _lines(sent: pa.Table, names: Sequence[str], clusters: dict[str, int]) -> Ints:
+    return np.ascontiguousarray(np.stack([numbers(name, sent[name], clusters) for name in names]))
 
 
-def falling_epochs(rows: DataFrame) -> DataFrame:
-    """Returns violations of A15: a broker acknowledged a request of a term that was sent after a later term's.
-
-    One that the broker refused had no effect. The wall clocks of two daemons may differ by ``CLOCKS_US_MAX``.
-    """
-    took_us = fn.col("t_acknowledged") - fn.col("t_sent")
-    sent = (
-        _requests(rows)
-        .filter(fn.col("t_acknowledged").isNotNull() & fn.col("err").isNull())
-        .withColumn("sent_us", fn.col("ts_us") - took_us)
-    )
-    terms = sent.groupBy("cluster", "broker", "ctl_epoch").agg(fn.min("ts_us").alias("first_us"))
-    later = Window.partitionBy("cluster", "broker").orderBy("ctl_epoch").rowsBetween(1, Window.unboundedFollowing)
-    overtaken = terms.withColumn("overtaken_us", fn.min("first_us").over(later)).select(
-        "cluster", "broker", "ctl_epoch", "overtaken_us"
-    )
-    late = fn.col("sent_us") > fn.col("overtaken_us") + CLOCKS_US_MAX
-    what = sentence("term", fn.col("ctl_epoch"), "sent", fn.col("api"), "after a later term's request was acknowledged")
-    found = sent.join(overtaken, ["cluster", "broker", "ctl_epoch"]).filter(late)
-    return found.withColumns({"invariant": fn.lit("A15"), "what": what}).select(*VIOLATIONS.names)
+def _to_nobody(row: Row) -> Broken:
+    what = f"{row.api} went to broker epoch {row.broker_epoch} which was not registered"
+    return Broken("A15", what, row, (row.ctl_epoch, 0))
 
 
-def _requests(rows: DataFrame) -> DataFrame:
-    return rows.filter(fn.col("topic").isNull() & (fn.col("kind") == Kind.RPC_BATCH.value))
+def _late_sentence(row: Row) -> Broken:
+    return Broken("A15", f"term {row.ctl_epoch} sent {row.api} after a later term's request was acknowledged", row)

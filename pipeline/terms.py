@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as fn
+from pipeline.broken import Broken
+from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
 
-from pipeline.violations import VIOLATIONS, sentence
-from state_machines.journal.events import Kind
-
-NOTHING: Final = ("topic", "partition", "broker", "table", "region", "server")
-"""What a term is not about."""
+Term = Mapping[str, Any]
+"""A row of :func:`pipeline.gaps.terms`."""
 
 
-def one_writer(terms: DataFrame) -> DataFrame:
-    """Returns violations of A7 that the terms show; no row should follow ``seq``."""
-    writers = fn.count("*").over(Window.partitionBy("cluster", "ctl_epoch"))
-    what = fn.when(
-        fn.col("writers") > 1, sentence("epoch", fn.col("ctl_epoch"), "was written by", fn.col("writers"), "daemons")
-    ).when(fn.col("last_write") > fn.col("fenced"), sentence("row", fn.col("last_write"), "is a write after the fence"))
-    return (
-        terms.withColumn("writers", writers)
-        .withColumn("what", what)
-        .filter(fn.col("what").isNotNull())
-        .select(
-            fn.lit("A7").alias("invariant"),
-            "what",
-            "cluster",
-            "ctl_epoch",
-            fn.coalesce("fenced", "first_seq").alias("seq"),
-            "ctl_id",
-            fn.col("last_us").alias("ts_us"),
-            fn.lit(Kind.FENCED.value).alias("kind"),
-            *(fn.lit(None).cast(VIOLATIONS[name].dataType).alias(name) for name in NOTHING),
-        )
-    )
+def one_writer(terms: Iterable[Term]) -> Iterator[Broken]:
+    """Yields violations of A7 that the terms show; no row should follow that of the fence."""
+    every = list(terms)
+    writers = Counter((term["cluster"], term["ctl_epoch"]) for term in every)
+    for term in every:
+        several, fenced, last = writers[term["cluster"], term["ctl_epoch"]], term["fenced"], term["last_write"]
+        if several > 1:
+            yield Broken("A7", f"epoch {term['ctl_epoch']} was written by {several} daemons", _last(term))
+        elif fenced is not None and last is not None and last > fenced:
+            yield Broken("A7", f"row {last} is a write after the fence", _last(term))
+
+
+def _last(term: Term) -> Row:
+    """Returns the row of the fence, or where the term begins."""
+    seq = term["first_seq"] if term["fenced"] is None else term["fenced"]
+    place = (term["cluster"], term["ctl_id"], term["ctl_epoch"], seq, term["last_us"])
+    return Row(SCHEMA_VERSION, *place, mono_us=0, kind=Kind.FENCED.value)

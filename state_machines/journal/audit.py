@@ -1,4 +1,4 @@
-"""Judges the invariants of journal rows that one row shows by itself: A1, A3 to A6, A10, A11, parts of A14 and A15.
+"""Judges the invariants of journal rows that one row shows by itself: A1, A3 to A6, A8 to A12, parts of A14 and A15.
 
 They are judged against Kafka 3.9's behaviour, not against the rules that made the decision. A row has all that is
 needed: the tables of both machines give the states, the replica list the order, and the decision counted its steps.
@@ -6,7 +6,7 @@ needed: the tables of both machines give the states, the replica list the order,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from itertools import pairwise
 from typing import Final
@@ -14,14 +14,19 @@ from typing import Final
 from msgspec import Struct
 
 from state_machines.journal.events import OBSERVED, PARTITION_KINDS, Kind, Row
+from state_machines.journal.partition_checks import (
+    NOBODY,
+    elected_while_absent,
+    ids,
+    next_version,
+    reassignment_adds_up,
+)
 from state_machines.journal.region_checks import region_states
 from state_machines.machines import selectors
 from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.types import (
     INITIAL_LEADER_EPOCH,
-    LEADER_DURING_DELETE,
-    NO_LEADER,
     PartitionState,
     ReplicaState,
 )
@@ -50,7 +55,7 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "A20": "a region is open where the process that it was sent to reported it",
     "A21": "an open is sent to a process after OPENING there is stored",
 }
-"""All invariants of the journal. Those of :data:`CHECKS` are judged here, the others need more than one row."""
+"""All invariants of the journal. Those of :data:`CHECKS` are judged here, the others by more than one row."""
 
 _STRATEGIES: Final = {
     selectors.NEW_PARTITION: "initial",
@@ -79,8 +84,6 @@ BY_LEADER: Final = "isr_by_leader"
 
 PROCEDURE_BEGINS: Final = (State.RUNNABLE.name, State.SUCCESS.name)
 """States in which a procedure begins; a recorded call has ended when it begins."""
-
-_NOBODY: Final = (NO_LEADER, LEADER_DURING_DELETE)
 
 
 class Violation(Struct, frozen=True):
@@ -135,9 +138,9 @@ def leader_epochs(row: Row) -> str | None:
 
 def leader_in_isr(row: Row) -> str | None:
     """Checks A3: the leader is in the ISR, or there is none."""
-    if row.leader1 is None or row.leader1 in _NOBODY or row.leader1 in (row.isr1 or ()):
+    if row.leader1 is None or row.leader1 in NOBODY or row.leader1 in (row.isr1 or ()):
         return None
-    return f"leader {row.leader1} is not in the ISR {_ids(row.isr1)}"
+    return f"leader {row.leader1} is not in the ISR {ids(row.isr1)}"
 
 
 def isr_assigned(row: Row) -> str | None:
@@ -147,9 +150,9 @@ def isr_assigned(row: Row) -> str | None:
     """
     isr, replicas = row.isr1 or (), row.replicas or ()
     if row.reason != OBSERVED and not set(isr) <= set(replicas):
-        return f"the ISR {_ids(isr)} is not within the replicas {_ids(replicas)}"
+        return f"the ISR {ids(isr)} is not within the replicas {ids(replicas)}"
     if len(set(isr)) != len(isr):
-        return f"the ISR {_ids(isr)} names a replica twice"
+        return f"the ISR {ids(isr)} names a replica twice"
     return None
 
 
@@ -201,11 +204,11 @@ def _transitions(row: Row, states: type[IntEnum], table: Mapping[IntEnum, frozen
 
 def clean_election(row: Row) -> str | None:
     """Checks A10: a new leader was in the ISR before, unless an unclean election was allowed and is marked."""
-    if row.leader1 in (None, *_NOBODY) or row.leader1 == row.leader0 or row.isr0 is None or row.reason == OBSERVED:
+    if row.leader1 in (None, *NOBODY) or row.leader1 == row.leader0 or row.isr0 is None or row.reason == OBSERVED:
         return None
     if row.leader1 in row.isr0 or row.unclean:
         return None
-    return f"leader {row.leader1} was not in the ISR {_ids(row.isr0)}, and the election is not marked as unclean"
+    return f"leader {row.leader1} was not in the ISR {ids(row.isr0)}, and the election is not marked as unclean"
 
 
 def elected_in_order(row: Row) -> str | None:
@@ -215,14 +218,14 @@ def elected_in_order(row: Row) -> str | None:
     the replicas leads. Only one that is gone may stay in it, where an earlier write was refused.
     """
     replicas = row.replicas or ()
-    if row.leader1 in (None, *_NOBODY):
+    if row.leader1 in (None, *NOBODY):
         return None
     if row.strategy == "preferred" and row.leader1 not in replicas[:1]:
-        return f"the preferred election made {row.leader1} the leader, the replicas are {_ids(replicas)}"
+        return f"the preferred election made {row.leader1} the leader, the replicas are {ids(replicas)}"
     if row.strategy in ("initial", "offline", "controlled_shutdown"):
         able = set(row.isr1 or ()).difference(row.absent or ())
         if row.leader1 != next((replica for replica in replicas if replica in able), None):
-            return f"leader {row.leader1} is not the first of the replicas {_ids(replicas)} in {_ids(row.isr1)}"
+            return f"leader {row.leader1} is not the first of the replicas {ids(replicas)} in {ids(row.isr1)}"
     return None
 
 
@@ -249,18 +252,17 @@ def request_fields(row: Row) -> str | None:
     return None
 
 
-def _ids(brokers: Sequence[int] | None) -> str:
-    return "[" + ", ".join(map(str, brokers or ())) + "]"
-
-
 OF_PARTITIONS: Final[dict[str, Check]] = {
     "A1": leader_epochs,
     "A3": leader_in_isr,
     "A4": isr_assigned,
     "A5": isr_not_empty,
     "A6": partition_states,
+    "A8": next_version,
+    "A9": elected_while_absent,
     "A10": clean_election,
     "A11": elected_in_order,
+    "A12": reassignment_adds_up,
 }
 
 CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from state_machines.journal.audit import INVARIANTS, OF_PARTITIONS, judge
+from state_machines.journal.audit import INVARIANTS, judge
 from state_machines.journal.events import Row
-from tests.core.test_audit import MUTATIONS, SOUND
 from tests.pipeline.conftest import Judged
 from tests.pipeline.logs import Line, Log, Mutation, also, both, change, sound, text, without
 
@@ -177,25 +176,6 @@ def test_bad_lines_are_quarantined_and_the_others_kept(spark: SparkSession, tmp_
     assert {row.why: row.value for row in found if row.value != wrong_type} == BAD
     assert {Path(row.file).name for row in found} == {file.name}
     assert not jobs.audit(spark, str(tmp_path / "bronze"), strict=True)["clean"]
-
-
-def test_both_judges_agree_on_every_row(spark: SparkSession, tmp_path: Path) -> None:
-    """Both judges, with and without Spark, judge each row of the tests of the other."""
-    from pipeline.history import with_since
-    from pipeline.jobs import ingest, rows_in
-    from pipeline.row_local import row_local
-    from pipeline.violations import violations
-
-    cases = [*SOUND.values(), *(row for _, row in MUTATIONS.values())]
-    numbered = [msgspec.structs.replace(row, seq=seq) for seq, row in enumerate(cases, 1)]
-    file = tmp_path / "0000000007-000000000001.jsonl"
-    file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in numbered))
-    assert ingest(spark, [str(file)], str(tmp_path / "bronze"))["rows"] == len(cases)
-    rows = violations(with_since(rows_in(spark, str(tmp_path / "bronze"))), row_local()).collect()
-    judged = {*OF_PARTITIONS, "A14", "A15"}
-    found = {(row.seq, row.invariant) for row in rows if row.invariant in judged}
-    assert found == {(violation.row.seq, violation.invariant) for violation in judge(numbered)}
-    assert len(found) == len(MUTATIONS)
 
 
 def test_the_fields_are_those_of_the_rows() -> None:

@@ -49,7 +49,7 @@ def test_an_audit_of_a_broken_journal_is_refused(tmp_path: Path) -> None:
     bronze = ingested(tmp_path, change((5, 9), isr0=[1, 3])(sound("c")))
     printed = pipeline("audit", bronze, code=Exit.REFUSED)
     assert printed.stdout.splitlines() == [
-        "A10: orders-0 at epoch 5, row 9: leader 2 was not in the ISR [1, 3] and it is not marked as unclean"
+        "A10: orders-0 at epoch 5, row 9: leader 2 was not in the ISR [1, 3], and the election is not marked as unclean"
     ]
     assert "1 violations" in printed.stderr
 
