@@ -90,7 +90,12 @@ class StrayMemory:
         """Takes a broker's response to StopReplica by name."""
         for removal in self.removals:
             removal.note(answer)
-        known = {name for key, name in self.logs() if key.broker == answer.broker_id}
+        known = {
+            TopicPartition(key.topic, number)
+            for key, found in self.entries.items()
+            if key.broker == answer.broker_id
+            for number in found.content.partitions
+        }
         self.stopped.update((answer.broker_id, name) for name in answer.acknowledged if name in known)
         fenced = [name for name in known.intersection(answer.refused) if answer.refused[name] == FENCED]
         if new := [name for name in fenced if (answer.broker_id, name) not in self.fenced]:

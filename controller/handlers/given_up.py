@@ -10,6 +10,8 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers.missed_stops import ensure_parent, topic_id_of, unwritable
@@ -64,13 +66,25 @@ async def _give_up(c: Controller, wanted: GiveUp) -> str | None:
         if failed is None:
             _entered(c, topic, logs, memories, wanted)
             return None
+        if failed.code is Code.TOO_BIG and len(logs) > 1:
+            return await _one_by_one(c, wanted)
         if failed.code is Code.TOO_BIG:
-            return f"the logs on brokers {sorted(logs)} are too many for one write: give fewer brokers at a time"
+            instead = "start it, or an empty one with its id"
+            return f"the logs on broker {named(sorted(logs))} are too many for one write: {instead}"
         if failed.code not in CONFLICTS:
             return f"{failed.path} cannot be written ({failed.code.name}): check its ACL"
         c.strays.load(await read_strays(c.zk))
         c.gate.check()
     return "other clients write /regent/strays all the time: try again"
+
+
+async def _one_by_one(c: Controller, wanted: GiveUp) -> str | None:
+    """Ends the waits for each broker by a write of its own; what is done before a refusal stays."""
+    for at, broker in enumerate(wanted.brokers):
+        if (why := await _give_up(c, replace(wanted, brokers=(broker,)))) is not None:
+            done = f"the wait for brokers {list(wanted.brokers[:at])} has ended; " if at else ""
+            return f"{done}{why}"
+    return None
 
 
 async def _failure(c: Controller, memories: Mapping[StrayKey, Remembered]) -> ZkError | None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, TypeVar
 from weakref import ref
 
 from controller.engine.controller import Controller
@@ -22,16 +23,20 @@ from controller.process.wording import counted
 from controller.requests.calls import PendingStrays
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import confirm, submit
-from metadata_store.nodes.stray_nodes import Remembered, StrayKey, entered, ops, read_strays, without
+from metadata_store.nodes.stray_nodes import PARTITIONS_MAX, Remembered, StrayKey, entered, ops, read_strays, without
 from state_machines.decisions.strays import Fate, LogJudgement, judge_log
 from state_machines.model.types import TopicPartition
 
 log = logging.getLogger("regent.controller")
 
+T = TypeVar("T")
+
 AGAIN_S: Final = 60.0
 """Pause before logs are judged again that waited, or that their broker refused to delete."""
 FORGOTTEN_MS_MIN: Final = 90 * 24 * 3_600_000
 """Age at which a replica on a broker that never returned is forgotten: 90 days."""
+TURN_LOGS: Final = 10_000
+"""Logs that are judged in one turn of the loop."""
 ZNODES_MAX: Final = 100
 """Znodes that one multi forgets."""
 LOGGED_MAX: Final = 20
@@ -78,11 +83,11 @@ async def stop_strays(c: Controller) -> None:
 
     Logs are deleted, so the claim is confirmed first.
     """
-    await forget(c, _over(c))
+    await forget(c, await _over(c))
     if any(True for _ in _due(c)):
         await confirm(c.zk, c.fence)
         c.gate.check()
-        _send(c)
+        await _send(c)
     if c.strays.on(c.cluster.brokers):
         _again_later(c)
 
@@ -96,21 +101,34 @@ def _due(c: Controller) -> Iterator[Log]:
             yield known
 
 
-def _send(c: Controller) -> None:
-    """Sends StopReplica for the logs that are strays now."""
-    due: dict[int, list[TopicPartition]] = {}
-    for broker, name in _due(c):
-        if judged(c, broker, name).fate is Fate.STOP:
-            due.setdefault(broker, []).append(name)
-    for broker, names in due.items():
-        if new := [name for name in names if (broker, name) not in c.strays.fenced]:
+async def _send(c: Controller) -> None:
+    """Sends StopReplica for the logs that are strays now; judges them in portions."""
+    missed: dict[int, list[TopicPartition]] = {}
+    async for some in _portions(c, _due(c)):
+        due: dict[int, list[TopicPartition]] = {}
+        for broker, name in some:
+            if judged(c, broker, name).fate is Fate.STOP:
+                due.setdefault(broker, []).append(name)
+        for broker, names in due.items():
+            missed.setdefault(broker, []).extend(name for name in names if (broker, name) not in c.strays.fenced)
+            c.channels.stop_logs(broker, names)
+    for broker, new in missed.items():
+        if new:
             log.info(
                 "broker %d missed the removal of %s, the first is %s: it is sent StopReplica, which deletes their logs",
                 broker,
                 counted(len(new), "replica"),
                 new[0],
             )
-        c.channels.stop_logs(broker, names)
+
+
+async def _portions(c: Controller, logs: Iterable[T]) -> AsyncIterator[list[T]]:
+    """Yields logs in portions, each in a turn of the loop of its own: no other handler runs in between."""
+    left = iter(logs)
+    while some := list(islice(left, TURN_LOGS)):
+        yield some
+        await asyncio.sleep(0)
+        c.gate.check()
 
 
 def _again_later(c: Controller) -> None:
@@ -130,11 +148,18 @@ def _again_later(c: Controller) -> None:
 # -- the end of a memory
 
 
-def _over(c: Controller) -> dict[Log, str]:
-    """Returns the logs to forget, and why."""
+async def _over(c: Controller) -> dict[Log, str]:
+    """Returns the logs to forget, and why; judges them in portions."""
     found: dict[Log, str] = {}
     oldest_ms = wall_ms() - FORGOTTEN_MS_MIN
-    for key, name in c.strays.logs():
+    async for some in _portions(c, c.strays.logs()):
+        found |= _over_of(c, some, oldest_ms)
+    return found
+
+
+def _over_of(c: Controller, logs: Iterable[tuple[StrayKey, TopicPartition]], oldest_ms: int) -> dict[Log, str]:
+    found: dict[Log, str] = {}
+    for key, name in logs:
         since_ms = c.strays.entries[key].content.partitions[name.partition]
         if (key.broker, name) in c.strays.stopped:
             found[key.broker, name] = "its broker deleted the log"
@@ -175,9 +200,17 @@ async def forget(c: Controller, logs: Mapping[Log, str]) -> None:
 
 
 def _parts(after: Mapping[StrayKey, Remembered]) -> Iterator[dict[StrayKey, Remembered]]:
-    keys = list(after)
-    for at in range(0, len(keys), ZNODES_MAX):
-        yield {key: after[key] for key in keys[at : at + ZNODES_MAX]}
+    """Yields znodes, as many as fit into one multi: by their number, and by the partitions that they keep."""
+    some: dict[StrayKey, Remembered] = {}
+    kept = 0
+    for key, content in after.items():
+        if some and (len(some) == ZNODES_MAX or kept + len(content.partitions) > PARTITIONS_MAX):
+            yield some
+            some, kept = {}, 0
+        some[key] = content
+        kept += len(content.partitions)
+    if some:
+        yield some
 
 
 # -- removals by operators

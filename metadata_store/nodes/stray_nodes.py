@@ -22,8 +22,8 @@ PARENT: Final = registry.STRAYS
 VERSION: Final = 1
 ENTRIES_MAX: Final = 10_000
 """Most znodes: pairs of a broker and a topic."""
-PARTITIONS_MAX: Final = 10_000
-"""Most partitions of one znode: some 250 KB."""
+PARTITIONS_MAX: Final = 40_000
+"""Most partitions of one znode: 22 bytes each, so that it stays below ZooKeeper's ``jute.maxbuffer`` of 1 MB."""
 SEVERAL: Final = 0
 """Stands for the czxid of several incarnations of a topic."""
 

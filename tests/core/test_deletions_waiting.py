@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,8 +17,10 @@ from controller.operator.counts import Counts
 from controller.operator.deletions import DeletionView
 from controller.operator.explain import explain
 from metadata_store import paths
-from metadata_store.nodes.stray_nodes import PARENT
-from metadata_store.port import ANY_VERSION
+from metadata_store.errors import Code, ZkError
+from metadata_store.fencing import fenced
+from metadata_store.nodes.stray_nodes import PARENT, PARTITIONS_MAX, Remembered, StrayKey, ops
+from metadata_store.port import ANY_VERSION, Create, Op
 from state_machines.journal.events import Kind
 from state_machines.model.types import Assignment
 from tests.core.controller_world import World, in_world
@@ -193,6 +197,28 @@ async def test_logs_that_are_too_many_to_be_remembered_have_another_way_out(w: W
 
 
 @in_world(before=waiting)
+async def test_logs_of_several_brokers_that_are_too_many_for_one_write_are_remembered_broker_by_broker(
+    w: World,
+) -> None:
+    w.die(2)
+    await w.propagated()
+    sizes = list[int]()
+
+    async def submit(zk: Any, fence: Any, ops: Sequence[Op]) -> None:
+        sizes.append(len(ops))
+        if len(ops) > 1:
+            raise ZkError(Code.TOO_BIG, PARENT)
+        await fenced.submit(zk, fence, ops)
+
+    with mock.patch("controller.handlers.given_up.submit", submit):
+        assert await give_up(w, 2, 3) == []
+    assert sizes == [2, 1, 1]
+    await w.propagated()
+    assert not w.znodes_of("t")
+    assert [row.broker for row in w.book.read() if row.kind == Kind.WAIT_GIVEN_UP] == [2, 3]
+
+
+@in_world(before=waiting)
 async def test_the_deletion_goes_on_to_wait_for_the_other_broker(w: World) -> None:
     w.die(2)
     await w.propagated()
@@ -222,3 +248,11 @@ async def test_a_deletion_that_waits_for_a_reassignment_says_so(w: World) -> Non
     assert row is not None
     [first, *_] = explain(w.term.cluster, row, unclean=False).would_change
     assert first.startswith("the deletion of its topic waits: a reassignment")
+
+
+def test_the_largest_memory_of_a_broker_fits_into_one_znode() -> None:
+    since_ms = 1_795_924_123_055
+    memory = Remembered(dict.fromkeys(range(60_000 - PARTITIONS_MAX, 60_000), since_ms), 2**62, "f" * 32)
+    [op] = ops({}, {StrayKey(2**31 - 1, "t" * 249): memory})
+    assert isinstance(op, Create)
+    assert len(op.data or b"") + 10_000 < 1024 * 1024, "ZooKeeper's jute.maxbuffer"

@@ -22,6 +22,7 @@ from controller.handlers import (
     log_directories,
     reassignment,
     removal,
+    strays,
     topic_change,
 )
 from metadata_store.commits import topic_deletion
@@ -58,6 +59,7 @@ BOUNDS = [
     (channel, "REQUEST_ROWS_MAX"),
     (deletion_queue, "PART_ROWS"),
     (topic_deletion, "UNITS_MAX"),
+    (strays, "TURN_LOGS"),
 ]
 """Everything that bounds the rows of a turn of the loop."""
 
