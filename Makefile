@@ -17,9 +17,9 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
-demo: ## a real cluster on this machine, its brokers and its controller killed in turn (KEEP=1 leaves it up)
-	@$(PYTHON) scripts/bootstrap.py demo
-	@$(BIN)/regent demo $(if $(KEEP),--keep)
+demo: ## a real cluster on this machine, its brokers and its controller killed in turn (KEEP=1 leaves it up, PIPELINE=1 adds an audit and a report)
+	@$(PYTHON) scripts/bootstrap.py $(if $(PIPELINE),pipeline,demo)
+	@$(BIN)/regent demo $(if $(KEEP),--keep) $(if $(PIPELINE),--report build/demo)
 
 test: test-core test-simulation test-zookeeper test-cluster test-pipeline ## all tests but the long ones, cheapest first
 

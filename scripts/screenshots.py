@@ -94,7 +94,7 @@ def _graph(prometheus: Prometheus, span: Span) -> str:
     return f"{prometheus.url}/graph?{urlencode(asked)}"
 
 
-def picture(url: str, file: Path, height: int) -> None:
+def picture(url: str, file: Path, height: int, width: int = WIDTH_PX) -> None:
     """Takes a screenshot by a Chromium with an empty profile."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
@@ -102,7 +102,7 @@ def picture(url: str, file: Path, height: int) -> None:
             "Chromium is not installed. On Debian: sudo apt-get install -y --no-install-recommends chromium"
         )
     with tempfile.TemporaryDirectory() as profile:
-        size = f"--window-size={WIDTH_PX},{height}"
+        size = f"--window-size={width},{height}"
         options = [f"--user-data-dir={profile}", size, f"--virtual-time-budget={PATIENCE_MS}", f"--screenshot={file}"]
         subprocess.run([chromium, *FLAGS, *options, url], check=True, capture_output=True, timeout=120)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -64,6 +65,10 @@ def demo(
         ),
     ] = "failures",
     keep: Annotated[bool, typer.Option("--keep", help="Leave all of it up and print how to reach it.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Audit the journal with Spark at the end, and report it into this folder."),
+    ] = None,
 ) -> None:
     """Play failures, a plan of moves, or regions of a key-value service, with real processes on this machine."""
     from rich.console import Console
@@ -71,8 +76,12 @@ def demo(
     from cli.demo.run import Play
     from cli.demo.run import run as play
 
+    if report is not None and Play(story) is Play.REGIONS:
+        remedy = "play failures or reassign, or leave --report out"
+        raise Failure(Exit.USAGE, "--report is about partitions, and this story has none", remedy)
+    console = Console(no_color=session.no_color, highlight=False)
     try:
-        code = asyncio.run(play(Console(no_color=session.no_color, highlight=False), keep=keep, play=Play(story)))
+        code = asyncio.run(play(console, keep=keep, play=Play(story), report=report))
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("The demo is ended; it leaves no process behind.", file=sys.stderr)
         code = Exit.DETACHED

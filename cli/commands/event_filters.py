@@ -86,7 +86,7 @@ def wanted(
         raise Failure(Exit.USAGE, f"there is no kind {unknown[0]}", f"the kinds are {', '.join(sorted(Kind))}")
     now = datetime.now(UTC)
     server, incarnation = _process(of_regions.server_name)
-    begin, end = _moment("--since", since, now), _moment("--until", until, now)
+    begin, end = moment("--since", since, now), moment("--until", until, now)
     if begin is not None and end is not None and end < begin:
         raise Failure(Exit.USAGE, f"--until {until} is before --since {since}", "exchange the two")
     return Wanted(
@@ -126,7 +126,7 @@ def _process(named: str | None) -> tuple[str | None, int | None]:
     return name, int(incarnation) if incarnation else None
 
 
-def _moment(option: str, text: str | None, now: datetime) -> int | None:
+def moment(option: str, text: str | None, now: datetime) -> int | None:
     """Returns microseconds of the wall clock."""
     if text is None:
         return None

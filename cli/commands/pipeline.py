@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
-from cli.commands import pipeline_plan, pipeline_what_if
+from cli.commands import pipeline_plan, pipeline_report, pipeline_what_if
+from cli.commands.spark import LOCAL, Conf, Master, running
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.session import Session, command, group
 
-Master = Annotated[str, typer.Option("--master", help="Master of Spark: local[2], spark://host:7077, yarn, k8s://...")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark, NAME=VALUE; may be repeated.")]
-LOCAL = "local[*]"
-
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    named = group(app, "pipeline", "Merge and audit the journals of all daemons on Spark.", Panel.PIPELINE)
+    named = group(
+        app, "pipeline", "Merge and judge the journals of all daemons, report from them, plan moves.", Panel.PIPELINE
+    )
     command(named, examples=("regent pipeline ingest /journals/daemon-1 /journals/daemon-2 --into /journals/merged",))(
         ingest
     )
@@ -29,6 +26,7 @@ def register(app: typer.Typer) -> None:
     )(audit)
     command(named, examples=pipeline_plan.EXAMPLES)(pipeline_plan.plan)
     command(named, examples=pipeline_what_if.EXAMPLES)(pipeline_what_if.what_if)
+    command(named, examples=pipeline_report.EXAMPLES)(pipeline_report.report)
 
 
 def ingest(
@@ -39,7 +37,7 @@ def ingest(
     conf: Conf = None,
 ) -> None:
     """Merge the journals of all daemons into Parquet, and find their gaps."""
-    with _spark(master, conf) as spark:
+    with running(master, conf) as spark:
         from pipeline import jobs
         from pipeline.executors import Unfit
         from pipeline.merge import CannotMerge
@@ -71,7 +69,7 @@ def audit(
     conf: Conf = None,
 ) -> None:
     """Judge the merged journals: exit code 3 if an invariant is broken."""
-    with _spark(master, conf) as spark:
+    with running(master, conf) as spark:
         from pipeline import jobs
         from pipeline.storage import NothingToRead
 
@@ -85,29 +83,6 @@ def audit(
     session.output.message(f"{verdict} in quarantine", style="green" if summary["clean"] else "red")
     if not summary["clean"]:
         raise typer.Exit(Exit.REFUSED)
-
-
-@contextmanager
-def _spark(master: str, conf: list[str] | None) -> Iterator[Any]:
-    """Provides a Spark session and stops it at the end; a missing part of Spark is a failure of one sentence."""
-    from pipeline.session import CannotStart, start
-
-    settings = dict(_setting(text) for text in conf or ())
-    try:
-        spark = start(master, settings)
-    except CannotStart as error:
-        raise Failure(Exit.FAILED, str(error)) from None
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise Failure(Exit.USAGE, f"--conf {text} is no setting", "give NAME=VALUE, such as spark.driver.memory=4g")
-    return name, value
 
 
 def _print(session: Session, kind: str, summary: dict[str, Any]) -> None:

@@ -10,10 +10,12 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
+from cli.demo.audited import audited
 from cli.demo.process import RegentProcess
 from cli.demo.reassign_story import BROKER_COUNT, ReassignStory
 from cli.demo.reassign_story import PARTITIONS as PLAN_PARTITIONS
@@ -43,8 +45,11 @@ ON_KAFKA: Final[Mapping[Play, tuple[type[Story], int, int]]] = {
 """Those on a Kafka cluster, by name: the story, its brokers, and the partitions of its topic."""
 
 
-async def run(console: Console, *, keep: bool = False, play: Play = Play.FAILURES) -> int:
-    """Plays a story; returns the exit code. SIGTERM cancels it like Ctrl-C, so that nothing is left behind."""
+async def run(console: Console, *, keep: bool = False, play: Play = Play.FAILURES, report: Path | None = None) -> int:
+    """Plays a story; returns the exit code. The journal is audited and reported into ``report`` at the end.
+
+    SIGTERM cancels it like Ctrl-C, so that nothing is left behind.
+    """
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -57,6 +62,8 @@ async def run(console: Console, *, keep: bool = False, play: Play = Play.FAILURE
                 f"[bold]{'The demo succeeded in' if well else 'The demo FAILED after'}[/] "
                 f"{time.monotonic() - began:.0f} s, including the start of {stage.includes}."
             )
+            if report is not None and stage.journal is not None:
+                well = await audited(console, stage.journal, report) and well
             if keep:
                 await stage.stay()
     except (DemoFailed, ProcessFailed, JarsUnavailable, JavaMissing) as failed:
@@ -73,7 +80,8 @@ async def _on_cluster(console: Console, play: Play) -> AsyncIterator[Stage]:
         settings = {"admin.host": "127.0.0.1", "admin.port": port, "admin.advertised_host": "127.0.0.1"}
         regent = RegentProcess(cluster.folder / "regent", cluster.connect, flags=["--takeover"], settings=settings)
         try:
-            yield Stage(story(console, cluster, regent), "the cluster", lambda: _stay(console, cluster, regent, port))
+            playable = story(console, cluster, regent)
+            yield Stage(playable, "the cluster", lambda: _stay(console, cluster, regent, port), regent.journal)
         finally:
             await regent.kill()
 

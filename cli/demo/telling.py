@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from rich.console import Console
@@ -73,8 +74,12 @@ class Playable(Protocol):
 
 
 class Stage(NamedTuple):
-    """Has a story. ``includes``: what the time of the demo includes; ``stay``: shows how to reach it all, and waits."""
+    """Has a story. ``includes``: what the time of the demo includes; ``stay``: shows how to reach it all, and waits.
+
+    ``journal``: the folder of the journal of partitions, where there is one.
+    """
 
     story: Playable
     includes: str
     stay: Callable[[], Awaitable[None]]
+    journal: Path | None = None

@@ -262,7 +262,7 @@ def test_a_silent_zookeeper_is_named_with_its_setting(file: Path, monkeypatch: p
 def test_the_demo_ends_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[str] = []
 
-    async def run(console: object, *, keep: bool, play: str) -> int:
+    async def run(console: object, *, keep: bool, play: str, report: Path | None) -> int:
         played.append(play)
         return 1 if keep else 0
 
@@ -273,6 +273,7 @@ def test_the_demo_ends_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     assert played == ["failures", "reassign", "regions"]
     assert "'nothing' is not one of" in regent("demo", "nothing", code=Exit.USAGE).stderr
     regent("demo", "--keep", code=Exit.FAILED)
+    assert "--report is about partitions" in regent("demo", "regions", "--report", "x", code=Exit.USAGE).stderr
 
 
 def test_a_demo_that_is_terminated_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,60 @@
+"""Ends a demo with the pipeline: merges the journal, audits it and makes a report, each by its command."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+
+from cli.demo.process import SESSION_MS
+from pipeline.session import NOT_INSTALLED, CannotStart, need_java
+
+TICK_MS: Final = 1_000
+"""Of the demo's ZooKeeper; its brokers' sessions are as long as the daemon's."""
+STEP_S_MAX: Final = 180.0
+
+
+async def audited(console: Console, journal: Path, into: Path) -> bool:
+    """Prints what the pipeline finds, and where the report is; returns whether nothing is broken.
+
+    Where Spark cannot start it says why, and that breaks nothing.
+    """
+    try:
+        need_java()
+        if find_spec("pyspark") is None:
+            raise CannotStart(NOT_INSTALLED)
+    except CannotStart as error:
+        console.print(f"No audit and no report: {escape(str(error))}", soft_wrap=True)
+        return True
+    folder = into / "merged"
+    bounds = ("--session-timeout", str(SESSION_MS), "--zookeeper-tick", str(TICK_MS))
+    ingest, audit = ("ingest", str(journal), "--into", str(folder)), ("audit", str(folder))
+    for command in (ingest, audit, ("report", str(folder), *bounds)):
+        ended, printed = await _ran(*command)
+        console.print(f"pipeline {command[0]}: {escape(printed)}", soft_wrap=True)
+        if not ended:
+            return False
+    return True
+
+
+async def _ran(*arguments: str) -> tuple[bool, str]:
+    """Runs a command of the pipeline; returns whether it succeeded, and its last sentence."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli.main", "pipeline", *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, errors = await asyncio.wait_for(process.communicate(), STEP_S_MAX)
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    lines = errors.decode(errors="replace").split("\n")
+    return process.returncode == 0, next((line for line in reversed(lines) if line.strip()), "it printed nothing")

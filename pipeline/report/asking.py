@@ -1,0 +1,141 @@
+"""Makes the question that all buckets answer, from the rows that are of no partition: terms, brokers, requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from pipeline.report.acknowledged import EVERY, Front, Requests
+from pipeline.report.bucket import Question
+from pipeline.report.intervals import Around
+from pipeline.report.result import GapReport, PlanReport
+from pipeline.report.stops import KINDS, Silence, stops_of
+from pipeline.report.terms import Ints, Line, Terms, terms_of
+from state_machines.journal.events import Kind
+from state_machines.procedures.states import State
+
+COLUMNS: Final = (
+    *("ctl_epoch", "ctl_id", "seq", "ts_us", "mono_us", "kind", "t_detect", "broker", "broker_epoch", "session_ms"),
+    *("api", "partitions", "t_sent", "t_acknowledged", "pid", "root", "procedure", "from_state", "to_state", "result"),
+)
+"""Columns of rows that are of no partition; ``session_ms`` may be missing."""
+EXPECTED: Final = frozenset({"EXPIRED", "SAME_NUMBER"})
+"""Kinds of gaps within which no row of the window is missing."""
+PLAN: Final = "reassign"
+
+
+class Wanted(Struct, frozen=True):
+    """What a user asks for. Times are microseconds of the wall clock; None: the journal's own begin or end."""
+
+    since_us: int | None = None
+    until_us: int | None = None
+    topic_prefix: str = ""
+    session_ms: int | None = None
+    tick_ms: int = 2_000
+
+
+class Beside(Struct, frozen=True):
+    """What other files tell: ``min.insync.replicas`` of topics, and session time-outs of brokers."""
+
+    min_isr: Mapping[str, int] = {}
+    session_ms: Mapping[int, int] = {}
+
+
+def question(rest: pa.Table, gaps: Sequence[Mapping[str, Any]], wanted: Wanted, beside: Beside) -> Question:
+    """Makes the question. ``rest``: the rows of no partition, oldest first; ``gaps``: rows of the gaps' table.
+
+    Raises ``ValueError`` if the window is empty.
+    """
+    number = {name: np.asarray(rest[name], np.int64) for name in ("ctl_epoch", "ctl_id", "seq", "ts_us", "mono_us")}
+    terms = Terms(terms_of(*number.values()))
+    first_us = min((term.first_us for term in terms.all), default=0)
+    last_us = max((term.last_us for term in terms.all), default=0)
+    begin_us = first_us if wanted.since_us is None else max(wanted.since_us, first_us)
+    end_us = last_us if wanted.until_us is None else min(wanted.until_us, last_us)
+    if not terms.all:
+        raise ValueError("there are no rows of a term: the journal is empty")
+    if begin_us > end_us:
+        raise ValueError(f"there are no rows in that time: the journal is from {_day(first_us)} to {_day(last_us)}")
+    stops = stops_of(_lines(rest, KINDS), terms, Silence(wanted.session_ms, wanted.tick_ms, beside.session_ms))
+    missing = [(gap.begin_us, gap.end_us) for gap in reported(gaps, first_us, last_us)]
+    around = Around(stops, *_fronts(rest, terms), _disjoint(missing), first_us, last_us)
+    return Question(terms, around, begin_us, end_us, wanted.topic_prefix, beside.min_isr)
+
+
+def reported(gaps: Sequence[Mapping[str, Any]], first_us: int, last_us: int) -> list[GapReport]:
+    """Returns times in which rows are missing, oldest first."""
+    found = [
+        GapReport(
+            first_us if gap["ts_from_us"] is None else gap["ts_from_us"],
+            last_us if gap["ts_to_us"] is None else gap["ts_to_us"],
+            gap["why"],
+        )
+        for gap in gaps
+        if gap["kind"] not in EXPECTED
+    ]
+    return sorted(found, key=lambda gap: (gap.begin_us, gap.end_us))
+
+
+def plans(rest: pa.Table, terms: Terms) -> list[PlanReport]:
+    """Returns the plans of moves that the daemons carried out, oldest first."""
+    found: dict[int, PlanReport] = {}
+    for row in _lines(rest, {Kind.PROC_STATE}):
+        if row["procedure"] != PLAN or row["pid"] is None or row["pid"] != row["root"]:
+            continue
+        at_us, state = terms.at(row), row["to_state"] or ""
+        begin_us = found[row["pid"]].begin_us if row["pid"] in found else at_us
+        ended = state in State.__members__ and State[state].is_final
+        found[row["pid"]] = PlanReport(row["pid"], begin_us, at_us if ended else None, state, row["result"] or "")
+    return sorted(found.values(), key=lambda plan: plan.begin_us)
+
+
+def _lines(rest: pa.Table, kinds: Iterable[Kind]) -> list[Line]:
+    wanted = pc.is_in(pc.cast(rest["kind"], pa.string()), value_set=pa.array([kind.value for kind in kinds]))
+    lines: list[Line] = rest.filter(wanted).to_pylist()
+    return lines
+
+
+def _fronts(rest: pa.Table, terms: Terms) -> tuple[Front, Front]:
+    """Returns acknowledgements of LeaderAndIsr by broker, and of UpdateMetadata by any broker."""
+    batches = rest.filter(pc.and_(pc.equal(rest["kind"], Kind.RPC_BATCH.value), pc.is_valid(rest["t_acknowledged"])))
+    return (
+        _front(batches.filter(pc.equal(batches["api"], "LEADER_AND_ISR")), terms, each=True),
+        _front(
+            batches.filter(
+                pc.and_(pc.equal(batches["api"], "UPDATE_METADATA"), pc.not_equal(batches["partitions"], 0))
+            ),
+            terms,
+            each=False,
+        ),
+    )
+
+
+def _front(rows: pa.Table, terms: Terms, *, each: bool) -> Front:
+    def numbers(name: str) -> Ints:
+        return np.asarray(pc.cast(rows[name], pa.int64()), np.int64)
+
+    term = terms.index(numbers("ctl_epoch"), numbers("ctl_id"))
+    broker = numbers("broker") if each else np.full(len(rows), EVERY, np.int64)
+    sent, done = (terms.wall(term, numbers(name)) for name in ("t_sent", "t_acknowledged"))
+    return Front(Requests(term, broker, sent, done))
+
+
+def _day(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")
+
+
+def _disjoint(gaps: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Joins times that meet."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(gaps):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found

@@ -1,0 +1,190 @@
+"""Applies all definitions to one bucket of partitions: rows in, sums and intervals out. Nothing here needs Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.report.history import History, history, leads
+from pipeline.report.intervals import Around, Intervals, intervals
+from pipeline.report.moves import Moves, moves
+from pipeline.report.recovery import Recovery, recovery
+from pipeline.report.replication import short
+from pipeline.report.spread import Spread
+from pipeline.report.terms import NONE, Flags, Ints, Terms
+
+NO_STOP: Final = -1
+"""Stands for the stop of an interval that none caused."""
+INTERVALS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("reason", pa.string()),
+        ("leader0", pa.int32()),
+        ("leader1", pa.int32()),
+        ("begin_us", pa.int64()),
+        ("at_most_us", pa.int64()),
+        ("end_us", pa.int64()),
+        ("clients_us", pa.int64()),
+        ("stop", pa.int32()),
+        ("marks", pa.int32()),
+    ]
+)
+"""A row of the Parquet: see :class:`pipeline.report.intervals.Intervals`; ``stop`` numbers those of the report."""
+
+
+class Question(NamedTuple):
+    """What every bucket is asked. ``begin_us`` and ``end_us``: the window. ``min_isr``: by topic, where known."""
+
+    terms: Terms
+    around: Around
+    begin_us: int
+    end_us: int
+    prefix: str
+    min_isr: Mapping[str, int]
+
+
+class Sums(NamedTuple):
+    """Figures by topic, or by stop and topic: intervals, microseconds at least and at most, and the longest of each.
+
+    ``unbounded``: intervals whose length at most is not known; they are not in ``most_us``.
+    """
+
+    intervals: Ints
+    partitions: Ints
+    known_us: Ints
+    known_us_max: Ints
+    most_us: Ints
+    most_us_max: Ints
+    unbounded: Ints
+
+
+class Latencies(NamedTuple):
+    """Times from the causes of elections of one reason to their commits, and to their acknowledgements."""
+
+    committed: Spread
+    acknowledged: Spread
+
+
+class Found(NamedTuple):
+    """What a bucket has, by the topics' numbers; keys of ``by_stop`` are (stop or :data:`NO_STOP`, topic)."""
+
+    topics: list[str]
+    partitions: Ints
+    sums: Sums
+    under_target_us: Ints
+    under_min_us: Ints
+    by_stop: Mapping[tuple[int, int], Sequence[int]]
+    recovery: Recovery
+    elections: Mapping[str, Latencies]
+    unclean: list[tuple[str, int, int]]
+    moves: Moves
+    intervals: pa.Table
+
+
+def answered(table: pa.Table, question: Question) -> Found:
+    """Answers for the rows of a bucket, sorted by (topic, partition, ctl_epoch, seq)."""
+    of, _ = history(table, question.terms)
+    every = intervals(of, question.around)
+    some = every.within(question.begin_us, question.end_us)
+    wanted = np.array([name.startswith(question.prefix) for name in of.topics] + [True])
+    some = Intervals(*(values[wanted[of.topic[some.row]]] for values in some))
+    min_isr = np.array([question.min_isr.get(name, NONE) for name in of.topics], np.int64)
+    missing = short(of, min_isr, question.begin_us, question.end_us)
+    topic = of.topic[some.row]
+    in_window = (of.committed >= question.begin_us) & (of.committed <= question.end_us)
+    return Found(
+        of.topics,
+        np.bincount(of.topic[of.first], minlength=len(of.topics)),
+        _sums(of, some, topic, len(of.topics)),
+        missing.target,
+        missing.minimum,
+        _by_stop(of, some, topic),
+        recovery(of, every, question.around.stops),
+        _elections(of, question.around, in_window),
+        _unclean(of, in_window),
+        moves(of),
+        _table(of, some),
+    )
+
+
+def _sums(of: History, some: Intervals, group: Ints, count: int) -> Sums:
+    known, most = some.known_us, some.longest_us
+    bounded = most != NONE
+    spots = np.unique(np.stack((group, of.topic[some.row], of.partition[some.row])), axis=1)
+    return Sums(
+        np.bincount(group, minlength=count),
+        np.bincount(spots[0], minlength=count),
+        _total(group, known, count),
+        _longest(group, known, count),
+        _total(group[bounded], most[bounded], count),
+        _longest(group[bounded], most[bounded], count),
+        np.bincount(group[~bounded], minlength=count),
+    )
+
+
+def _by_stop(of: History, some: Intervals, topic: Ints) -> dict[tuple[int, int], Sequence[int]]:
+    keys, group = np.unique(np.stack((some.stop, topic)), axis=1, return_inverse=True)
+    sums = _sums(of, some, group.reshape(-1), keys.shape[1])
+    return {
+        (int(stop), int(name)): [int(column[at]) for column in sums]
+        for at, (stop, name) in enumerate(zip(*keys, strict=True))
+    }
+
+
+def _elections(of: History, around: Around, in_window: Flags) -> dict[str, Latencies]:
+    """Returns the latencies of elections whose cause has a plausible time, by reason."""
+    chosen = leads(of.leader1) & (of.leader0 != of.leader1) & of.noticed & ~of.ended & in_window
+    rows = np.flatnonzero(chosen)
+    done = around.leaders.first(of.term[rows], of.leader1[rows], of.committed[rows])
+    found = {}
+    for number, reason in enumerate(of.reasons):
+        mine = of.reason[rows] == number
+        of_reason = rows[mine]
+        told = mine & (done.at != NONE) & ~done.clocks
+        if len(of_reason):
+            found[reason] = Latencies(
+                Spread.of(of.committed[of_reason] - of.detected[of_reason]),
+                Spread.of(done.at[told] - of.detected[rows[told]]),
+            )
+    return found
+
+
+def _unclean(of: History, in_window: Flags) -> list[tuple[str, int, int]]:
+    rows = np.flatnonzero(of.unclean & leads(of.leader1) & in_window)
+    return [(of.topics[of.topic[row]], int(of.partition[row]), int(of.committed[row])) for row in rows.tolist()]
+
+
+def _total(group: Ints, values: Ints, count: int) -> Ints:
+    total: Ints = np.zeros(count, np.int64)
+    np.add.at(total, group, values)
+    return total
+
+
+def _longest(group: Ints, values: Ints, count: int) -> Ints:
+    longest: Ints = np.zeros(count, np.int64)
+    np.maximum.at(longest, group, values)
+    return longest
+
+
+def _table(of: History, some: Intervals) -> pa.Table:
+    def known(values: Ints, absent: int) -> pa.Array:
+        return pa.array(values, mask=values == absent)
+
+    columns = [
+        pa.array(of.topics, pa.string()).take(pa.array(of.topic[some.row])),
+        pa.array(of.partition[some.row]),
+        pa.array(of.reasons, pa.string()).take(pa.array(of.reason[some.row])),
+        pa.array(some.leader0),
+        pa.array(some.leader1),
+        pa.array(some.begin),
+        known(some.at_most, NONE),
+        pa.array(some.end),
+        pa.array(some.clients),
+        known(some.stop, NO_STOP),
+        pa.array(some.marks),
+    ]
+    return pa.table([column.cast(field.type) for column, field in zip(columns, INTERVALS, strict=True)], INTERVALS)

@@ -1,0 +1,161 @@
+"""Runs a report on Spark: a task for each bucket of partitions, a result of constant size from each.
+
+No row enters the JVM: tasks read Parquet by :mod:`pipeline.layout` and write the intervals themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from pipeline.columns import COLUMNS
+from pipeline.executors import workers_of
+from pipeline.layout import BUCKETS, REST, Manifest, bucket_tables, in_folder, manifest_of
+from pipeline.merge import Workers
+from pipeline.report import asking, history
+from pipeline.report.asking import Beside, Wanted
+from pipeline.report.bucket import Found, Question, answered
+from pipeline.report.merging import Known, merged
+from pipeline.report.result import Result
+from pipeline.storage import opened, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.inputs import Snapshot
+
+REGIONS: Final = "regions"
+"""``cluster`` of the journal of regions, which has no partitions."""
+
+
+class NoReport(Exception):
+    """There is nothing to report; the message says why and what to do."""
+
+
+class Source(Struct, frozen=True):
+    """Where a report reads: a bronze folder, its manifest, and the cluster."""
+
+    folder: str
+    manifest: Manifest
+    cluster: str
+
+    def table(self, bucket: int, columns: Sequence[str]) -> pa.Table:
+        """Reads the cluster's rows of a bucket."""
+        there = [name for name in columns if name in COLUMNS.names]
+        found = bucket_tables(self.folder, bucket, ["cluster", *there], self.manifest)
+        mine = found.filter(pc.equal(pc.fill_null(found["cluster"], ""), self.cluster)).drop_columns(["cluster"])
+        for name in columns:
+            if name not in there:
+                mine = mine.append_column(name, pa.nulls(len(mine), pa.int64()))
+        return mine
+
+
+class Files(Struct, frozen=True):
+    """Files beside the journal: a snapshot, and the bytes of replicas by (topic, partition)."""
+
+    snapshot: Any = None
+    sizes: Mapping[tuple[str, int], int] = {}
+
+    def beside(self) -> Beside:
+        """Returns the settings that the snapshot has."""
+        of: Snapshot | None = self.snapshot
+        if of is None:
+            return Beside()
+        known = of.partitions.min_isr >= 0
+        pairs = zip(of.partitions.topic[known].tolist(), of.partitions.min_isr[known].tolist(), strict=True)
+        sessions = zip(of.brokers.ids.tolist(), of.brokers.session_ms.tolist(), strict=True)
+        return Beside(
+            {of.partitions.topics[topic]: least for topic, least in pairs},
+            {broker: session for broker, session in sessions if session >= 0},
+        )
+
+    def known(self) -> Known:
+        """Returns how many partitions topics have, and the sizes."""
+        counts: dict[str, int] = {}
+        if self.snapshot is not None:
+            for topic in self.snapshot.partitions.topic.tolist():
+                name = self.snapshot.partitions.topics[topic]
+                counts[name] = counts.get(name, 0) + 1
+        return Known(counts, self.sizes)
+
+
+def source(folder: str, cluster: str | None) -> Source:
+    """Finds the cluster of a bronze folder. Raises :class:`NoReport` where it has several, or not that one.
+
+    Raises :class:`pipeline.storage.NothingToRead` where there is no whole bronze folder.
+    """
+    manifest = manifest_of(folder)
+    there = {name or "" for name in bucket_tables(folder, REST, ["cluster"], manifest)["cluster"].unique().to_pylist()}
+    clusters = sorted(there - {REGIONS})
+    if not clusters or (cluster is not None and cluster not in clusters):
+        wanted = "a Kafka cluster" if cluster is None else f"cluster {cluster}"
+        raise NoReport(f"{folder} has no rows of {wanted}, it has {', '.join(sorted(there)) or 'no rows'}")
+    if cluster is None and len(clusters) > 1:
+        raise NoReport(f"{folder} has {len(clusters)} clusters, {', '.join(clusters)}: choose one by --cluster")
+    return Source(folder, manifest, cluster or clusters[0])
+
+
+class Engine(NamedTuple):
+    """Processes that answer for buckets. ``share``: gives a value to all of them, as Spark's broadcast does."""
+
+    workers: Workers
+    share: Callable[[Any], Shared]
+
+
+class Shared(Protocol):
+    """A value that tasks see."""
+
+    @property
+    def value(self) -> Any:
+        """Returns it."""
+
+    def destroy(self) -> None:
+        """Frees it."""
+
+
+def on_spark(spark: SparkSession) -> Engine:
+    """Returns the executors of Spark."""
+    return Engine(workers_of(spark), spark.sparkContext.broadcast)
+
+
+def report(engine: Engine, of: Source, wanted: Wanted, files: Files, intervals: str | None = None) -> Result:
+    """Makes the result; writes the intervals as Parquet into the folder ``intervals``, a file for each bucket.
+
+    Raises :class:`NoReport` where the window has no rows, :class:`~pipeline.executors.Unfit`.
+    """
+    gaps = _gaps(of)
+    rest = of.table(REST, asking.COLUMNS)
+    try:
+        question = asking.question(rest, gaps, wanted, files.beside())
+    except ValueError as error:
+        raise NoReport(str(error)) from None
+    shared = engine.share(question)
+    try:
+        found = engine.workers.each(partial(_bucket, of, shared, intervals), range(BUCKETS))
+    finally:
+        shared.destroy()
+    first_us, last_us = question.around.first_us, question.around.last_us
+    plans = asking.plans(rest, question.terms)
+    return merged(of.cluster, found, question, wanted, files.known(), plans, asking.reported(gaps, first_us, last_us))
+
+
+def _bucket(of: Source, shared: Shared, intervals: str | None, bucket: int) -> Found:
+    """Answers for one bucket; its intervals are written and not returned."""
+    question: Question = shared.value
+    found = answered(of.table(bucket, history.COLUMNS), question)
+    if intervals is not None:
+        with written(in_folder(intervals, f"part-{bucket:02d}.parquet"), "unfinished") as stream:
+            pq.write_table(found.intervals, stream, compression="zstd")
+    return found._replace(intervals=None)
+
+
+def _gaps(of: Source) -> list[dict[str, Any]]:
+    with opened(in_folder(of.folder, of.manifest.gaps)) as file:
+        rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
+    return [row for row in rows if (row["cluster"] or "") == of.cluster]
