@@ -21,9 +21,9 @@ from pipeline.executors import workers_of
 from pipeline.gaps import EXPIRED, HOLE, UNRECORDED
 from pipeline.judging import table_in
 from pipeline.layout import VIOLATIONS, in_folder, manifest_of
-from pipeline.merge import merge
+from pipeline.merge import merge, write
 from pipeline.schema import EVENT
-from pipeline.storage import for_spark, remove, written
+from pipeline.storage import for_spark, remove
 from pipeline.verdict import sentence, verdict
 
 Summary = dict[str, Any]
@@ -95,7 +95,7 @@ def _time(microseconds: int | None) -> str | None:
 
 
 def _kept(folder: str, name: str, summary: Summary) -> Summary:
-    """Writes the summary beside the Parquet."""
-    with written(in_folder(folder, f"{name}.json"), name) as stream:
-        stream.write((json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode())
+    """Writes the summary beside the Parquet. Raises :class:`~pipeline.merge.CannotMerge`."""
+    text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+    write(in_folder(folder, f"{name}.json"), name, text.encode())
     return summary

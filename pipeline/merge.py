@@ -152,7 +152,7 @@ def _merged(workers: Workers, files: Sequence[tuple[str, int]], into: str, run: 
         sum(each.quarantined for each in made),
     )
     assert manifest.lines == manifest.rows + manifest.quarantined + manifest.copies
-    _write(in_folder(into, MANIFEST), run, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    write(in_folder(into, MANIFEST), run, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     return Merged(manifest, found, missing)
 
 
@@ -263,7 +263,8 @@ def _table(into: str, kind: str, run: str, table: Any) -> RowsFile:
     return RowsFile(path, [])
 
 
-def _write(path: str, run: str, content: bytes) -> None:
+def write(path: str, run: str, content: bytes) -> None:
+    """Writes a small file whole, or not at all. Raises :class:`CannotMerge`."""
     try:
         with written(path, run) as stream:
             stream.write(content)

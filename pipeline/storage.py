@@ -90,6 +90,8 @@ def written(path: str, aside: str) -> Iterator[Any]:
     try:
         with store.open_output_stream(hidden) as stream:
             yield stream
+        if not isinstance(store, fs.LocalFileSystem):
+            _removed(store, inside)  # not all of them put a file in the place of another
         store.move(hidden, inside)
     except BaseException:
         _removed(store, hidden)

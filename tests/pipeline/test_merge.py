@@ -308,3 +308,28 @@ def test_an_ingest_that_is_killed_anywhere_leaves_nothing_that_counts(
     made = manifest_of(str(bronze))
     named = {file.path for file in made.files} | {made.terms, made.gaps, *made.quarantine}
     assert files_in(bronze) == named | {"manifest.json"}, "what killed ones left is removed"
+
+
+def test_each_gap_of_a_term_and_between_terms_has_its_place(tmp_path: Path) -> None:
+    """Over files: rows that a daemon could not write are no hole besides."""
+    resigned, torn = {"kind": "CTL_RESIGNED"}, {"kind": "CTL_RESIGNED", "pids": [1]}
+    log = [
+        *rows("c", 2, 1, {"kind": "ISR"}, {"kind": "ISR"}, resigned)[1:],
+        *(row for row in rows("c", 4, 2, *[{"kind": "UNRECORDED", "lost": 3}] * 9) if row["seq"] in (1, 4)),
+        *(row for row in rows("c", 5, 1, *[{"kind": "ISR"}] * 9) if row["seq"] in (2, 4)),
+        *rows("c", 6, 1, torn),
+        *rows("c", 7, 2, resigned),
+    ]
+    journal = written(tmp_path / "j", **{f"f{number}": text([row]) for number, row in enumerate(log)})
+    found = merged([journal], tmp_path / "bronze")
+    assert gaps_of(found) == [
+        ("EXPIRED", 2, 1, 1, 1),
+        ("NO_JOURNAL", 3, None, 1, None),
+        ("UNRECORDED", 4, 2, 1, 3),
+        ("UNRECORDED", 4, 2, 4, 3),
+        ("CUT_SHORT", 4, 2, 7, None),
+        ("HOLE", 5, 1, 1, 1),
+        ("HOLE", 5, 1, 3, 1),
+        ("CUT_SHORT", 5, 1, 5, None),
+        ("IN_DOUBT", 6, 1, 2, None),
+    ]
