@@ -30,6 +30,8 @@ SETTINGS: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.driver.extraJavaOptions": HUGE_METHODS,
     "spark.executor.extraJavaOptions": HUGE_METHODS,
+    # Else a task would import a package of the same name from the folder in which the command was run.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 
 
