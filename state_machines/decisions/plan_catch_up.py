@@ -6,7 +6,8 @@ once in seconds. So it has to leave the lists before the fetch that brings it to
 
 What one fetch brings depends on settings of brokers and on the size of records. So it is measured: a replica has nearly
 caught up if it lacks at most what two pauses between looks may bring. One passes until the next look, the other until
-brokers have the lists.
+brokers have the lists. Of a small replica three quarters are throttled all the same: it may catch up between two looks,
+and is let go by the next one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ LOOKS_MAX: Final = 12
 """Looks that are compared: brokers keep a rate on average over eleven seconds, and copy nothing for some of them."""
 PAUSES: Final = 2
 """Pauses between looks in which a replica must not catch up."""
+PARTS: Final = 4
+"""A replica is near only for the last one of so many parts: a throttle holds for the others, however small it is."""
 
 
 class Copy(NamedTuple):
@@ -58,9 +61,8 @@ class Looks(NamedTuple):
         for look in self.gained:
             for broker, gain in look.items():
                 most[broker] = max(most.get(broker, 0), gain)
-        return {copy for copy in copies if copy.broker in most and self._lacks(copy) <= PAUSES * most[copy.broker]}
+        return {copy for copy in copies if copy.broker in most and self._is_near(copy, most[copy.broker])}
 
-    def _lacks(self, copy: Copy) -> float:
-        """Returns the bytes that a replica lacks; infinity where one of the two sizes is unknown."""
+    def _is_near(self, copy: Copy, gain: int) -> bool:
         leader, own = self.sizes.get((copy.name, copy.leader)), self.sizes.get((copy.name, copy.broker))
-        return float("inf") if leader is None or own is None else leader - own
+        return leader is not None and own is not None and leader - own <= min(PAUSES * gain, leader // PARTS)

@@ -49,17 +49,23 @@ def test_a_replica_is_near_that_lacks_what_two_pauses_may_bring(lacks: int, near
     assert (COPIES[0] in looked(before, now)) is near
 
 
+@pytest.mark.parametrize(("lacks", "near"), [(250, True), (251, False)])
+def test_three_quarters_of_a_replica_are_throttled_however_much_a_fetch_brings(lacks: int, near: bool) -> None:
+    found = looked(sizes(1_000, 1_000 - lacks, 0, 0), sizes(1_000, 1_000 - lacks, 0, 500_000))
+    assert (COPIES[0] in found) is near
+
+
 def test_the_most_that_any_replica_of_the_broker_gained_counts() -> None:
     """Turns are taken: a replica that gains nothing now may be the next one."""
     assert looked(sizes(1_000, 900, 900, 0), sizes(1_000, 900, 900, 50)) == {COPIES[0]}, "broker 4 gained nothing"
 
 
 def test_a_gain_is_forgotten_after_some_looks() -> None:
-    looks = Looks().plus(COPIES, sizes(1_000, 0)).plus(COPIES, sizes(1_000, 600))
+    looks = Looks().plus(COPIES, sizes(1_000, 0)).plus(COPIES, sizes(1_000, 800))
     for _ in range(LOOKS_MAX - 1):
-        looks = looks.plus(COPIES, sizes(1_000, 600))
+        looks = looks.plus(COPIES, sizes(1_000, 800))
     assert looks.near(COPIES) == {COPIES[0]}
-    assert looks.plus(COPIES, sizes(1_000, 600)).near(COPIES) == set()
+    assert looks.plus(COPIES, sizes(1_000, 800)).near(COPIES) == set()
 
 
 @pytest.mark.parametrize("missing", [LEADER, FIRST])
