@@ -122,9 +122,10 @@ def _made(spark: Any, asked: _Asked) -> Result:
     from pipeline.executors import Unfit
     from pipeline.report.against import compared
     from pipeline.report.job import NoReport, on_spark, report, source
-    from pipeline.report.outputs import aside, write
+    from pipeline.report.outputs import aside, discard, write
     from pipeline.storage import NothingToRead
 
+    intervals = ""
     try:
         of = source(asked.folder, asked.cluster)
         intervals, engine = aside(asked.into), on_spark(spark)
@@ -133,12 +134,19 @@ def _made(spark: Any, asked: _Asked) -> Result:
             folder, since_us, until_us = asked.beside
             other = of if folder is None else source(folder, asked.cluster)
             wanted = msgspec.structs.replace(asked.wanted, since_us=since_us, until_us=until_us)
-            found = msgspec.structs.replace(found, against=compared(found, report(engine, other, wanted, asked.files)))
+            beside = report(engine, other, wanted, asked.files)
+            found = msgspec.structs.replace(found, against=compared(found, beside))
         write(found, asked.into, intervals)
     except NothingToRead as error:
         raise Failure(Exit.FAILED, str(error), "run 'regent pipeline ingest' first") from None
     except (NoReport, Unfit) as error:
         raise Failure(Exit.FAILED, str(error)) from None
+    except OSError as error:
+        message = f"{asked.into} cannot be written: {error.strerror or error}"
+        raise Failure(Exit.FAILED, message, "name another folder by --into") from None
+    finally:
+        if intervals:
+            discard(intervals)
     return found
 
 

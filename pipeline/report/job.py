@@ -23,7 +23,7 @@ from pipeline.report.asking import Beside, Wanted
 from pipeline.report.bucket import Found, Question, answered
 from pipeline.report.merging import Known, merged
 from pipeline.report.result import Result
-from pipeline.storage import opened, written
+from pipeline.storage import NothingToRead, first_line, opened, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +127,7 @@ def on_spark(spark: SparkSession) -> Engine:
 def report(engine: Engine, of: Source, wanted: Wanted, files: Files, intervals: str | None = None) -> Result:
     """Makes the result; writes the intervals as Parquet into the folder ``intervals``, a file for each bucket.
 
-    Raises :class:`NoReport` where the window has no rows, :class:`~pipeline.executors.Unfit`.
+    Raises :class:`NoReport` where the window has no rows or a file fails, :class:`~pipeline.executors.Unfit`.
     """
     gaps = _gaps(of)
     rest = of.table(REST, asking.COLUMNS)
@@ -137,21 +137,29 @@ def report(engine: Engine, of: Source, wanted: Wanted, files: Files, intervals: 
         raise NoReport(str(error)) from None
     shared = engine.share(question)
     try:
-        found = engine.workers.each(partial(_bucket, of, shared, intervals), range(BUCKETS))
+        answers = engine.workers.each(partial(_bucket, of, shared, intervals), range(BUCKETS))
     finally:
         shared.destroy()
+    if failed := next((each for each in answers if isinstance(each, str)), None):
+        raise NoReport(failed)
     first_us, last_us = question.around.first_us, question.around.last_us
     plans = asking.plans(rest, question.terms)
-    return merged(of.cluster, found, question, wanted, files.known(), plans, asking.reported(gaps, first_us, last_us))
+    return merged(of.cluster, answers, question, wanted, files.known(), plans, asking.reported(gaps, first_us, last_us))
 
 
-def _bucket(of: Source, shared: Shared, intervals: str | None, bucket: int) -> Found:
-    """Answers for one bucket; its intervals are written and not returned."""
+def _bucket(of: Source, shared: Shared, intervals: str | None, bucket: int) -> Found | str:
+    """Answers for one bucket; its intervals are written and not returned. Returns a sentence where a file fails."""
     question: Question = shared.value
-    found = answered(of.table(bucket, history.COLUMNS), question)
+    try:
+        found = answered(of.table(bucket, history.COLUMNS), question)
+    except NothingToRead as error:
+        return str(error)
     if intervals is not None:
-        with written(in_folder(intervals, f"part-{bucket:02d}.parquet"), "unfinished") as stream:
-            pq.write_table(found.intervals, stream, compression="zstd")
+        try:
+            with written(in_folder(intervals, f"part-{bucket:02d}.parquet"), "unfinished") as stream:
+                pq.write_table(found.intervals, stream, compression="zstd")
+        except OSError as error:
+            return f"{intervals} cannot be written: {first_line(error)}"
     return found._replace(intervals=None)
 
 

@@ -8,6 +8,7 @@ import uuid
 from typing import Final
 
 import msgspec
+from pyarrow import fs
 
 from pipeline.layout import in_folder
 from pipeline.report.page import page
@@ -29,19 +30,22 @@ def aside(folder: str) -> str:
     """Returns a folder inside for the intervals of this run, and removes those that killed runs left."""
     store, inside = place(folder)
     store.create_dir(inside, recursive=True)
-    from pyarrow import fs
-
     for each in store.get_file_info(fs.FileSelector(inside)):
         if each.base_name.startswith(ASIDE) and each.type == fs.FileType.Directory:
             store.delete_dir(each.path)
     return in_folder(folder, f"{ASIDE}{uuid.uuid4().hex}")
 
 
+def discard(intervals: str) -> None:
+    """Removes the folder of a run that failed."""
+    store, inside = place(intervals)
+    if store.get_file_info(inside).type == fs.FileType.Directory:
+        store.delete_dir(inside)
+
+
 def write(result: Result, folder: str, intervals: str) -> None:
     """Writes all files and puts the folder ``intervals`` in its place; the JSON comes last."""
     store, inside = place(in_folder(folder, INTERVALS))
-    from pyarrow import fs
-
     if store.get_file_info(inside).type != fs.FileType.NotFound:
         store.delete_dir(inside)
     store.move(place(intervals)[1], inside)

@@ -129,4 +129,12 @@ def test_what_cannot_be_reported_is_named(tmp_path: Path, options: tuple[str, ..
     folder = merged(tmp_path, stop())
     printed = pipeline("report", folder, *options, code=code)
     assert sentence in printed.stderr.replace("\n", " ")
-    assert not (folder / "report" / "report.json").exists()
+    assert not list((folder / "report").glob("*")), "nothing is left half done"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    folder = merged(tmp_path, stop())
+    (tmp_path / "file").write_text("")
+    printed = pipeline("report", folder, "--into", tmp_path / "file" / "report", code=Exit.FAILED)
+    assert "file/report cannot be written" in printed.stderr.replace("\n", "")
+    assert "name another folder by --into" in printed.stderr.replace("\n", " ")
