@@ -24,7 +24,11 @@ def forget_missed_removals(stack: ExitStack) -> None:
 @mutation
 def leave_remembered_replicas(stack: ExitStack) -> None:
     """Remembers removals that brokers missed, and sends no StopReplica when they return."""
-    put(stack, strays, "_send", lambda _c: None)
+
+    async def send(_c: Controller) -> None:
+        """Sends nothing."""
+
+    put(stack, strays, "_send", send)
 
 
 @mutation_in_a_story
