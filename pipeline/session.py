@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 JAVA_MIN: Final = 17
 """Spark 4 needs this Java release or a later one."""
 NOT_INSTALLED: Final = (
-    "PySpark is not installed: install regent with its extra, in its sources: .venv/bin/pip install '.[pipeline]'"
+    "{} is not installed: install regent with its extra, in its sources: .venv/bin/pip install '.[pipeline]'"
 )
 PROBE_S_MAX: Final = 20.0
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -47,7 +47,11 @@ def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSessio
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise CannotStart(NOT_INSTALLED) from None
+        raise CannotStart(NOT_INSTALLED.format("PySpark")) from None
+    try:
+        import pyarrow  # noqa: F401  # what reads and writes would otherwise fail later
+    except ImportError:
+        raise CannotStart(NOT_INSTALLED.format("PyArrow")) from None
     need_java()
     if master.startswith("local"):
         # Tasks run in this Python, where the extra is, and not in the first one on the PATH.

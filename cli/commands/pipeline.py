@@ -71,12 +71,16 @@ def audit(
     """Judge the merged journals: exit code 3 if an invariant is broken."""
     with running(master, conf) as spark:
         from pipeline import jobs
+        from pipeline.executors import Unfit
+        from pipeline.merge import CannotMerge
         from pipeline.storage import NothingToRead
 
         try:
             summary = jobs.audit(spark, folder, racks=racks, strict=strict)
         except NothingToRead as error:
             raise Failure(Exit.FAILED, str(error), "run 'regent pipeline ingest' first") from None
+        except (CannotMerge, Unfit) as error:
+            raise Failure(Exit.FAILED, str(error)) from None
     _print(session, "Audit", summary)
     gaps = sum(summary["gaps"].values())
     verdict = f"{summary['rows']} rows, {summary['violations']} violations, {gaps} gaps, {summary['quarantined']} lines"

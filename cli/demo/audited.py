@@ -27,7 +27,7 @@ async def audited(console: Console, journal: Path, into: Path) -> bool:
     try:
         need_java()
         if find_spec("pyspark") is None:
-            raise CannotStart(NOT_INSTALLED)
+            raise CannotStart(NOT_INSTALLED.format("PySpark"))
     except CannotStart as error:
         console.print(f"No audit and no report: {escape(str(error))}", soft_wrap=True)
         return True

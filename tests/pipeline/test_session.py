@@ -44,9 +44,10 @@ def test_a_missing_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         need_java()
 
 
-def test_a_missing_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(CannotStart, match=r"pip install '\.\[pipeline\]'"):
+@pytest.mark.parametrize(("module", "name"), [("pyspark.sql", "PySpark"), ("pyarrow", "PyArrow")])
+def test_a_missing_library_is_refused(monkeypatch: pytest.MonkeyPatch, module: str, name: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(CannotStart, match=rf"{name} is not installed: .*pip install '\.\[pipeline\]'"):
         start("local[1]")
 
 
