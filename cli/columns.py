@@ -153,6 +153,16 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("MOST-BYTES-IN", "mostBytesIn"),
         Column("PARTITIONS", "partitions"),
     ),
+    "Scenario": (
+        Column("SCENARIO", "scenario"),
+        Column("PARTITIONS", "partitions"),
+        Column("BYTES", "bytes"),
+        Column("AT-LEAST", "bytesAtLeast"),
+        Column("SECONDS", "seconds"),
+        Column("HARD-BROKEN", "hardBroken"),
+        Column("SOFT-BROKEN", "softBroken"),
+        Column("UNMET", "unmet"),
+    ),
     "PlannedGoal": (
         Column("GOAL", "goal"),
         Column("HARD", "hard"),

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cli.commands.pipeline_plan_shown import scenario_row, show
 from cli.commands.reassign import MOVES_MAX
+from cli.commands.spark import Conf, running
 from cli.exit_codes import Exit, Failure
 from cli.planner_needs import needed
 from cli.rates import one_rate
 from cli.session import Session
 
 if TYPE_CHECKING:
-    from pipeline.planner.output import ExplainedMove
+    from pipeline.planner.cluster import Wanted
     from pipeline.planner.planning import Planned
     from pipeline.planner.problem import Problem
+    from pipeline.planner.scenarios import Each
 
 KAFKA_MOVES_MAX: Final = 200_000
 """Moves of one file for Kafka's tool."""
@@ -25,6 +33,7 @@ EXAMPLES: Final = (
     "regent pipeline plan --snapshot /var/lib/regent/snapshots/7-1200.jsonl --loads loads.csv --out plan.json",
     "regent pipeline plan --snapshot snapshot.jsonl --loads loads.csv --brokers brokers.csv --retire 7 --rate 50M",
     "regent pipeline plan --from-assignment now.json --brokers brokers.csv --export kafka --parts 4 --out moves.json",
+    "regent pipeline plan --snapshot snapshot.jsonl --loads loads.csv --scenarios scenarios.json --master local[4]",
 )
 
 
@@ -83,6 +92,14 @@ def plan(
             help="Bytes per second of each broker and direction, as 50M, for the time.",
         ),
     ] = None,
+    scenarios: Annotated[
+        Path | None, typer.Option("--scenarios", help="JSON list of scenarios, which are compared; writes no plan.")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", help="Runs the searches as tasks of Spark: local[2], spark://host:7077, yarn, ..."),
+    ] = None,
+    conf: Conf = None,
     out: Annotated[Path | None, typer.Option("--out", help="File of the plan; without it nothing is written.")] = None,
     export: Annotated[
         Export, typer.Option("--export", help="kafka: files of kafka-reassign-partitions, each with its way back.")
@@ -95,46 +112,62 @@ def plan(
     """
     with needed():
         from pipeline.inputs import BadInput
-        from pipeline.planner.planning import planned
+        from pipeline.planner.broker_file import read_brokers
+        from pipeline.planner.cluster import Wanted
         from pipeline.planner.problem import Limits
+        from pipeline.planner.scenarios import read_scenarios, side_by_side
+    if scenarios is not None and out is not None:
+        what = "--scenarios compares plans and writes none"
+        raise Failure(Exit.USAGE, what, "repeat the command with the options of one scenario and --out")
     limits = Limits(spread, disk_max, in_max, out_max, cpu_max, replicas_max)
     try:
-        problem = _problem(
-            snapshot,
-            from_assignment,
-            (loads, loads_before),
-            brokers,
-            cluster_id,
-            limits=limits,
-            retire=retire or (),
-            exclude=exclude_broker or (),
-            exclude_topics=exclude_topic or (),
-        )
+        given = read_brokers(brokers) if brokers is not None else {}
+        wanted = Wanted(retire or (), exclude_broker or (), exclude_topic or (), given, limits)
+        several = read_scenarios(scenarios) if scenarios is not None else ()
+        make = _input(snapshot, from_assignment, (loads, loads_before), cluster_id)
+        problems = [make(one.added_to(wanted)) for one in several] or [make(wanted)]
     except BadInput as error:
         raise Failure(Exit.USAGE, str(error)) from None
-    if out is not None and export is Export.REGENT and not problem.cluster_id:
+    if out is not None and export is Export.REGENT and not problems[0].cluster_id:
         raise Failure(Exit.USAGE, "the input does not name its cluster", "give --cluster-id, or --export kafka")
-    found = planned(problem, seeds, seed)
-    show(session, found, rate)
-    if out is not None:
-        _write(session, found, out, export, parts)
-    if found.best.certificate.hard_broken:
+    with _side_by_side(master, conf) as each:
+        results = side_by_side(problems, seeds, seed, each)
+    if several:
+        session.output.listing(
+            "Scenario", [scenario_row(one.name, found, rate) for one, found in zip(several, results, strict=True)]
+        )
+    else:
+        show(session, results[0], rate)
+        if out is not None:
+            _write(session, results[0], out, export, parts)
+    if any(found.best.certificate.hard_broken for found in results):
         raise typer.Exit(Exit.REFUSED)
 
 
-def _problem(
-    snapshot: Path | None,
-    assignment: Path | None,
-    loads: tuple[Path | None, Path | None],
-    brokers: Path | None,
-    cluster_id: str,
-    **wanted: Any,
-) -> Problem:
+@contextmanager
+def _side_by_side(master: str | None, conf: list[str] | None) -> Iterator[Each]:
+    """Provides what runs searches side by side: threads, or with a master the executors of Spark."""
+    if master is None:
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            yield lambda function, values: list(pool.map(function, values))
+        return
+    with running(master, conf) as spark:
+        from pipeline.executors import Unfit, workers_of
+
+        try:
+            yield workers_of(spark).each
+        except Unfit as error:
+            raise Failure(Exit.FAILED, str(error)) from None
+
+
+def _input(
+    snapshot: Path | None, assignment: Path | None, loads: tuple[Path | None, Path | None], cluster_id: str
+) -> Callable[[Wanted], Problem]:
+    """Reads partitions and loads once; returns what makes a problem of them."""
     from pipeline.assignment_file import read_assignment
     from pipeline.inputs import Loads
     from pipeline.loads_file import read_loads
-    from pipeline.planner.broker_file import read_brokers
-    from pipeline.planner.cluster import Wanted, problem_of
+    from pipeline.planner.cluster import problem_of
     from pipeline.snapshot_file import read_snapshot
 
     if (snapshot is None) == (assignment is None):
@@ -145,42 +178,7 @@ def _problem(
     read = read_snapshot(snapshot) if snapshot is not None else read_assignment(assignment or "")
     table = read.partitions
     known = read_loads(table, loads[0], loads[1]) if loads[0] is not None else Loads.none(len(table))
-    given = read_brokers(brokers) if brokers is not None else {}
-    return problem_of(read, known, Wanted(given=given, **wanted), cluster_id)
-
-
-def show(session: Session, found: Planned, rate: int | None) -> None:
-    """Writes the goals before and after, or for programs the moves, and sentences about costs and what is not met."""
-    from controller.process.wording import in_bytes, in_time
-    from pipeline.planner.output import goal_rows, moves_of
-    from pipeline.planner.unmet import unmet
-    from state_machines.planning.expected_time import expected
-
-    output, moves = session.output, moves_of(found)
-    if output.for_programs:
-        output.document("Move", [_move(move) for move in moves])
-    else:
-        output.listing("PlannedGoal", list(goal_rows(found)))
-    for one in found.assumed:
-        if one.partitions == len(found.problem.topic):
-            output.message(f"{one.kind} is unknown of all partitions: no goal looks at it", style="yellow")
-        else:
-            mean = f"the mean of the others, {in_bytes(round(one.mean))}, stands for it"
-            output.message(f"{one.kind} is unknown of {one.partitions} partitions: {mean}", style="yellow")
-    copied, least = round(found.best.bytes_moved), round(found.bytes_min)
-    ratio = f", {copied / least:.2f} times the fewest possible" if 0 < least <= copied else ""
-    output.message(
-        f"{len(moves)} partitions change, {in_bytes(copied)} to copy{ratio} "
-        f"(the best of {len(found.tried)} searches: seed {found.best.seed})"
-    )
-    slowest = expected(moves, rate) if rate is not None else None
-    if rate is not None and slowest is not None:
-        moved = f"broker {slowest.broker} {slowest.direction} {in_bytes(slowest.bytes)}"
-        time = in_time(slowest.seconds)
-        output.message(f"about {time} at {in_bytes(rate)}/s for each broker and direction: {moved}")
-    for goal in unmet(found):
-        named = ", ".join(goal.named) + (f" and {more} more" if (more := goal.broken - len(goal.named)) > 0 else "")
-        output.message(f"not reached: {goal.goal}: {named}: {goal.why}", style="red")
+    return partial(problem_of, read, known, cluster_id=cluster_id)
 
 
 def _write(session: Session, found: Planned, out: Path, export: Export, parts: int) -> None:
@@ -208,14 +206,3 @@ def _next(files: list[Path], export: Export, moves: int) -> str:
     if len(files) == 1:
         return f"{moves} moves are in {files[0]}: regent reassign apply {files[0]}"
     return f"{moves} moves are in {files[0]} to {files[-1]}: regent reassign apply {files[0]}, then the others in order"
-
-
-def _move(move: ExplainedMove) -> dict[str, Any]:
-    return {
-        "topic": move.topic,
-        "partition": move.partition,
-        "origin": list(move.origin),
-        "target": list(move.target),
-        "sizeBytes": move.bytes,
-        "reason": move.reason,
-    }

@@ -116,9 +116,10 @@ def _even(st: State, hosts: Array, topics: Array, begins: Array, capped: Array, 
     """Makes brokers even, first by moves, then by leaders, then by moves that leave the leaders even."""
     for turn in range(ROUNDS_MAX):
         _bind(st, True, turn > 0)
-        changed = shed(st, hosts, capped, spread)
+        # Topics come first: most of what crowds a broker is on one that is full, too, and later there is less room.
+        changed = thin(st, hosts, topics, begins, Goal.TOPICS)
+        changed = shed(st, hosts, capped, spread) or changed
         changed = feed(st, hosts, spread) or changed
-        changed = thin(st, hosts, topics, begins, Goal.TOPICS) or changed
         if turn > 0:
             changed = swap(st, hosts, capped, spread) or changed
             changed = swap_topics(st, hosts, topics, begins, Goal.TOPICS) or changed

@@ -164,7 +164,7 @@ def _swap_topic(st: State, one: int, broker: int, hosts: Array, starts: Array, e
     rows, ticks, width = st.rows, st.ticks, st.replicas.shape[1]
     mine, theirs = np.zeros(KINDS), np.zeros(KINDS)
     least, best, found = np.inf, np.int64(-1), 0
-    for _ in range(DRAWN_MAX):
+    for _ in range(DRAWN_MAX // 2):
         other = hosts[drawn(ticks, len(hosts))]
         count = starts[other + 1] - starts[other]
         if other == broker or count == 0:
@@ -175,7 +175,7 @@ def _swap_topic(st: State, one: int, broker: int, hosts: Array, starts: Array, e
         found += 1
         if rows[two // width, 0] < least:
             least, best = rows[two // width, 0], two
-        if found >= COMPARED:
+        if found >= COMPARED // 2:
             break
     if best < 0:
         return False

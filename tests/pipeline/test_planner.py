@@ -55,6 +55,14 @@ def test_replicas_of_one_rack_are_spread() -> None:
     assert {found.reason(row) for row in found.rows} == {Goal.RACKS}
 
 
+def test_no_balance_is_worth_a_shared_rack() -> None:
+    """Broker 3 is alone on its rack: it has to keep a replica of each partition, far above its share."""
+    found = plan(cluster({1: "a", 2: "a", 3: "b"}, {f"t{i}": [(1, 3)] for i in range(20)}))
+    assert found.best.certificate.of(Goal.RACKS).broken == 0
+    assert all(3 in replicas for replicas in after(found).values())
+    assert sum(2 in replicas for replicas in after(found).values()) >= 7
+
+
 def test_more_replicas_than_racks_are_spread_evenly() -> None:
     racks: dict[int, str | None] = {1: "a", 2: "a", 3: "a", 4: "b", 5: "b", 6: "b"}
     found = plan(cluster(racks, {"t": [(1, 2, 3, 4)]}))

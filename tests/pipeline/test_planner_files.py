@@ -18,6 +18,7 @@ from cli.exit_codes import Exit
 from pipeline.inputs import BadInput
 from pipeline.planner import output
 from pipeline.planner.broker_file import GivenBroker, read_brokers
+from pipeline.planner.scenarios import read_scenarios, side_by_side
 from state_machines.model.types import Assignment
 from state_machines.planning.plan_file import decode_plan, difference
 from tests.core.cli_kit import items, regent, unwrapped
@@ -125,7 +126,8 @@ def test_the_commands_of_the_page_run_on_its_files(
     assignment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = re.findall(r"(?s)```\n(.*?)```", PAGE.read_text(encoding="utf-8"))
-    loads, brokers = (block for block in blocks if not block.startswith("regent"))
+    loads, brokers, scenarios = (block for block in blocks if not block.startswith("regent"))
+    (tmp_path / "scenarios.json").write_text(scenarios)
     (tmp_path / "loads.csv").write_text(loads)
     (tmp_path / "brokers.csv").write_text(brokers)
     listed = [{"topic": "orders", "partition": at, "replicas": [1, 2]} for at in range(2)]
@@ -134,7 +136,7 @@ def test_the_commands_of_the_page_run_on_its_files(
     write(tmp_path / "snapshot.jsonl", [HEADER, *BODY, END])
     monkeypatch.chdir(tmp_path)
     commands = [line for block in blocks for line in block.splitlines() if line.startswith("regent pipeline")]
-    assert len(commands) == 6
+    assert len(commands) == 7
     for line in commands:
         # In this snapshot a broker is dead, and one of its partitions is being reassigned.
         regent(
@@ -143,6 +145,48 @@ def test_the_commands_of_the_page_run_on_its_files(
         )
     assert len(read_plan(Path("plan.json"))["moves"]) > 0
     assert Path("moves-1.rollback.json").exists()
+
+
+SCENARIOS = [{"name": "now"}, {"name": "without 1", "retire": [1]}, {"name": "still", "exclude_topics": ["t"]}]
+
+
+def test_scenarios_are_compared(assignment: Path, brokers: Path, tmp_path: Path) -> None:
+    file = tmp_path / "scenarios.json"
+    file.write_text(json.dumps(SCENARIOS))
+    found = items("pipeline", "plan", "--from-assignment", assignment, "--brokers", brokers, "--scenarios", file)
+    assert [one["scenario"] for one in found] == ["now", "without 1", "still"]
+    assert [one["hardBroken"] for one in found] == [0, 0, 0]
+    assert found[0]["partitions"] > 0 < found[1]["partitions"]
+    assert (found[2]["partitions"], found[2]["softBroken"] > 0) == (0, True)
+    words = regent("pipeline", "plan", "--scenarios", file, "--out", tmp_path / "x", code=Exit.USAGE).stderr
+    assert "--scenarios compares plans and writes none" in unwrapped(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[{"retire": [1]}]', "missing required field `name`"),
+        ('[{"name": "a"}, {"name": "a"}]', "name = 'a' is there twice"),
+        ("[]", "has 0 scenarios: give 1 to 100"),
+        ('[{"name": "a", "spread": 0}]', "spread"),
+    ],
+)
+def test_a_wrong_file_of_scenarios_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "s.json"
+    file.write_text(text)
+    with pytest.raises(BadInput, match=words):
+        read_scenarios(file)
+
+
+def test_the_searches_run_as_tasks_of_spark(spark: Any) -> None:
+    from pipeline.executors import workers_of
+
+    problems = [cluster({1: "a", 2: "b", 3: "c"}, {"t": PLACED}, retire=gone) for gone in ([], [2])]
+    there = side_by_side(problems, 2, 0, workers_of(spark).each)
+    here = side_by_side(problems, 2, 0, lambda function, values: list(map(function, values)))
+    for one, other in zip(there, here, strict=True):
+        assert (one.best.replicas == other.best.replicas).all()
+        assert one.best.rank == other.best.rank
 
 
 def _partitions(file: Path) -> list[dict[str, Any]]:

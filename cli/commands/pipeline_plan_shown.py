@@ -1,0 +1,75 @@
+"""Shows what plans cost and reach: goals before and after, or a line for each scenario."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cli.session import Session
+
+if TYPE_CHECKING:
+    from pipeline.planner.output import ExplainedMove
+    from pipeline.planner.planning import Planned
+
+
+def scenario_row(name: str, found: Planned, rate: int | None) -> dict[str, Any]:
+    """Returns what the best plan of a scenario costs and reaches."""
+    from pipeline.planner.output import moves_of
+    from pipeline.planner.unmet import unmet
+    from state_machines.planning.expected_time import expected
+
+    slowest = expected(moves_of(found), rate) if rate is not None else None
+    return {
+        "scenario": name,
+        "partitions": len(found.rows),
+        "bytes": round(found.best.bytes_moved),
+        "bytesAtLeast": round(found.bytes_min),
+        "seconds": slowest.seconds if slowest is not None else None,
+        "hardBroken": found.best.certificate.hard_broken,
+        "softBroken": found.best.certificate.soft_broken,
+        "unmet": [f"{one.goal}: {one.why}" for one in unmet(found)],
+    }
+
+
+def show(session: Session, found: Planned, rate: int | None) -> None:
+    """Writes the goals before and after, or for programs the moves, and sentences about costs and what is not met."""
+    from controller.process.wording import in_bytes, in_time
+    from pipeline.planner.output import goal_rows, moves_of
+    from pipeline.planner.unmet import unmet
+    from state_machines.planning.expected_time import expected
+
+    output, moves = session.output, moves_of(found)
+    if output.for_programs:
+        output.document("Move", [_move(move) for move in moves])
+    else:
+        output.listing("PlannedGoal", list(goal_rows(found)))
+    for one in found.assumed:
+        if one.partitions == len(found.problem.topic):
+            output.message(f"{one.kind} is unknown of all partitions: no goal looks at it", style="yellow")
+        else:
+            mean = f"the mean of the others, {in_bytes(round(one.mean))}, stands for it"
+            output.message(f"{one.kind} is unknown of {one.partitions} partitions: {mean}", style="yellow")
+    copied, least = round(found.best.bytes_moved), round(found.bytes_min)
+    ratio = f", {copied / least:.2f} times the fewest possible" if 0 < least <= copied else ""
+    output.message(
+        f"{len(moves)} partitions change, {in_bytes(copied)} to copy{ratio} "
+        f"(the best of {len(found.tried)} searches: seed {found.best.seed})"
+    )
+    slowest = expected(moves, rate) if rate is not None else None
+    if rate is not None and slowest is not None:
+        moved = f"broker {slowest.broker} {slowest.direction} {in_bytes(slowest.bytes)}"
+        time = in_time(slowest.seconds)
+        output.message(f"about {time} at {in_bytes(rate)}/s for each broker and direction: {moved}")
+    for goal in unmet(found):
+        named = ", ".join(goal.named) + (f" and {more} more" if (more := goal.broken - len(goal.named)) > 0 else "")
+        output.message(f"not reached: {goal.goal}: {named}: {goal.why}", style="red")
+
+
+def _move(move: ExplainedMove) -> dict[str, Any]:
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "origin": list(move.origin),
+        "target": list(move.target),
+        "sizeBytes": move.bytes,
+        "reason": move.reason,
+    }
