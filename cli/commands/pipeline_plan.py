@@ -130,6 +130,8 @@ def plan(
         raise Failure(Exit.USAGE, str(error)) from None
     if out is not None and export is Export.REGENT and not problems[0].cluster_id:
         raise Failure(Exit.USAGE, "the input does not name its cluster", "give --cluster-id, or --export kafka")
+    compiles = "the first one after an installation compiles for 10 to 60 s"
+    session.output.message(f"{seeds * len(problems)} searches of {len(problems[0].topic)} partitions; {compiles}")
     with _side_by_side(master, conf) as each:
         results = side_by_side(problems, seeds, seed, each)
     if several:
