@@ -14,16 +14,23 @@ from typing import Any
 
 import pytest
 
+from controller.journal.batches import Entry
+from controller.journal.journal import encoded
+from controller.journal.query import sentence
+from controller.journal.reader import parsed
+from controller.journal.term_journal import TermJournal
 from controller.snapshots.files import DRAFT, NAME, remove_oldest, snapshots_in
 from controller.snapshots.messages import Begin, CutShort, End, framed
 from controller.snapshots.parts import broker_lines, parts_of
 from controller.snapshots.taking import COMMAND
 from controller.snapshots.writer import write_snapshot
-from state_machines.journal.events import Kind
+from state_machines.journal.audit import judge
+from state_machines.journal.events import Kind, Row
 from state_machines.journal.snapshot import FORMAT, BrokerLine, Header
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.types import Assignment, TopicAssignment
+from tests.core.journal_kit import DAEMON
 from tests.core.snapshot_kit import SESSION_MS, Desk, TermDouble, add_topic, lines_of, model, whole
 from tests.polling import eventually
 
@@ -323,3 +330,48 @@ async def test_a_disk_that_stalls_is_given_up(tmp_path: Path, monkeypatch: pytes
     desk.term = TermDouble(model(topics=3_000))
     failed = await desk.ended(desk.keeper.request("", "uid 0"))
     assert "was not on the disk within" in failed.err
+
+
+# -- rows of the journal
+
+GOLDEN = [
+    (
+        b'{"v":1,"cluster":"c","ctl_id":1000001,"ctl_epoch":5,"seq":1,"ts_us":1,"mono_us":2,"kind":"BROKER_DOWN",'
+        b'"broker":1,"broker_epoch":101,"rack":"rack1","session_ms":9000}'
+    ),
+    (
+        b'{"v":1,"cluster":"c","ctl_id":1000001,"ctl_epoch":5,"seq":2,"ts_us":1,"mono_us":2,"kind":"SNAPSHOT",'
+        b'"reason":"command","why":"a move","principal":"uid 0","took_ms":9,"partitions":12,'
+        b'"snapshot":"0000000005-000000000001.jsonl.gz","broker_count":3,"file_bytes":700,"seq_first":1,"seq_last":1}'
+    ),
+    (
+        b'{"v":1,"cluster":"c","ctl_id":1000001,"ctl_epoch":5,"seq":3,"ts_us":1,"mono_us":2,"kind":"SNAPSHOT",'
+        b'"reason":"schedule","err":"No space left on device"}'
+    ),
+]
+
+
+def test_rows_of_the_journal_are_written_as_they_are_documented() -> None:
+    entries: list[Entry] = []
+    journal = TermJournal(entries.append, DAEMON, 5, lambda: (1, 2))
+    journal.of_cluster("c")
+    journal.gone([model().brokers[1]], lambda _: SESSION_MS)
+    name = {"snapshot": "0000000005-000000000001.jsonl.gz", "partitions": 12, "broker_count": 3, "file_bytes": 700}
+    named = {"reason": "command", "principal": "uid 0", "why": "a move"}
+    journal.snapshot(**named, **name, took_ms=9, seq_first=1, seq_last=1)
+    journal.snapshot(reason="schedule", err="No space left on device")
+    lines = b"".join(data for entry in entries for _, data in encoded(entry)).splitlines()
+    assert lines == GOLDEN
+    rows = [row for row in map(parsed, lines) if isinstance(row, Row)]
+    assert list(judge(rows)) == []
+    assert [sentence(row) for row in rows[1:]] == [
+        "0000000005-000000000001.jsonl.gz has 12 partitions and 3 brokers: a move",
+        "No space left on device",
+    ]
+
+
+def test_a_reader_passes_over_kinds_and_fields_that_it_does_not_know() -> None:
+    later = GOLDEN[1].replace(b'"SNAPSHOT"', b'"OF_LATER"').replace(b'"took_ms"', b'"of_later":{"a":[1]},"took_ms"')
+    row = parsed(later)
+    assert isinstance(row, Row)
+    assert (row.kind, list(judge([row]))) == ("OF_LATER", [])
