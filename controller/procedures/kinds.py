@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from controller.procedures.requests import Refused
 from state_machines.procedures.demand import Demand
 from state_machines.procedures.kernel import Change
@@ -18,7 +20,7 @@ Env = TypeVar("Env")
 """What the steps of a domain work with, for instance the controller of a term."""
 
 
-class Effect(NamedTuple):
+class Effect(Struct, frozen=True):
     """A step whose record is written in one transaction with the znodes that it changes.
 
     ``write`` writes both and returns None, or returns why nothing was written: the step is repeated after a pause.
@@ -28,7 +30,7 @@ class Effect(NamedTuple):
     write: Callable[[Change], Awaitable[str | None]]
 
 
-class Along(NamedTuple):
+class Along(Struct, frozen=True):
     """A step whose outcome has rows beside the records, in the same transaction of the domain's store.
 
     ``rows``: values that the store knows, opaque to the engine. ``entered``: called with the change once it is durable.

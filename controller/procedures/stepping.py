@@ -64,10 +64,10 @@ class Stepping(Generic[Env]):
         self._running.waiting.begin(pid)
         if pid in self._parking.parked and not self._procedures.latest(pid).bypassed:
             return _waits(entry)
-        act = self._procedures.due(pid, self._now_ms())
+        record = self._procedures.latest(pid)
+        act = Act.EXECUTE if self._procedures.goes_on(record) else self._procedures.due(pid, self._now_ms())
         if isinstance(act, Change):
             return Decided(act, entry)
-        record = self._procedures.latest(pid)
         outcome, write = await self._steps.run(record, act)
         demands: dict[int, Demand] = {}
         if isinstance(outcome, Children):
@@ -101,7 +101,7 @@ class Stepping(Generic[Env]):
             count = self._scale.fitting(change.puts[0], outcome.children, rows)
             if 0 < count < len(outcome.children):
                 data = outcome.rest(count)
-                some = outcome._replace(children=outcome.children[:count], step=record.step, data=data, rest=None)
+                some = replace(outcome, children=outcome.children[:count], step=record.step, data=data, rest=None)
                 return self._bounded(record, act, some, rows)
         failed = self._changed(record, act, Retry(why) if act is Act.UNDO else Failed(why))
         weight, worse = self._scale.problem(failed)
@@ -114,10 +114,10 @@ class Stepping(Generic[Env]):
         if isinstance(outcome, Yield):
             return Change()
         if isinstance(outcome, ERRORS):
-            outcome = outcome._replace(error=_storable(outcome.error))
+            outcome = replace(outcome, error=_storable(outcome.error))
         holds = self._kinds[record.kind].holds_locks and not record.locked
         if holds and isinstance(outcome, Wait):
-            outcome = outcome._replace(durable=True)  # the lock is kept over restarts from now on
+            outcome = replace(outcome, durable=True)  # the lock is kept over restarts from now on
         if act is Act.UNDO:
             return self._procedures.undone(record.pid, outcome, self._now_ms())
         change = self._procedures.executed(record.pid, outcome, self._now_ms())
@@ -127,17 +127,19 @@ class Stepping(Generic[Env]):
         return replace(change, puts=puts)
 
     async def _family(self, record: Record, outcome: Children, demands: dict[int, Demand]) -> Outcome:
-        """Gives the children their pids; they inherit the caller and the time at which the procedure fails.
+        """Gives the children pids and ancestors; they inherit the caller and the time at which the procedure fails.
 
         Checks what they demand, and keeps it in ``demands``.
         """
         await self._pids.reserve(len(outcome.children))
         now_ms = self._now_ms()
-        caller = inherited(record.caller)
+        caller, lineage = inherited(record.caller), (record.pid, *record.ancestors)
         born = [
             replace(
                 child,
                 pid=self._pids.next(),
+                parent=record.pid,
+                ancestors=lineage,
                 submitted_ms=now_ms,
                 updated_ms=now_ms,
                 caller=caller,
@@ -145,7 +147,7 @@ class Stepping(Generic[Env]):
             )
             for child in outcome.children
         ]
-        holders = [self._procedures.latest(one) for one in (record.pid, *record.ancestors)]
+        holders = map(self._procedures.latest, lineage)
         ancestors = tuple(one.pid for one in holders if self._kinds[one.kind].holds_locks)
         alike: set[tuple[Resource, bool, bool]] = set()
         holds_parts = self._running.scheduler.hold_parts(ancestors)
@@ -160,7 +162,7 @@ class Stepping(Generic[Env]):
                 if why is not None:
                     return Failed(f"its child cannot run: {why}")
             demands[child.pid] = demand
-        return outcome._replace(children=tuple(born))
+        return replace(outcome, children=tuple(born))
 
 
 def _waits(entry: Entry) -> Decided:

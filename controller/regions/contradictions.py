@@ -75,9 +75,11 @@ class Contradictions:
 
     def is_below(self, region: Region) -> bool:
         """Checks whether a server may have a region with a higher token than the store knows."""
-        if not (self._tokens or self._left_out):
-            return False
-        return self.above(region.id) > max(region.token, region.opening)
+        return bool(self) and self.above(region.id) > max(region.token, region.opening)
+
+    def __bool__(self) -> bool:
+        """Returns whether a server has listed any token against the store."""
+        return bool(self._tokens or self._left_out)
 
     def due(self, regions: Mapping[int, Region], count_max: int) -> list[Region]:
         """Returns some regions that are open with too low a token, and that no procedure moves."""

@@ -60,7 +60,6 @@ class RegionsJournal:
         self._names = Remembered(names)
         self._retains = retains
         self._items: list[Item] = []
-        self._rows = 0
         self._begun = 0
         self._over = False
         self._live: dict[int, Record] = {}
@@ -87,9 +86,8 @@ class RegionsJournal:
     def flush(self) -> None:
         """Passes the events of a turn to the journal."""
         if self._items:
-            items, rows = self._items, self._rows
-            self._items, self._rows, self._begun = [], 0, 0
-            self._journal.regions(items, rows, self._names, retains=self._retains)
+            items, self._items, self._begun = self._items, [], 0
+            self._journal.regions(items, sum(map(rows_in, items)), self._names, retains=self._retains)
 
     # -- procedures
 
@@ -198,4 +196,3 @@ class RegionsJournal:
         if not self._items:
             asyncio.get_running_loop().call_soon(self.flush)
         self._items.append(item)
-        self._rows += rows_in(item)

@@ -63,6 +63,11 @@ class Unheard:
         """Returns how many regions a process has against the model."""
         return len(self._claims.get(process, ()))
 
+    @property
+    def holds_any(self) -> bool:
+        """Returns whether :meth:`is_held` may hold for any region."""
+        return bool(self.processes or self._claimants)
+
     def is_held(self, region: Region) -> bool:
         """Checks whether a region may not go to a server yet."""
         return (region.doubtful and bool(self.processes)) or region.id in self._claimants

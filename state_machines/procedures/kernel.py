@@ -109,9 +109,18 @@ class Procedures:
         """Returns the first write of a procedure."""
         return Change(puts=(record,), ready=(record.pid,))
 
+    def goes_on(self, record: Record) -> bool:
+        """Checks whether the present step is executed whatever the time is; else :meth:`due` decides."""
+        if record.state is State.FAILED or record.bypassed or record.expires_ms:
+            return False
+        root = self.latest(record.root)
+        return not (root.state is State.FAILED or root.aborted)
+
     def due(self, pid: int, now_ms: int) -> Act | Change:
         """Decides on a procedure that was given out: a step is executed or undone, or a change ends the matter."""
         record = self.latest(pid)
+        if self.goes_on(record):
+            return Act.EXECUTE
         root = self.latest(record.root)
         fails = root.state is State.FAILED or record.state is State.FAILED
         expired = 0 < record.expires_ms <= now_ms
@@ -151,7 +160,7 @@ class Procedures:
                 return self.submitted(self._stepped(old, step, data))
             case Children(children, step, data, asleep, _):
                 ancestors = (pid, *old.ancestors)
-                family = tuple(replace(one, parent=pid, ancestors=ancestors) for one in children)
+                family = tuple([one if one.parent else _descended(one, ancestors) for one in children])
                 born = tuple(one.pid for one in children)
                 waiting = replace(self._stepped(old, step, data), state=State.WAITING, born=born)
                 later = tuple(one.pid for one in family if one.locked) if asleep else ()
@@ -273,6 +282,10 @@ def _requested(record: Record, ending: Ending, now_ms: int, **changed: Any) -> R
     if ending.act:
         changed["ending"] = replace(ending, at_ms=now_ms)
     return replace(record, updated_ms=now_ms, **changed)
+
+
+def _descended(record: Record, ancestors: tuple[int, ...]) -> Record:
+    return replace(record, parent=ancestors[0], ancestors=ancestors)
 
 
 def _onwards(record: Record, data: bytes) -> Record:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from state_machines.procedures.record import Record
 
@@ -11,14 +13,14 @@ RETRY_MS_MAX: Final = 600_000
 """Longest pause before a step that failed is repeated."""
 
 
-class Next(NamedTuple):
+class Next(Struct, frozen=True):
     """The step is done; ``step`` follows. ``data``: the kind's message from now on."""
 
     step: int
     data: bytes
 
 
-class Children(NamedTuple):
+class Children(Struct, frozen=True):
     """The step is done; ``step`` follows once all ``children`` have ended. Parent and ancestors are filled in.
 
     ``asleep``: children that are born with their locks wait for an event at once, because their step has begun already.
@@ -33,7 +35,7 @@ class Children(NamedTuple):
     rest: Callable[[int], bytes] | None = None
 
 
-class Wait(NamedTuple):
+class Wait(Struct, frozen=True):
     """The step is repeated at ``until_ms`` (0: never by time), or by an event.
 
     ``durable``: False where nothing is stored, because the step finds out again how long to wait.
@@ -44,23 +46,23 @@ class Wait(NamedTuple):
     durable: bool = True
 
 
-class Yield(NamedTuple):
+class Yield(Struct, frozen=True):
     """The step is repeated after the others have had a turn. Nothing is stored."""
 
 
-class Done(NamedTuple):
+class Done(Struct, frozen=True):
     """The procedure has ended with ``result``."""
 
     result: bytes = b""
 
 
-class Failed(NamedTuple):
+class Failed(Struct, frozen=True):
     """The step failed for good: the executed steps are undone."""
 
     error: str
 
 
-class Retry(NamedTuple):
+class Retry(Struct, frozen=True):
     """The step, or its undo, failed for now: it is repeated after a pause that grows, up to ``pause_ms_max``."""
 
     error: str

@@ -314,7 +314,10 @@ class Regions:
             region.server = server
             if server is not None:
                 server.regions[region.id] = region
-        self.restate(region, state)
+        counts = region.table.counts
+        counts[before] -= 1
+        counts[state] += 1
+        region.state = state
         region.changed_ms = now_ms
         if state in OWNED and server is not None and server.here:
             region.doubtful = False

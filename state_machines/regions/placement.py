@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from state_machines.regions.model import Region, Server
 
@@ -15,7 +17,7 @@ _Turn: TypeAlias = tuple[int, str, int]
 """A server: the number of its regions, its name, and its position."""
 
 
-class Wish(NamedTuple):
+class Wish(Struct, frozen=True, gc=False):
     """A region that needs a server. ``last``: name of the one that had it; ``avoid``: name of one that could not.
 
     ``to``: name of the one that it goes to wherever that is online: it is pinned there, held for it, or moved there.

@@ -7,7 +7,9 @@ process answers, or is fenced; and only an answer of that process says that it d
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
 
@@ -43,7 +45,7 @@ class Act(Enum):
     """No server can open the region: FAILED_OPEN is stored, and the procedure ends."""
 
 
-class Attempts(NamedTuple):
+class Attempts(Struct, frozen=True, gc=False):
     """How often an open failed, and when attempts end. ``attempts_max`` 0: never."""
 
     retries: int

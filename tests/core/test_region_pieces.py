@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from state_machines.regions import damage as damages
 from state_machines.regions import lost_parts
@@ -169,7 +170,7 @@ def names(plan: list[Server]) -> list[str]:
 
 def test_a_wish_goes_where_it_names_and_the_others_to_prompt_servers() -> None:
     first, second, third = servers = servers_with(0, 0, 0)
-    some = [wish._replace(to=to, avoid=avoid) for wish, (to, avoid) in zip(
+    some = [replace(wish, to=to, avoid=avoid) for wish, (to, avoid) in zip(
         wishes(5), [("s0", ""), ("", ""), ("gone", ""), ("s0", "s0"), ("s2", "s1")], strict=True
     )]  # fmt: skip
     plan = planned(PLACEMENTS["round_robin"], some, servers, [second], lambda _: 0)
@@ -194,7 +195,7 @@ def test_a_random_placement_draws_among_all_servers_where_each_is_to_be_avoided(
     [one] = servers_with(0)
     assert PLACEMENTS["random"].place([Wish(w.region, "", "s0") for w in wishes(1)], [one], lambda _: 0) == [one]
     some = [a_server("a", 1), a_server("a", 2)]
-    assert PLACEMENTS["random"].place([w._replace(avoid="a") for w in wishes(1)], some, lambda below: below - 1) == [
+    assert PLACEMENTS["random"].place([replace(w, avoid="a") for w in wishes(1)], some, lambda below: below - 1) == [
         some[1]
     ]
 

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Any
 
+from msgspec.structs import replace
+
 from controller.procedures.kinds import Along
 from controller.regions import loading
 from controller.regions.kinds import assign, every, locks, tables
@@ -66,7 +68,7 @@ def store_an_owner_later(stack: ExitStack) -> None:
     opened = assign._opened
 
     def bare(*args: Any) -> Along:
-        return opened(*args)._replace(rows=())
+        return replace(opened(*args), rows=())
 
     put(stack, assign, "_opened", bare)
 

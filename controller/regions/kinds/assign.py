@@ -41,21 +41,21 @@ NO_OWNER: Final = frozenset({S.OFFLINE})
 
 def assigned(region: Region, why: str, server: Server | None, *, to: str = "") -> Record:
     """Returns the procedure that assigns a region; with ``server`` it is dispatched at once."""
-    task = Transit(region.id, region.table.name, why, to=to)
+    table = region.table.name
     if server is None:
-        return child(NAME, TRANSIT.encode(task))
-    chosen = replace(task, server=server.name, incarnation=server.incarnation)
+        return child(NAME, TRANSIT.encode(Transit(region.id, table, why, to=to)))
+    chosen = Transit(region.id, table, why, to=to, server=server.name, incarnation=server.incarnation)
     return child(NAME, TRANSIT.encode(chosen), step=DISPATCH, locked=True)
 
 
-def begun(env: RegionsEnv, region: Region, pid: int, server: Server, token: int) -> None:
-    """Enters that a region is opening at a server, which is stored."""
+def begun(env: RegionsEnv, region: Region, pid: int, server: Server, token: int, now_ms: int) -> None:
+    """Enters that a region is opening at a server, which is stored. ``now_ms``: the loop's time."""
     env.model.attach(region, pid)
     if transit.begun_at(region.state) is not region.state:
-        env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
+        env.model.move(region, S.ABNORMALLY_CLOSED, None, now_ms)
         env.routes.changed(region)
     region.opening = token
-    env.model.move(region, S.OPENING, server, env.now_ms())
+    env.model.move(region, S.OPENING, server, now_ms)
 
 
 async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -87,7 +87,7 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
 
     def entered(_: Change) -> None:
         env.expected(record.pid)
-        begun(env, region, record.pid, server, token)
+        begun(env, region, record.pid, server, token, env.now_ms())
 
     data = TRANSIT.encode(replace(task, server=server.name, incarnation=server.incarnation, token=token))
     return Along(Next(DISPATCH, data), (), entered)
@@ -187,7 +187,7 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
     fenced, result = env.model.is_fenced(key), env.results.get(record.pid)
     options = env.options
     answer = answer_of(result)
-    failed = _failed(env, record.pid, task, result, answer)
+    failed = task.failed if answer is Answer.OPENED else _failed(env, record.pid, task, result)
     waited_ms = env.wall_ms() - record.updated_ms if answer is Answer.NOT_RUNNING else 0
     attempts = Attempts(task.retries, options.open_attempts_max, waited_ms, options.not_running_ms_max)
     match transit.opening(fenced, answer, attempts):
@@ -210,15 +210,15 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 def _sent(env: RegionsEnv, record: Record, region: Region, server: Server, token: int) -> Wait:
     if region.pid != record.pid or region.state is not S.OPENING or region.server is not server:
-        begun(env, region, record.pid, server, token)
+        begun(env, region, record.pid, server, token, env.now_ms())
     if server.state is ServerState.ONLINE and env.dispatcher.expects(record.pid) != server.key:
         env.dispatcher.send(server, opening(record.pid, region, token))
     return Wait(0, record.data, durable=False)
 
 
-def _failed(env: RegionsEnv, pid: int, task: Transit, result: Result | None, answer: Answer) -> str:
-    """Notes what the server said, and returns it; that of the attempt before where it said nothing, or opened it."""
-    if result is None or answer is Answer.OPENED:
+def _failed(env: RegionsEnv, pid: int, task: Transit, result: Result | None) -> str:
+    """Notes what the server said, and returns it; that of the attempt before where it said nothing."""
+    if result is None:
         return task.failed
     text = said(f"{task.server},{task.incarnation}", result)
     env.causes.noted(pid, task.region, text)

@@ -60,7 +60,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
     regions = _taken(env, task, record, lambda one: assign.unneeded(env, one) is None)
     servers = env.servers()
-    if not servers or any(_is_apart(env, one) for one in regions):
+    if not servers or _has_apart(env, regions):
         children = tuple(assign.assigned(one, task.why, None) for one in regions)
         born = Children(children, record.step + 1, record.data, rest=_rest(env, task, regions))
         return Along(born, (), lambda change: _given(env, change, regions))
@@ -72,8 +72,9 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
 
     def entered(change: Change) -> None:
         env.expected(record.pid)
+        now_ms = env.now_ms()
         for pid, region, server in zip(_born(change), regions, plan, strict=False):
-            assign.begun(env, region, pid, server, pid)
+            assign.begun(env, region, pid, server, pid, now_ms)
             if server.state is ServerState.ONLINE:
                 env.dispatcher.send(server, assign.opening(pid, region, pid))
             else:
@@ -83,10 +84,12 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     return Along(Children(children, record.step + 1, record.data, asleep=True, rest=rest), (), entered)
 
 
-def _is_apart(env: RegionsEnv, region: Region) -> bool:
-    """Checks whether a region waits, is closed first, or needs a higher token than its pid may be."""
-    below = env.contradictions.is_below(region)
-    return below or env.unheard.is_held(region) or assign.closes_first(region)
+def _has_apart(env: RegionsEnv, regions: Sequence[Region]) -> bool:
+    """Checks whether one of the regions waits, is closed first, or needs a higher token than its pid may be."""
+    lists, unheard = env.contradictions, env.unheard
+    if lists and any(map(lists.is_below, regions)):
+        return True
+    return (unheard.holds_any and any(map(unheard.is_held, regions))) or any(map(assign.closes_first, regions))
 
 
 def _taken(env: RegionsEnv, task: Many, record: Record, needs: Callable[[Region], bool]) -> list[Region]:
