@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
 import threading
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -35,6 +38,19 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # each refused connection would be a line
     config.pluginmanager.register(seed_results.Recorder(config.rootpath), "seed-results")
+
+
+def pytest_collection_finish() -> None:
+    """Hides tests and modules from the collector of garbage: they are many, and stay."""
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def untidy_terms() -> Iterator[None]:
+    """Has no term that begins in this process collect garbage: here that would look at all that tests left."""
+    idle = SimpleNamespace(collect=lambda: 0, freeze=lambda: None, unfreeze=lambda: None)
+    with mock.patch("controller.handlers.failover.gc", idle):
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

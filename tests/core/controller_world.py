@@ -377,10 +377,8 @@ class _Wall:
 async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> AsyncIterator[World]:
     """Boots a cluster, and kills its daemons in the end; ``changes`` are settings of the section ``controller``."""
     w = World(folder, changes)
-    quick = SimpleNamespace(collect=lambda: 0, freeze=lambda: None, unfreeze=lambda: None)
     with (
         mock.patch("controller.term.term.Channels", partial(Witness, w)),
-        mock.patch("controller.handlers.failover.gc", quick),
         mock.patch("controller.process.wall_clock.time", _Wall()),
     ):
         await w.operator.connect(1.0)

@@ -32,8 +32,8 @@ async def test_bounces_leave_nothing_in_memory() -> None:
         async with life(1, 2, 3, 4) as w:
             await w.topic("t", *PARTITIONS, leaders=True)
             await w.calm()
-            left = await growth(Bouncing(w), 200, 500)
-            assert flat(left, 500), left
+            left = await growth(Bouncing(w), 200, 250)
+            assert flat(left, 250), left
             assert w.daemon.counters.terms == 1
             assert {name: set(isr) for name, (_, isr) in w.leaders().items()} == {
                 ("t", number): set(replicas) for number, replicas in enumerate(PARTITIONS)
@@ -56,9 +56,9 @@ async def test_one_small_object_for_each_bounce_would_be_seen() -> None:
             bouncing = Bouncing(w)
             await growth(bouncing, 200, 1)
             w.term.channels.__class__ = Leaky
-            left = await growth(bouncing, 0, 500)
-            assert len(leak) == 500
-            assert not flat(left, 500), left
+            left = await growth(bouncing, 0, 250)
+            assert len(leak) == 250
+            assert not flat(left, 250), left
 
 
 @in_virtual_time
@@ -67,9 +67,9 @@ async def test_terms_leave_nothing_in_memory() -> None:
         async with life(1, 2, 3, 4) as w:
             await w.topic("t", *PARTITIONS, leaders=True)
             await w.calm()
-            left = await growth(Terms(w), 60, 300)
-            assert w.daemon.counters.terms == 361
-            assert flat(left, 300), left
+            left = await growth(Terms(w), 60, 150)
+            assert w.daemon.counters.terms == 211
+            assert flat(left, 150), left
             assert len(w.daemon.counters.resignations) == 2, "reasons are few, whatever the epoch"
 
 

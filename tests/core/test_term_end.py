@@ -304,14 +304,11 @@ async def test_what_was_frozen_in_a_term_before_is_thawed_in_the_next_one() -> N
 
     async with world() as w:
         seat = await w.seat()
-        try:
-            with mock.patch("controller.handlers.failover.gc", gc):
-                kept = weakref.ref(Kept())
-                gc.freeze()
-                gc.collect()
-                assert kept() is not None
-                await seat.begin()
-                await w.propagated()
-            assert kept() is None
-        finally:
-            gc.unfreeze()
+        with mock.patch("controller.handlers.failover.gc", gc):
+            kept = weakref.ref(Kept())
+            gc.freeze()
+            gc.collect()
+            assert kept() is not None
+            await seat.begin()
+            await w.propagated()
+        assert kept() is None
