@@ -10,6 +10,10 @@ LATER := tests/simulation tests/region_simulation tests/pipeline tests/zookeeper
 # Tests start some hundred processes of Python: each would compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Workers start together, so each of them would rewrite the asserts of all tests: in a new clone two processes do it.
+REWRITTEN := build/rewritten
+COLLECT := $(PYTEST) --collect-only -qq
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help venv venv-pipeline jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests mutants bench bench-full bench-procedures bench-regions demo docs dashboards screenshots prometheus package clean
@@ -23,7 +27,12 @@ demo: ## a real cluster on this machine, its brokers and its controller killed i
 
 test: test-core test-simulation test-zookeeper test-cluster test-pipeline ## all tests but the long ones, cheapest first
 
-test-core: venv ## tests without Java
+$(REWRITTEN): | venv
+	@$(COLLECT) tests/core/test_[a-l]*.py >/dev/null & \
+	$(COLLECT) tests $(addprefix --ignore=,$(LATER)) --ignore-glob='*/tests/core/test_[a-l]*' >/dev/null; wait
+	@mkdir -p $(@D) && touch $@
+
+test-core: venv $(REWRITTEN) ## tests without Java
 	$(PYTEST) tests $(addprefix --ignore=,$(LATER)) $(PARALLEL)
 
 test-simulation: venv ## whole clusters in virtual time, 60 seeds, and the regions of a service, 30 seeds
