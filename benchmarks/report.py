@@ -5,6 +5,7 @@ Operations under load have a section of their own, and procedures have one; a pa
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -173,4 +174,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__).parse_args()
     sys.exit(main())
