@@ -21,26 +21,26 @@ from state_machines.propagation.feed import Feed
 from tests.core.leak_events import PARTITIONS, Bouncing, Terms, Topics, flat
 from tests.core.leak_kit import growth, life, short_windows
 from tests.core.model import P, make_cluster
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 
 pytestmark = pytest.mark.timeout(300)  # ten seconds of work each: a busy machine takes long
 
 
-@in_virtual_time
+@in_exact_time
 async def test_bounces_leave_nothing_in_memory() -> None:
     with short_windows():
         async with life(1, 2, 3, 4) as w:
             await w.topic("t", *PARTITIONS, leaders=True)
             await w.calm()
-            left = await growth(Bouncing(w), 200, 250)
-            assert flat(left, 250), left
+            left = await growth(Bouncing(w), 200, 500)
+            assert flat(left, 500), left
             assert w.daemon.counters.terms == 1
             assert {name: set(isr) for name, (_, isr) in w.leaders().items()} == {
                 ("t", number): set(replicas) for number, replicas in enumerate(PARTITIONS)
             }
 
 
-@in_virtual_time
+@in_exact_time
 async def test_one_small_object_for_each_bounce_would_be_seen() -> None:
     leak: list[object] = []
 
@@ -61,19 +61,19 @@ async def test_one_small_object_for_each_bounce_would_be_seen() -> None:
             assert not flat(left, 250), left
 
 
-@in_virtual_time
+@in_exact_time
 async def test_terms_leave_nothing_in_memory() -> None:
     with short_windows():
         async with life(1, 2, 3, 4) as w:
             await w.topic("t", *PARTITIONS, leaders=True)
             await w.calm()
-            left = await growth(Terms(w), 60, 150)
-            assert w.daemon.counters.terms == 211
-            assert flat(left, 150), left
+            left = await growth(Terms(w), 60, 300)
+            assert w.daemon.counters.terms == 361
+            assert flat(left, 300), left
             assert len(w.daemon.counters.resignations) == 2, "reasons are few, whatever the epoch"
 
 
-@in_virtual_time
+@in_exact_time
 async def test_a_vanished_partition_leaves_a_row_until_the_term_ends() -> None:
     with short_windows(), mock.patch("brokers.outbound.batches.KEPT_MAX", 8):
         async with life(1, 2, 3, 4) as w:
@@ -90,7 +90,7 @@ async def test_a_vanished_partition_leaves_a_row_until_the_term_ends() -> None:
             assert per_partition < 400, "a row, its index, and its share of the topic's name and id"
 
 
-@in_virtual_time
+@in_exact_time
 async def test_topics_that_vanished_leave_nothing_in_memory_once_the_term_was_renewed() -> None:
     """A row index is not used twice in a term: so a term ends when most of what it carries along is of the past."""
     with short_windows(), mock.patch("controller.handlers.topic_change.ENDED_ROWS_MAX", 299):
@@ -104,7 +104,7 @@ async def test_topics_that_vanished_leave_nothing_in_memory_once_the_term_was_re
             assert set(w.leaders()) == {("t", p) for p in range(len(PARTITIONS))}
 
 
-@in_virtual_time
+@in_exact_time
 async def test_changes_for_a_silent_broker_are_bounded_by_the_number_of_partitions() -> None:
     with short_windows():
         async with life(1, 2, 3, 4) as w:
@@ -118,8 +118,8 @@ async def test_changes_for_a_silent_broker_are_bounded_by_the_number_of_partitio
                 await w.calm()
                 await w.in_sync()
 
-            left = await growth(bounce, 300, 400)
-            assert flat(left, 400), left
+            left = await growth(bounce, 300, 600)
+            assert flat(left, 600), left
             waiting = w.metric("regent_broker_unacknowledged_partitions")
             assert waiting == {"1": 0, "2": 0, "3": 0, "4": 20}
             ages = w.metric("regent_broker_propagation_age_seconds")
