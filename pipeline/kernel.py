@@ -230,7 +230,7 @@ def history(values: Ints, starts: Ints, ends: Ints, items: Ints, b: int, i: int)
 def removed(starts: Ints, ends: Ints, items: Ints, b: int, i: int) -> int:
     """Judges A12 of a row and the one before."""
     first, end = starts[REPLICAS, i], ends[REPLICAS, i]
-    if starts[REMOVING, b] < 0 or first < 0 or starts[ISR0, i] < 0:
+    if starts[REMOVING, b] < 0 or starts[ISR0, i] < 0:
         return 0
     if within(items, starts[REMOVING, b], ends[REMOVING, b], first, end):
         return 0

@@ -146,6 +146,37 @@ def test_the_examples_of_the_rules_are_judged_alike() -> None:
     assert [alone for alone, _, _ in found[len(SOUND) :]] == [{name} for name, _ in MUTATIONS.values()]
 
 
+BEFORE = row(partition=0, removing=[3], ctl_epoch=6)
+"""It left partition epoch 9 and leader epoch 5."""
+PAIRS: dict[str, tuple[set[str], Row]] = {
+    "a later term begins where it ended": (set(), row(pepoch0=9, pepoch1=10, replicas=[1, 2, 3])),
+    "a later term writes the same version": ({"A7"}, row(pepoch0=8, pepoch1=9)),
+    "a later term reads the same version": (set(), row(kind=Kind.PARTITION_STATE, pepoch0=8, pepoch1=9)),
+    "a later term writes less": ({"A7"}, row(pepoch0=7, pepoch1=8)),
+    "the same term begins elsewhere": ({"A8"}, row(ctl_epoch=6, pepoch0=10, pepoch1=11)),
+    "the same epoch has another leader": ({"A2"}, row(pepoch1=10, leader1=3)),
+    "the leader epoch falls": ({"A1"}, row(pepoch1=10, leader_epoch1=4)),
+    "one was removed, and one that stays was not in sync": ({"A12"}, row(pepoch1=10, replicas=[1, 2], isr0=[2])),
+    "one was removed, and one that goes was not in sync": (
+        set(), row(pepoch1=10, replicas=[1, 2], isr0=[2], removing=[1])
+    ),
+    "one was removed, and there are no replicas": (set(), row(pepoch1=10, replicas=None, isr0=[2])),
+    "another topic": (set(), row(pepoch0=7, pepoch1=8, topic_id="another")),
+    "another partition": (set(), row(pepoch0=7, pepoch1=8, partition=1)),
+    "another cluster": (set(), row(pepoch0=7, pepoch1=8, cluster="d")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_row_beside_the_one_before_is_judged_alike_in_any_order(name: str, backwards: bool) -> None:
+    broken, after = PAIRS[name]
+    rows = [BEFORE, msgspec.structs.replace(after, seq=9)][:: -1 if backwards else 1]
+    found = by_kernel(rows)
+    assert found == by_rules(rows)
+    assert found[0 if backwards else 1][1] == broken
+
+
 @pytest.mark.parametrize("made", [test_audit.logs, test_region_audit.logs])
 def test_broken_logs_are_judged_alike(made: Any) -> None:
     logs: list[Log] = made()
