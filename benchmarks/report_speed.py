@@ -180,8 +180,14 @@ def _change(
         t_detect=np.full(count, at),
         t_decide=np.full(count, at + 10_000),
         t_committed=np.full(count, at + 20_000),
-        **{name: [members] * count for name, members in lists.items()},
+        **{name: _repeated(members, count) for name, members in lists.items()},
     )
+
+
+def _repeated(members: list[int], count: int) -> pa.Array:
+    """Makes a column of equal lists."""
+    offsets: Any = np.arange(0, len(members) * count + 1, len(members), dtype=np.int32)
+    return pa.ListArray.from_arrays(offsets, pa.array(np.tile(np.array(members, np.int32), count)))
 
 
 def _requests(count: int, at: int, leader: int) -> pa.Table:
@@ -205,10 +211,14 @@ def _rows(count: int, at: int, **columns: Any) -> pa.Table:
     times = {"ts_us": np.full(count, START_US + at), "mono_us": np.full(count, at)}
     given = columns | times
     arrays = [
-        pa.array(given[field.name], field.type) if field.name in given else pa.nulls(count, field.type)
+        _column(given[field.name], field.type) if field.name in given else pa.nulls(count, field.type)
         for field in COLUMNS
     ]
     return pa.Table.from_arrays(arrays, schema=COLUMNS)
+
+
+def _column(values: Any, wanted: pa.DataType) -> pa.Array:
+    return values.cast(wanted) if isinstance(values, pa.Array) else pa.array(values, wanted)
 
 
 if __name__ == "__main__":
