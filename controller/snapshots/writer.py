@@ -1,6 +1,6 @@
 """Writes a snapshot as a process of its own: parts from standard input, the answer to standard output.
 
-It yields the processors to the daemon, but is not starved on a busy machine. Where its input ends early, as with the
+It yields the processors to the daemon where it may, but is not starved on a busy machine. Where its input ends early, as with the
 daemon's death, it leaves no file.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -25,7 +26,8 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def main() -> int:
     """Writes the snapshot that standard input brings; returns the exit status."""
-    os.nice(NICE)
+    with suppress(OSError):  # the unit of systemd forbids it
+        os.nice(NICE)
     try:
         answer = write_snapshot(sys.stdin.buffer)
     except CutShort:

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,23 @@ def test_a_daemon_that_dies_ends_its_writer_without_a_file(tmp_path: Path) -> No
     done = subprocess.run(COMMAND, input=b"".join(sent[:-1]), capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
     assert list(tmp_path.iterdir()) == []
+
+
+FORBIDDEN = """
+import os, sys
+def nice(_):
+    raise PermissionError(1, "Operation not permitted")
+os.nice = nice
+from controller.snapshots.writer import main
+sys.exit(main())
+"""
+
+
+def test_a_unit_that_forbids_other_priorities_has_snapshots_too(tmp_path: Path) -> None:
+    sent = b"".join(messages(tmp_path, model()))
+    done = subprocess.run([sys.executable, "-c", FORBIDDEN], input=sent, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(snapshots_in(tmp_path)) == 1
 
 
 def test_files_with_one_place_in_the_journal_have_names_of_their_own(tmp_path: Path) -> None:
