@@ -1,7 +1,7 @@
 """Writes a snapshot as a process of its own: parts from standard input, the answer to standard output.
 
-It yields the processors to the daemon where it may, but is not starved on a busy machine. Where its input ends early, as with the
-daemon's death, it leaves no file.
+It yields the processors to the daemon where it may, but is not starved on a busy machine. Where its input ends early,
+as with the daemon's death, it leaves no file.
 """
 
 from __future__ import annotations
