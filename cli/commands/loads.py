@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from cli.exit_codes import Exit, Failure
@@ -41,7 +40,9 @@ def loads(
 
     found = asyncio.run(write_loads(settings, into))
     if session.output.for_programs:
-        session.output.document("Loads", [msgspec.to_builtins(found)])
+        from msgspec import to_builtins
+
+        session.output.document("Loads", [to_builtins(found)])
     else:
         session.output.text(f"{found.file}: {found.rows} logs of {found.brokers} brokers")
         for lack in found.lacking:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-import msgspec
 import typer
 
 from cli.commands.event_filters import moment
@@ -119,6 +118,8 @@ def report(
 
 def _made(spark: Any, asked: _Asked) -> Result:
     """Makes the report and writes it; raises :class:`Failure`."""
+    from msgspec.structs import replace
+
     from pipeline.executors import Unfit
     from pipeline.report.against import compared
     from pipeline.report.job import NoReport, on_spark, report, source
@@ -133,9 +134,9 @@ def _made(spark: Any, asked: _Asked) -> Result:
         if asked.beside is not None:
             folder, since_us, until_us = asked.beside
             other = of if folder is None else source(folder, asked.cluster)
-            wanted = msgspec.structs.replace(asked.wanted, since_us=since_us, until_us=until_us)
+            wanted = replace(asked.wanted, since_us=since_us, until_us=until_us)
             beside = report(engine, other, wanted, asked.files)
-            found = msgspec.structs.replace(found, against=compared(found, beside))
+            found = replace(found, against=compared(found, beside))
         write(found, asked.into, intervals)
     except NothingToRead as error:
         raise Failure(Exit.FAILED, str(error), "run 'regent pipeline ingest' first") from None
@@ -188,7 +189,9 @@ def _print(session: Session, found: Result, folder: str) -> None:
     from pipeline.report.wording import seconds, time
 
     if session.output.for_programs:
-        session.output.document("Report", [msgspec.to_builtins(found)])
+        from msgspec import to_builtins
+
+        session.output.document("Report", [to_builtins(found)])
     else:
         for stop in found.stops:
             kind = "planned" if stop.planned else "unplanned"

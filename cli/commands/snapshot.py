@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli.client import Client, Json
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.output import Output
 from cli.session import Session, command
+
+if TYPE_CHECKING:
+    from cli.client import Client, Json
 
 POLL_S: Final = 0.3
 PATH: Final = "/v1/snapshots"
