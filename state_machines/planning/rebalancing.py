@@ -17,6 +17,8 @@ from state_machines.planning.goals import Rebalance
 
 SWAPS_MAX: Final = 1_000
 """Swaps for even bytes: each moves two replicas."""
+PASSES_MAX: Final = 16
+"""Passes over replicas and bytes; the last one finds nothing more to do."""
 LARGEST_MAX: Final = 200
 """Replicas of the fullest broker that are tried for a swap."""
 GAP_SHARE: Final = 0.1
@@ -39,14 +41,21 @@ def draw_rebalance(draft: PlanDraft, goal: Rebalance) -> None:
     if draft.refused:
         return
     rows = smallest_first(draft, draft.rows(goal.topics, lambda _: True))
-    _even_replicas(draft, rows)
-    if draft.view.sizes:
-        placed = _placed(draft, rows)
-        swaps = 0
-        while swaps < SWAPS_MAX and _swapped(draft, placed):
-            swaps += 1
+    for _ in range(PASSES_MAX):  # a swap may open a way for a move that racks forbade before
+        before = [draft.current(row) for _, row in rows]
+        _even_replicas(draft, rows)
+        _even_bytes(draft, rows)
+        if before == [draft.current(row) for _, row in rows]:
+            break
     while _leaders_moved(draft, rows):  # each pass makes the counts evener, so there is a last one
         pass
+
+
+def _even_bytes(draft: PlanDraft, rows: Sequence[Row]) -> None:
+    if draft.view.sizes:
+        placed, swaps = _placed(draft, rows), 0
+        while swaps < SWAPS_MAX and _swapped(draft, placed):
+            swaps += 1
 
 
 def _even_replicas(draft: PlanDraft, rows: Sequence[Row]) -> None:
