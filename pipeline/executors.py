@@ -43,7 +43,8 @@ def workers_of(spark: SparkSession) -> Workers:
         if not values:
             return []
         made_ready(spark)
-        return spark.sparkContext.parallelize(list(values), len(values)).map(function).collect()
+        found: list[Any] = spark.sparkContext.parallelize(list(values), len(values)).map(function).collect()
+        return found
 
     return Workers(each, max(spark.sparkContext.defaultParallelism, 1))
 
