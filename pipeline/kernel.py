@@ -176,8 +176,7 @@ def reassignment(starts: Ints, ends: Ints, items: Ints, i: int) -> int:
     if not within(items, adding, adding_end, first, end) or not within(items, removing, removing_end, first, end):
         return A12
     for at in range(removing, removing_end):
-        stays = holds(items, first, end - (removing_end - removing), items[at])
-        if stays or holds(items, adding, adding_end, items[at]):
+        if holds(items, first, end - (removing_end - removing), items[at]):
             return A12
     return 0
 

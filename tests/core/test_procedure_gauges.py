@@ -16,7 +16,7 @@ from tests.core.test_reassign_plan import applied, moves, running
 @in_world(1, 2, 3, 4)
 async def test_what_runs_is_counted_by_kind_and_state_and_plans_that_are_paused_or_held(w: World) -> None:
     await running(w)
-    plans = [ReassignPlan(moves(), paused=paused) for paused in (True, False)]
+    plans = [ReassignPlan(part, paused=paused) for part, paused in ((moves()[:3], True), (moves()[3:], False))]
     first, second = [await applied(w, plan, Caller(nonce=str(plan.paused))) for plan in plans]
     found = procedures_of(w.term)
     assert (sum(found.by_kind.values()), found.paused_plans, found.stuck, found.unusable) == (2, 1, 0, 0)

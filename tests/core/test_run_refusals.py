@@ -26,6 +26,7 @@ WRONG = {
     "shadow": ("poll_s", "0", "a number from 0.1 to 3600"),
     "state": ("directory", '"relative"', "an absolute path that the daemon may write to"),
     "journal": ("fsync", '"always"', "group, never"),
+    "snapshots": ("files_max", "0", "a whole number from 1 to 100000"),
     "regions": (
         "file",
         '"regions.db"',

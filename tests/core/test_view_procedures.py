@@ -322,9 +322,10 @@ async def test_records_that_cannot_be_used_are_listed_with_the_reason_and_remove
 def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]], growth_bytes: int = 0) -> list[int]:
     """Lets brokers report logs of so many bytes, 50 records behind; returns the brokers that are queried.
 
-    ``growth_bytes``: what each log has more at the next query.
+    ``growth_bytes``: what each log gains in a second.
     """
     queried: list[int] = []
+    began_s = asyncio.get_running_loop().time()
 
     @asynccontextmanager
     async def dial(broker: Broker) -> AsyncIterator[Any]:
@@ -333,8 +334,8 @@ def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]], growth_byt
             raise BrokerCallFailed("connection refused")
 
         async def replica_logs(partitions: Any, replicas_max: int) -> tuple[LogDirectory, ...]:
-            found = [ReplicaLog(*name, size, 50, False) for name, size in logs[broker.id].items()]
-            logs[broker.id] = {name: size + growth_bytes for name, size in logs[broker.id].items()}
+            gained = growth_bytes * round(asyncio.get_running_loop().time() - began_s)
+            found = [ReplicaLog(*name, size + gained, 50, False) for name, size in logs[broker.id].items()]
             return (
                 LogDirectory("/data", 0, tuple(log for log in found if log.partition in partitions.get(log.topic, ()))),
             )
