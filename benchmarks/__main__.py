@@ -136,7 +136,7 @@ async def on_real_zookeeper(size: str, wanted: set[str], *, keep: bool) -> list[
 async def on_real_brokers(wanted: set[str], rounds_wanted: int | None) -> list[Row]:
     """Measures the cases of clusters of some real brokers."""
     made = kept(await deaths(rounds_wanted or DEATHS)) if "K" in wanted else []
-    made += kept([await waits(rounds_wanted or PLANS)]) if "W" in wanted else []
+    made += kept_operations([await waits(rounds_wanted or PLANS)]) if "W" in wanted else []
     return made + (await operations(rounds_wanted or 1, kept_operations) if "O" in wanted else [])
 
 

@@ -109,14 +109,14 @@ def operations(machine: Mapping[str, Any], rows: Rows) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
-        ours, took = Sample(**row["ours"]).shown(2), row["phases"]["took, s"]
+        ours, took = Sample(**row["ours"]).shown(2), row["phases"].get("took, s", {})
         peer = Sample(**row["peer"]).shown(2) if row["peer"] else "-"
         by = row["peer_is"] if row["peer"] else "none"
-        theirs = f"{took['Kafka']:.1f}" if row["peer"] else "-"
-        lines.append(f"| {row['size']} | {ours} | {took['regent']:.1f} | {by} | {peer} | {theirs} |")
+        seconds = [f"{took[name]:.1f}" if name in took else "-" for name in ("regent", "Kafka")]
+        lines.append(f"| {row['size']} | {ours} | {seconds[0]} | {by} | {peer} | {seconds[1]} |")
     head = (
-        f"`python -m benchmarks --case O` on {machine['cores']} cores ({machine['processor']}): the longest wait of a "
-        "record with acks=all, from the begin of an operation until its end, and until every replica is in sync."
+        f"`python -m benchmarks --case W --case O` on {machine['cores']} cores ({machine['processor']}): the longest wait "
+        "of a record with acks=all, from the begin of an operation until its end, and until every replica is in sync."
     )
     return "\n".join([f"#{OPERATIONS}", head, "", *lines])
 

@@ -11,11 +11,10 @@ import msgspec
 import pytest
 
 from brokers.loads import ReplicaLoad
-from cli.exit_codes import Exit
 from controller.journal.reader import read
 from state_machines.journal.events import Kind, Row
 from state_machines.journal.snapshot import BrokerLine, Line, PartitionsLine
-from tests.cluster.scene import TOPIC, Scene, regent, succeeds
+from tests.cluster.scene import TOPIC, Scene, succeeds
 from tests.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -77,19 +76,3 @@ async def test_loads_are_those_of_the_disks(stage: Scene, tmp_path: Path) -> Non
         assert os.path.isdir(f"{row['log_dir']}/{TOPIC}-{partition}")  # noqa: ASYNC240, PTH112
         if leads:
             assert 0 <= int(row["start_offset"]) < int(row["end_offset"])
-
-
-async def test_a_dead_brokers_partitions_are_named_and_its_end_has_its_session_timeout(
-    stage: Scene, tmp_path: Path
-) -> None:
-    await stage.w.cluster.brokers[1].kill()
-    await stage.w.registered(1, expected=False)
-    code, out, said = await regent(stage.daemon, "loads", "--into", str(tmp_path / "loads.jsonl"))
-    assert code == Exit.DONE, said
-    assert "broker 1 lacks" in said
-    assert "it is not registered" in said
-    assert "logs of 2 brokers" in out
-    downs = await eventually(lambda: [row for row in rows_of(stage, Kind.BROKER_DOWN) if row.broker == 1])
-    assert downs[-1].session_ms
-    await stage.w.cluster.revive(1)
-    await stage.proven()
