@@ -114,9 +114,10 @@ def operations(machine: Mapping[str, Any], rows: Rows) -> str:
         by = row["peer_is"] if row["peer"] else "none"
         seconds = [f"{took[name]:.1f}" if name in took else "-" for name in ("regent", "Kafka")]
         lines.append(f"| {row['size']} | {ours} | {seconds[0]} | {by} | {peer} | {seconds[1]} |")
+    where = f"{machine['cores']} cores ({machine['processor']})"
     head = (
-        f"`python -m benchmarks --case W --case O` on {machine['cores']} cores ({machine['processor']}): the longest wait "
-        "of a record with acks=all, from the begin of an operation until its end, and until every replica is in sync."
+        f"`python -m benchmarks --case W --case O` on {where}: the longest wait of a record with acks=all, "
+        "from the begin of an operation until its end, and until every replica is in sync."
     )
     return "\n".join([f"#{OPERATIONS}", head, "", *lines])
 
