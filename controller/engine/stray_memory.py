@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from brokers.outbound.delivery import LogsStopped
@@ -90,12 +90,7 @@ class StrayMemory:
         """Takes a broker's response to StopReplica by name."""
         for removal in self.removals:
             removal.note(answer)
-        known = {
-            TopicPartition(key.topic, number)
-            for key, found in self.entries.items()
-            if key.broker == answer.broker_id
-            for number in found.content.partitions
-        }
+        known = set(self._remembered(answer.broker_id, (*answer.acknowledged, *answer.refused, *answer.spared)))
         self.stopped.update((answer.broker_id, name) for name in answer.acknowledged if name in known)
         fenced = [name for name in known.intersection(answer.refused) if answer.refused[name] == FENCED]
         if new := [name for name in fenced if (answer.broker_id, name) not in self.fenced]:
@@ -105,6 +100,13 @@ class StrayMemory:
         if known:
             self._queue.signal(EventKind.STRAYS)
 
+    def _remembered(self, broker: int, names: Iterable[TopicPartition]) -> Iterator[TopicPartition]:
+        """Yields those of the partitions that are remembered on a broker."""
+        for name in names:
+            found = self.entries.get(StrayKey(broker, name.topic))
+            if found is not None and name.partition in found.content.partitions:
+                yield name
+
     def returned(self, brokers: Collection[int]) -> None:
         """Has logs of returned brokers tried again at once."""
         self.resting = {one: error for one, error in self.resting.items() if one[0] not in brokers}
@@ -112,10 +114,10 @@ class StrayMemory:
         if any(key.broker in brokers for key in self.entries):
             self._queue.signal(EventKind.STRAYS)
 
-    def logs(self) -> Iterator[tuple[StrayKey, TopicPartition]]:
-        """Yields every log with its key."""
+    def logs(self, brokers: Container[int] | None = None) -> Iterator[tuple[StrayKey, TopicPartition]]:
+        """Yields the logs on these brokers (None: on all), each with its key."""
         for key, found in self.entries.items():
-            for number in found.content.partitions:
+            for number in found.content.partitions if brokers is None or key.broker in brokers else ():
                 yield key, TopicPartition(key.topic, number)
 
     def on(self, brokers: Collection[int] | None = None) -> int:

@@ -21,7 +21,16 @@ from controller.process.wording import named
 from controller.requests.calls import GiveUp, PendingGiveUp
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import submit
-from metadata_store.nodes.stray_nodes import SEVERAL, Remembered, StrayKey, added, entered, ops, read_strays
+from metadata_store.nodes.stray_nodes import (
+    PARTITIONS_MAX,
+    SEVERAL,
+    Remembered,
+    StrayKey,
+    added,
+    entered,
+    ops,
+    read_strays,
+)
 from state_machines.decisions.deletion import ended_waits
 from state_machines.model.types import Topic
 
@@ -57,6 +66,8 @@ async def _give_up(c: Controller, wanted: GiveUp) -> str | None:
         if (why := ended_waits(c.cluster, topic, wanted.brokers)) is not None:
             return why
         logs = _left(c, topic, wanted.brokers)
+        if len(logs) > 1 and _size(c, topic, logs) > PARTITIONS_MAX:
+            return await _one_by_one(c, wanted)
         await ensure_parent(c)
         memories = _memories(c, topic, logs)
         if (why := unwritable(c, memories)) is not None:
@@ -100,6 +111,13 @@ def _left(c: Controller, topic: Topic, brokers: Collection[int]) -> dict[int, li
     rows = c.cluster.rows
     found = {broker: [i for i in topic.rows if broker in rows[i].assignment.replicas] for broker in brokers}
     return {broker: some for broker, some in found.items() if some}
+
+
+def _size(c: Controller, topic: Topic, logs: Mapping[int, Collection[int]]) -> int:
+    """Returns how many partitions the memories of a topic have together, at most."""
+    known = (c.strays.entries.get(StrayKey(broker, topic.name)) for broker in logs)
+    kept = sum(len(found.content.partitions) for found in known if found is not None)
+    return kept + sum(len(some) for some in logs.values())
 
 
 def _memories(c: Controller, topic: Topic, logs: Mapping[int, Collection[int]]) -> dict[StrayKey, Remembered]:

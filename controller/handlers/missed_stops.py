@@ -13,7 +13,7 @@ from controller.engine.event_kinds import EventKind
 from controller.handlers.strays import CONFLICTS
 from controller.handlers.topic_rewrites import ALONE_MAX, TOGETHER_MAX, observe_rewrites
 from controller.process.wall_clock import wall_ms
-from controller.process.wording import abbreviate
+from controller.process.wording import abbreviate, named
 from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.nodes.stray_nodes import (
@@ -103,14 +103,25 @@ async def _write(c: Controller, changes: Sequence[TopicChange], *, alone: bool) 
                 return set()
             why = f"{failed.code.name} at {failed.path}: check its ACL"
         else:
-            await _entered(c, changes, outcome, memories)
-            refused = {topic for topic, _ in outcome.refused} if alone else set()
-            return _rows_of(c, rows, {*outcome.gone, *refused})
+            why = _too_big(outcome, memories)
+            if why is None:
+                await _entered(c, changes, outcome, memories)
+                refused = {topic for topic, _ in outcome.refused} if alone else set()
+                return _rows_of(c, rows, {*outcome.gone, *refused})
     if len(changes) > 1:  # one that cannot be remembered takes no other along
         return {row for change in changes for row in await _write(c, [change], alone=True)}
     c.counters.failures[NOT_REMEMBERED] += 1
     log.error("%s: %s: %s; regent strays lists them", NOT_REMEMBERED, changes[0].topic, why)
     return rows
+
+
+def _too_big(outcome: TopicOutcome, memories: Collection[StrayKey]) -> str | None:
+    """Returns what to do where topics and their memories are too large for one write: nothing was sent; else None."""
+    if all(code is not Code.TOO_BIG for _, code in outcome.refused):
+        return None
+    brokers = named(sorted({key.broker for key in memories}))
+    remedy = f"start broker {brokers}, or an empty one with its id"
+    return f"the topic and what is remembered of it have too many bytes for one write: {remedy}"
 
 
 def _rows_of(c: Controller, rows: Collection[int], topics: Collection[str]) -> set[int]:

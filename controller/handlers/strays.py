@@ -12,24 +12,26 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 from weakref import ref
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
-from controller.engine.stray_memory import Log
+from controller.engine.stray_memory import Log, StrayMemory
 from controller.process.wall_clock import wall_ms
 from controller.process.wording import counted
 from controller.requests.calls import PendingStrays
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import confirm, submit
-from metadata_store.nodes.stray_nodes import PARTITIONS_MAX, Remembered, StrayKey, entered, ops, read_strays, without
+from metadata_store.nodes.stray_nodes import PARTITIONS_MAX, StrayKey, entered, ops, read_strays, without
 from state_machines.decisions.strays import Fate, LogJudgement, judge_log
 from state_machines.model.types import TopicPartition
 
 log = logging.getLogger("regent.controller")
 
 T = TypeVar("T")
+Over: TypeAlias = dict[StrayKey, dict[int, str]]
+"""Why replicas are forgotten, by the partitions of each znode."""
 
 AGAIN_S: Final = 60.0
 """Pause before logs are judged again that waited, or that their broker refused to delete."""
@@ -79,39 +81,28 @@ def deletable(c: Controller, broker: int, names: Sequence[TopicPartition]) -> di
 
 
 async def stop_strays(c: Controller) -> None:
-    """Forgets replicas whose logs are gone or needed again, and sends StopReplica for the others to live brokers.
-
-    Logs are deleted, so the claim is confirmed first.
-    """
-    await forget(c, await _over(c))
-    if any(True for _ in _due(c)):
-        await confirm(c.zk, c.fence)
-        c.gate.check()
-        await _send(c)
+    """Forgets replicas whose logs are gone or needed again, and sends StopReplica for the others to live brokers."""
+    await _forget(c, await _over(c))
+    await _send(c)
     if c.strays.on(c.cluster.brokers):
         _again_later(c)
 
 
-def _due(c: Controller) -> Iterator[Log]:
-    """Yields logs on live brokers, without those that are gone by now or rest."""
-    memory, live = c.strays, c.cluster.brokers
-    for key, name in memory.logs():
-        known = key.broker, name
-        if key.broker in live and known not in memory.stopped and known not in memory.resting:
-            yield known
-
-
 async def _send(c: Controller) -> None:
-    """Sends StopReplica for the logs that are strays now; judges them in portions."""
+    """Sends StopReplica for the logs that are strays now; judges them in portions.
+
+    Logs are deleted, so the claim is confirmed before the first ones are judged.
+    """
     missed: dict[int, list[TopicPartition]] = {}
-    async for some in _portions(c, _due(c)):
-        due: dict[int, list[TopicPartition]] = {}
-        for broker, name in some:
-            if judged(c, broker, name).fate is Fate.STOP:
-                due.setdefault(broker, []).append(name)
-        for broker, names in due.items():
-            missed.setdefault(broker, []).extend(name for name in names if (broker, name) not in c.strays.fenced)
-            c.channels.stop_logs(broker, names)
+    confirmed = False
+    async for some in _portions(c, c.strays.logs(c.cluster.brokers)):
+        logs = [(key.broker, name) for key, name in some]
+        due = [one for one in logs if one not in c.strays.stopped and one not in c.strays.resting]
+        if due and not confirmed:
+            await confirm(c.zk, c.fence)
+            c.gate.check()
+            confirmed = True
+        _stop(c, due, missed)
     for broker, new in missed.items():
         if new:
             log.info(
@@ -120,6 +111,17 @@ async def _send(c: Controller) -> None:
                 counted(len(new), "replica"),
                 new[0],
             )
+
+
+def _stop(c: Controller, due: Iterable[Log], missed: dict[int, list[TopicPartition]]) -> None:
+    """Sends StopReplica for those of the logs that are strays; adds those that are news to ``missed``."""
+    strays: dict[int, list[TopicPartition]] = {}
+    for broker, name in due:
+        if judged(c, broker, name).fate is Fate.STOP:
+            strays.setdefault(broker, []).append(name)
+    for broker, names in strays.items():
+        missed.setdefault(broker, []).extend(name for name in names if (broker, name) not in c.strays.fenced)
+        c.channels.stop_logs(broker, names)
 
 
 async def _portions(c: Controller, logs: Iterable[T]) -> AsyncIterator[list[T]]:
@@ -148,67 +150,77 @@ def _again_later(c: Controller) -> None:
 # -- the end of a memory
 
 
-async def _over(c: Controller) -> dict[Log, str]:
+async def _over(c: Controller) -> Over:
     """Returns the logs to forget, and why; judges them in portions."""
-    found: dict[Log, str] = {}
+    found: Over = {}
     oldest_ms = wall_ms() - FORGOTTEN_MS_MIN
     async for some in _portions(c, c.strays.logs()):
-        found |= _over_of(c, some, oldest_ms)
+        for key, name in some:
+            if (why := _why_over(c, key, name, oldest_ms)) is not None:
+                found.setdefault(key, {})[name.partition] = why
     return found
 
 
-def _over_of(c: Controller, logs: Iterable[tuple[StrayKey, TopicPartition]], oldest_ms: int) -> dict[Log, str]:
-    found: dict[Log, str] = {}
-    for key, name in logs:
-        since_ms = c.strays.entries[key].content.partitions[name.partition]
-        if (key.broker, name) in c.strays.stopped:
-            found[key.broker, name] = "its broker deleted the log"
-        elif judged(c, key.broker, name).fate is Fate.ASSIGNED:
-            found[key.broker, name] = "it is assigned again"
-        elif since_ms < oldest_ms and key.broker not in c.cluster.brokers:
-            found[key.broker, name] = "its broker did not return for 90 days"
-    return found
+def _why_over(c: Controller, key: StrayKey, name: TopicPartition, oldest_ms: int) -> str | None:
+    """Returns why a log is forgotten; None where it is still to be remembered."""
+    if (key.broker, name) in c.strays.stopped:
+        return "its broker deleted the log"
+    if judged(c, key.broker, name).fate is Fate.ASSIGNED:
+        return "it is assigned again"
+    if c.strays.entries[key].content.partitions[name.partition] < oldest_ms and key.broker not in c.cluster.brokers:
+        return "its broker did not return for 90 days"
+    return None
 
 
-async def forget(c: Controller, logs: Mapping[Log, str]) -> None:
-    """Deletes memories, each under the condition that its znode did not change; a conflict reads all of them again."""
-    memory, gone = c.strays, dict[StrayKey, set[int]]()
-    for broker, name in logs:
-        gone.setdefault(StrayKey(broker, name.topic), set()).add(name.partition)
-    after = {key: without(memory.entries[key].content, numbers) for key, numbers in gone.items()}
-    for some in _parts(after):
+async def _forget(c: Controller, over: Over) -> None:
+    """Deletes memories, each under the condition that its znode did not change; a conflict reads all of them again.
+
+    Each multi has a turn of the loop of its own.
+    """
+    memory = c.strays
+    for keys in _parts(memory, over):
+        after = {key: without(memory.entries[key].content, over[key]) for key in keys}
         try:
-            failed: ZkError | None = await submit(c.zk, c.fence, ops(memory.entries, some))
+            failed: ZkError | None = await submit(c.zk, c.fence, ops(memory.entries, after))
         except ZkError as error:
             failed = error
         c.gate.check()
-        if failed is None:
-            memory.entries = entered(memory.entries, some)
-            memory.forgotten([log for log in logs if StrayKey(log[0], log[1].topic) in some])
-            continue
-        if failed.code not in CONFLICTS:
-            c.counters.failures[NOT_FORGOTTEN] += 1
-            log.error("%s: %s at %s; check its ACL", NOT_FORGOTTEN, failed.code.name, failed.path)
-            _again_later(c)
-        else:
-            memory.load(await read_strays(c.zk))
-            c.gate.check()
-            c.queue.signal(EventKind.STRAYS)
-        return
-    for (broker, name), why in list(logs.items())[:LOGGED_MAX]:
+        if failed is not None:
+            await _not_forgotten(c, failed)
+            return
+        memory.entries = entered(memory.entries, after)
+        memory.forgotten((key.broker, TopicPartition(key.topic, number)) for key in keys for number in over[key])
+        await asyncio.sleep(0)
+        c.gate.check()
+    every = ((key, number, why) for key, reasons in over.items() for number, why in reasons.items())
+    for (broker, topic), number, why in islice(every, LOGGED_MAX):
+        name = TopicPartition(topic, number)
         log.info("the removed replica of %s on broker %d is not remembered any more: %s", name, broker, why)
 
 
-def _parts(after: Mapping[StrayKey, Remembered]) -> Iterator[dict[StrayKey, Remembered]]:
-    """Yields znodes, as many as fit into one multi: by their number, and by the partitions that they keep."""
-    some: dict[StrayKey, Remembered] = {}
-    kept = 0
-    for key, content in after.items():
-        if some and (len(some) == ZNODES_MAX or kept + len(content.partitions) > PARTITIONS_MAX):
+async def _not_forgotten(c: Controller, failed: ZkError) -> None:
+    """Reads the memories again where another client wrote them; else has all of it tried again later."""
+    if failed.code in CONFLICTS:
+        c.strays.load(await read_strays(c.zk))
+        c.gate.check()
+        c.queue.signal(EventKind.STRAYS)
+        return
+    c.counters.failures[NOT_FORGOTTEN] += 1
+    log.error("%s: %s at %s; check its ACL", NOT_FORGOTTEN, failed.code.name, failed.path)
+    _again_later(c)
+
+
+def _parts(memory: StrayMemory, keys: Iterable[StrayKey]) -> Iterator[list[StrayKey]]:
+    """Yields znodes, as many as fit into one multi and one turn: by their number, and by the partitions they have."""
+    some: list[StrayKey] = []
+    held = 0
+    for key in keys:
+        count = len(memory.entries[key].content.partitions)
+        if some and (len(some) == ZNODES_MAX or held + count > PARTITIONS_MAX):
             yield some
-            some, kept = {}, 0
-        some[key] = content
-        kept += len(content.partitions)
+            some, held = [], 0
+        some.append(key)
+        held += count
     if some:
         yield some
 

@@ -219,6 +219,21 @@ async def test_logs_of_several_brokers_that_are_too_many_for_one_write_are_remem
 
 
 @in_world(before=waiting)
+async def test_logs_that_are_more_than_one_write_has_are_remembered_broker_by_broker_at_once(w: World) -> None:
+    w.die(2)
+    await w.propagated()
+    submit = mock.AsyncMock(side_effect=fenced.submit)
+    with (
+        mock.patch("controller.handlers.given_up.submit", submit),
+        mock.patch("controller.handlers.given_up.PARTITIONS_MAX", 3),
+    ):
+        assert await give_up(w, 2, 3) == []
+    assert [len(call.args[2]) for call in submit.await_args_list] == [1, 1], "no write of both is tried"
+    await w.propagated()
+    assert not w.znodes_of("t")
+
+
+@in_world(before=waiting)
 async def test_the_deletion_goes_on_to_wait_for_the_other_broker(w: World) -> None:
     w.die(2)
     await w.propagated()
