@@ -16,7 +16,7 @@ import msgspec
 from controller.engine.event_kinds import EventKind
 from controller.handlers.reassignment import go_on
 from controller.kinds.environment import KafkaEnv, rewrite_with_record
-from controller.kinds.plan_overlap import overlap
+from controller.kinds.plan_overlap import LeftOfPlans, overlap
 from controller.kinds.plan_throttles import lift_throttles, set_throttles
 from controller.kinds.reassign_callers import callers_of
 from controller.procedures.group import CHANGE_BYTES_MAX
@@ -93,6 +93,9 @@ def _decoded(message: bytes) -> ReassignPlan:
     return _decoder.decode(message)
 
 
+LEFT: Final = LeftOfPlans(lambda record: plan_of(record).moves)
+
+
 def is_paused(record: Record) -> bool:
     """Checks whether a plan is paused, or held since the role was given back; one that is taken back goes on."""
     if record.kind != NAME or record.state is State.FAILED:
@@ -112,7 +115,10 @@ def encode_plan(plan: ReassignPlan) -> bytes:
 
 def demand(record: Record) -> Demand:
     """Demands the cluster's reassignments: one plan runs at a time."""
-    plan_of(record)
+    if record.state.is_final:
+        plan_of(record)
+    else:
+        LEFT.of(record)  # a term that begins decodes each plan here, in no later turn
     return Demand(Resource(Scope.SERVER, "reassignments"), exclusive=True)
 
 
@@ -124,8 +130,9 @@ def members(record: Record) -> Members:
 
 
 def admit(record: Record, others: Sequence[Record]) -> str | None:
-    """Returns why a plan is refused: another one moves some of its partitions, perhaps submitted at the same moment."""
-    found = overlap(plan_of(record), ((other, plan_of(other)) for other in others))
+    """Returns why a plan is refused beside the others, of which some were perhaps submitted at the same moment."""
+    LEFT.keep({record.pid, *(other.pid for other in others)})
+    found = overlap(LEFT.of(record), [(other, LEFT.of(other)) for other in others])
     return None if found is None else f"{found.why}: {found.remedy}"
 
 

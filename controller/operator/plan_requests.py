@@ -15,7 +15,7 @@ from controller.http.ports import Refused
 from controller.http.procedure_models import Move, ReassignRequest
 from controller.kinds import reassign
 from controller.kinds.environment import KafkaEnv
-from controller.kinds.plan_overlap import overlap
+from controller.kinds.plan_overlap import left_of, overlap
 from controller.kinds.plan_throttles import with_throttles
 from controller.procedures.engine import DATA_BYTES_MAX, Engine
 from controller.process.wording import in_bytes
@@ -140,13 +140,13 @@ def refuse_unfit(term: Term, plan: ReassignPlan, caller: Caller) -> None:
 
 
 def refuse_overlap(engine: Engine[KafkaEnv] | None, plan: ReassignPlan, caller: Caller) -> None:
-    """Raises :class:`Refused` where a plan of another request moves some of the partitions, now or later."""
+    """Raises :class:`Refused` where a plan of another request moves some of the partitions, or too many are live."""
     if engine is None:
         return
     same = engine.pid_of(caller)
     others = (record for record in engine.live() if record.pid != same and record.pid not in engine.unusable)
-    plans = ((record, reassign.plan_of(record)) for record in others if record.kind == reassign.NAME)
-    if (found := overlap(plan, plans)) is not None:
+    plans = [(record, reassign.LEFT.of(record)) for record in others if record.kind == reassign.NAME]
+    if (found := overlap(left_of(plan.moves), plans)) is not None:
         raise Refused(*found)
 
 
