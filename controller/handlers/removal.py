@@ -31,7 +31,7 @@ async def remove_vanished(c: Controller, names: Iterable[str]) -> int:
             since += len(some)
             _remember(c, name, some)
             c.cluster.end_rows(some)
-        removed += remove_topic(c, name, rows_ended=topic is not None)
+        removed += _remove_topic(c, name)
     return removed
 
 
@@ -44,19 +44,17 @@ def _remember(c: Controller, name: str, of: Iterable[int]) -> None:
             del c.vanished[next(iter(c.vanished))]
 
 
-def remove_topic(c: Controller, name: str, *, rows_ended: bool = False) -> int:
-    """Removes a topic, and its rows where the caller has not ended them; returns how many partitions it had."""
+def _remove_topic(c: Controller, name: str) -> int:
+    """Removes a topic whose rows have ended; returns how many partitions it had."""
     c.waiting_topics.discard(name)
     c.lost_ids.drop(name)
     c.reassignment_queue.name_daemons.discard(name)
     topic = c.cluster.topic(name)
     if topic is None:
         return 0
-    if not rows_ended:
-        _remember(c, name, topic.rows)
     c.deletion_queue.gone(topic.index)
     c.channels.hand_out([topic.index])
     if c.reassignment_queue.names(name):
         c.queue.signal(EventKind.REASSIGN_PARTITIONS)
     c.journal.event(Kind.TOPIC_DELETE, topic=name)
-    return len(c.cluster.observe_topic_gone(name, rows_ended=rows_ended))
+    return len(c.cluster.observe_topic_gone(name, rows_ended=True))

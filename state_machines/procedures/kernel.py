@@ -119,8 +119,6 @@ class Procedures:
     def due(self, pid: int, now_ms: int) -> Act | Change:
         """Decides on a procedure that was given out: a step is executed or undone, or a change ends the matter."""
         record = self.latest(pid)
-        if self.goes_on(record):
-            return Act.EXECUTE
         root = self.latest(record.root)
         fails = root.state is State.FAILED or record.state is State.FAILED
         expired = 0 < record.expires_ms <= now_ms
