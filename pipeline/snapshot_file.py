@@ -31,7 +31,8 @@ ELSEWHERE: Final = "take another snapshot ('regent snapshot') or an older file"
 def read_snapshot(path: Path | str) -> Snapshot:
     """Reads a snapshot of the daemon; raises :class:`BadInput` where it is torn, malformed or of another version.
 
-    Partitions of topics that are queued for deletion are left out.
+    Partitions of topics that are queued for deletion are left out, and those of a topic that was created anew while
+    the daemon read it: the later one counts.
     """
     file = Path(path)
     reading = _Reading(file)
@@ -61,6 +62,7 @@ class _Reading:
         self._trailer: Trailer | None = None
         self._lines = 0
         self._brokers: list[BrokerLine] = []
+        self._ids: dict[str, str | None] = {}
         self._topics: dict[str, _TopicLine] = {}
         self._counted = 0
         self._columns = _Columns()
@@ -109,6 +111,10 @@ class _Reading:
             if column is not None and len(column) != count:
                 raise BadInput(f"{where}: {name} has {len(column)} items, partition has {count}: {ELSEWHERE}")
         self._counted += count
+        if self._ids.setdefault(line.topic, line.topic_id) != line.topic_id:
+            self._ids[line.topic] = line.topic_id
+            self._topics.pop(line.topic, None)
+            self._columns.drop(line.topic)
         if not line.deleting:
             self._topics.setdefault(line.topic, _TopicLine(line.topic_id, line.min_isr))
             self._columns.add(line)
@@ -165,6 +171,7 @@ class _Columns:
         self._replicas: list[Any] = []
         self._isr: list[Any] = []
         self._moving: list[tuple[int, Any, Any]] = []
+        self._dropped: dict[str, int] = {}
 
     def add(self, line: PartitionsLine) -> None:
         """Takes the partitions of one line."""
@@ -180,12 +187,19 @@ class _Columns:
         self._replicas.extend(line.replicas)
         self._isr.extend(line.isr)
 
+    def drop(self, topic: str) -> None:
+        """Leaves out what came of a topic so far."""
+        self._dropped[topic] = len(self._topics)
+
     def table(self, topics: dict[str, _TopicLine]) -> Partitions:
         """Returns all of it, sorted by topic and number."""
         names = tuple(sorted(topics))
         index = {name: at for at, name in enumerate(names)}
         counts = [count for _, count in self._topics]
-        of_lines: Int32s = np.array([index[name] for name, _ in self._topics], dtype=np.int32)
+        of_lines: Int32s = np.array([index.get(name, NONE) for name, _ in self._topics], dtype=np.int32)
+        of_kept: Bools = np.array(
+            [at >= self._dropped.get(name, 0) for at, (name, _) in enumerate(self._topics)], dtype=np.bool_
+        )
         topic: Int32s = np.repeat(of_lines, counts)
         partition, leader, leader_epoch, epoch = (np.array(each, dtype=np.int32) for each in self._numbers)
         replicas, isr = matrix(self._replicas), matrix(self._isr)
@@ -196,6 +210,7 @@ class _Columns:
         known = (topics[name].min_isr for name in names)
         least = np.array([NONE if value is None else value for value in known], dtype=np.int32)
         order = np.lexsort((partition, topic))
+        order = order[np.repeat(of_kept, counts)[order]]
         return Partitions(
             names,
             tuple(topics[name].topic_id for name in names),

@@ -26,10 +26,12 @@ def folder_in(state: Path) -> Path:
 
 def snapshots_in(folder: Path) -> list[Path]:
     """Returns the snapshots of a folder, oldest first; none without the folder."""
-    try:
-        found = [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if NAME.fullmatch(path.name)]
-    except FileNotFoundError:
-        return []
+    found: list[tuple[int, Path]] = []
+    with suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            if NAME.fullmatch(path.name):
+                with suppress(FileNotFoundError):  # it was removed meanwhile
+                    found.append((path.stat().st_mtime_ns, path))
     return [path for _, path in sorted(found)]
 
 
@@ -48,16 +50,22 @@ class Draft:
         for line in lines:
             self._zipped.write(line + b"\n")
 
-    def complete(self) -> Path:
-        """Flushes the file to the disk and gives it its name; returns its path."""
+    def complete(self) -> tuple[Path, int]:
+        """Flushes the file to the disk and gives it its name; returns its path and its bytes."""
         self._zipped.close()
         self._raw.flush()
         os.fsync(self._raw.fileno())
+        size = os.fstat(self._raw.fileno()).st_size
         self._raw.close()
         path = self._free_name()
         self._path.rename(path)
-        _sync_folder(self._folder)
-        return path
+        try:
+            _sync_folder(self._folder)
+        except OSError:
+            with suppress(OSError):
+                path.unlink()  # its name may not be on the disk
+            raise
+        return path, size
 
     def _free_name(self) -> Path:
         for again in range(SAME_NAMES_MAX):
@@ -89,16 +97,36 @@ def draft(folder: Path, epoch: int, seq: int) -> Iterator[Draft]:
         made.drop()
 
 
-def remove_oldest(folder: Path, newest: Path, files_max: int, bytes_max: int) -> None:
-    """Deletes the oldest snapshots beyond the bounds; never ``newest``, and no file of another name."""
-    older = [path for path in snapshots_in(folder) if path != newest]
-    sizes = [path.stat().st_size for path in older]
-    total, count = sum(sizes) + newest.stat().st_size, len(older) + 1
-    for path, size in zip(older, sizes, strict=True):
+def remove_oldest(folder: Path, newest: Path | None, files_max: int, bytes_max: int) -> str:
+    """Deletes the oldest snapshots beyond the bounds; never ``newest``, and no file of another name. Never raises.
+
+    ``newest``: by default the last one that the folder has. Passes over files that cannot be removed, and returns the
+    cause of the first; nothing where there is none.
+    """
+    why = ""
+    try:
+        found = snapshots_in(folder)
+        newest = newest or (found[-1] if found else None)
+        sizes = {path: path.stat().st_size for path in found}
+    except OSError as error:
+        return _worded(folder, error)
+    total, count = sum(sizes.values()), len(sizes)
+    for path, size in sizes.items():
         if count <= files_max and total <= bytes_max:
-            return
-        path.unlink(missing_ok=True)
+            break
+        if path == newest:
+            continue
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            why = why or _worded(path, error)
+            continue
         total, count = total - size, count - 1
+    return why
+
+
+def _worded(path: Path, error: OSError) -> str:
+    return f"{path}: {error.strerror or error}"
 
 
 def _sync_folder(folder: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 
 from configs.sections import SnapshotsSettings
 from controller.metrics.counters import Counters
-from controller.snapshots.taking import NotTaken, Taken, take
+from controller.snapshots.taking import NotTaken, Taken, TermOver, take
 from controller.term.term import Term
 from state_machines.model.min_isr import UNKNOWN
 
@@ -34,7 +34,7 @@ REMEMBERED_MAX: Final = 20
 
 
 class Cause(StrEnum):
-    """Why a snapshot is taken."""
+    """Names the cause of a snapshot."""
 
     ELECTION = "election"
     SCHEDULE = "schedule"
@@ -42,7 +42,7 @@ class Cause(StrEnum):
 
 
 class State(StrEnum):
-    """How far a snapshot is."""
+    """Names the progress of a snapshot."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -91,6 +91,8 @@ class SnapshotKeeper:
         self._seen_epoch = 0
         self._seen_s = 0.0
         self._due_s = 0.0
+        self._err = ""
+        """Of the choice of the next one; it is logged once."""
 
     def request(self, reason: str, principal: str) -> Attempt:
         """Requests a snapshot that begins from now on; returns the one that waits already where there is one."""
@@ -109,7 +111,7 @@ class SnapshotKeeper:
         """Takes snapshots until cancelled; a failure ends nothing."""
         while True:
             self._wake.clear()
-            if (attempt := self._next(self._clock())) is not None:
+            if (attempt := self._chosen()) is not None:
                 await self._carry_out(attempt)
                 continue
             try:
@@ -118,13 +120,25 @@ class SnapshotKeeper:
             except TimeoutError:
                 continue
 
+    def _chosen(self) -> Attempt | None:
+        """Returns what is to be taken now; an error is logged, and ends neither the keeper nor the daemon."""
+        try:
+            chosen = self._next(self._clock())
+        except Exception as error:
+            if self._err != (why := repr(error)):
+                self._err = why
+                log.exception("an error while the keeper of snapshots chose the next one; it tries again for ever")
+            return None
+        self._err = ""
+        return chosen
+
     def _next(self, now_s: float) -> Attempt | None:
         """Returns the snapshot that is to be taken now."""
         term = self._term()
         if (asked := self._requested) is not None:
             self._requested = None
             return asked
-        if term is None or term.stands_still or not self._settings.enabled:
+        if term is None or term.stands_still or term.gate.why_ended is not None or not self._settings.enabled:
             return None
         epoch = term.cluster.epoch
         if epoch != self._seen_epoch:
@@ -137,6 +151,9 @@ class SnapshotKeeper:
         attempt.state, began_s = State.RUNNING, self._clock()
         try:
             taken = await self._take(attempt, began_s)
+        except TermOver as over:
+            attempt.state, attempt.err = State.FAILED, str(over)
+            log.info("no snapshot was taken (%s): %s; the next active daemon takes one", attempt.cause.value, over)
         except NotTaken as error:
             self._fail(attempt, str(error))
         except Exception as error:
@@ -147,13 +164,20 @@ class SnapshotKeeper:
             self._due_s = self._clock() + self._settings.interval_h * 3_600.0
             self._counters.snapshots += 1
             self._counters.snapshot_s = time.monotonic()
+            if taken.written.left:
+                log.warning(
+                    "older snapshots exceed snapshots.files_max or snapshots.bytes_max (%s); the new one is whole. "
+                    "Remedy: remove them by hand, or give the folder to the daemon's user",
+                    taken.written.left,
+                )
 
     async def _take(self, attempt: Attempt, began_s: float) -> Taken:
         """Takes the snapshot and records it in the journal of its term; raises :class:`NotTaken`."""
         term = self._term()
         if term is None:
-            raise NotTaken("this daemon does not hold the role any more")
-        self._of_epoch = term.cluster.epoch
+            raise TermOver("this daemon does not hold the role any more")
+        if attempt.cause is Cause.ELECTION or _ready(term):
+            self._of_epoch = term.cluster.epoch
         try:
             taken = await take(term, self.folder, self._settings, attempt.cause.value, self._daemon)
         except NotTaken as error:

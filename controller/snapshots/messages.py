@@ -52,13 +52,14 @@ Message = Begin | Part | End
 
 
 class Written(Struct, omit_defaults=True):
-    """The answer. ``err``: why there is no file; then nothing else is set."""
+    """The answer. ``err``: why there is no file; then nothing else is set. ``left``: why older ones stay."""
 
     name: str = ""
     partitions: int = 0
     brokers: int = 0
     file_bytes: int = 0
     err: str = ""
+    left: str = ""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -24,17 +25,27 @@ from controller.snapshots.parts import broker_lines, parts_of
 from controller.term.term import Term
 from state_machines.journal.snapshot import FORMAT, VERSION, Header
 
-COMMAND: Final = (sys.executable, "-m", "controller.snapshots.writer")
+COMMAND: Final = (sys.executable, "-P", "-m", "controller.snapshots.writer")
 TAKE_S_MAX: Final = 600.0
 """Longest time of one snapshot: a disk may stall."""
 PATIENCE_S: Final = 1.0
-"""Longest time that a part waits for an empty queue of events: a busy queue must not hold a snapshot up for ever."""
+"""Longest time that a part waits for an empty queue of events."""
+PATIENCE_S_MAX: Final = 60.0
+"""Longest time that all parts together wait for it: a queue that is never empty must not use up the whole time."""
+LOOK_S: Final = 0.25
+"""Pause between two looks whether the term has ended: a stalled disk must not keep its model in memory."""
 SAID_CHARACTERS_MAX: Final = 500
 KILL_S: Final = 5.0
+
+T = TypeVar("T")
 
 
 class NotTaken(Exception):
     """There is no snapshot, and the text says why."""
+
+
+class TermOver(NotTaken):
+    """There is no snapshot, because the term ended: nothing is wrong."""
 
 
 class Taken(NamedTuple):
@@ -46,21 +57,39 @@ class Taken(NamedTuple):
 
 
 async def take(term: Term, folder: Path, settings: SnapshotsSettings, cause: str, daemon: int) -> Taken:
-    """Takes a snapshot; raises :class:`NotTaken`, and then leaves no file."""
-    writer = await Writer.start()
+    """Takes a snapshot; raises :class:`NotTaken` where there is none, or :class:`TermOver`.
+
+    A disk that stalls while the last bytes are written may have the file nevertheless, which the text then says.
+    """
+    writer, end = await Writer.start(), None
     try:
         async with asyncio.timeout(TAKE_S_MAX):
             begin = _begin(term, folder, settings, cause, daemon)
-            end = await _sent(term, writer, begin)
-            written = await writer.answer()
+            end = await _unless_over(term, _sent(term, writer, begin))
+            written = await _unless_over(term, writer.answer())
     except TimeoutError:
-        raise NotTaken(f"it was not on the disk within {TAKE_S_MAX:.0f} s") from None
+        perhaps = "" if end is None else f"; all was sent to the disk, so look whether {folder} has it"
+        raise NotTaken(f"it was not on the disk within {TAKE_S_MAX:.0f} s{perhaps}") from None
     finally:
         with anyio.CancelScope(shield=True):
             await writer.end()
     if written.err or not written.name:
         raise NotTaken(written.err or "its writing process ended early")
     return Taken(written, begin.header.seq, end.seq)
+
+
+async def _unless_over(term: Term, work: Coroutine[None, None, T]) -> T:
+    """Returns the result of the work; cancels it and raises :class:`TermOver` once the term ends."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=LOOK_S)
+            if not task.done() and (why := term.gate.why_ended) is not None:
+                raise TermOver(f"the term ended ({why})")
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
 
 
 def _begin(term: Term, folder: Path, settings: SnapshotsSettings, cause: str, daemon: int) -> Begin:
@@ -73,15 +102,18 @@ def _begin(term: Term, folder: Path, settings: SnapshotsSettings, cause: str, da
 async def _sent(term: Term, writer: Writer, begin: Begin) -> End:
     """Sends all messages and returns the last one; a writer that has ended tells the reason in its answer."""
     end = End(begin.header.seq, wall_ms() * 1_000)
+    loop, patience_s = asyncio.get_running_loop(), PATIENCE_S_MAX
     with suppress(BrokenPipeError):
         await writer.send(begin)
         for part in parts_of(term.cluster, term.controller.min_isr):
             await writer.send(part)
+            began_s = loop.time()
             with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(min(PATIENCE_S, patience_s)):
                     await term.idle.wait()
+            patience_s = max(0.0, patience_s - (loop.time() - began_s))
             if (why := term.gate.why_ended) is not None:
-                raise NotTaken(f"the term ended ({why})")
+                raise TermOver(f"the term ended ({why})")
         end = End(term.controller.journal.last_seq, wall_ms() * 1_000)
         await writer.send(end)
     return end

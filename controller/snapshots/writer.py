@@ -39,17 +39,21 @@ def main() -> int:
 
 
 def write_snapshot(pipe: BinaryIO) -> Written:
-    """Writes a file of the messages of a pipe; raises ``OSError``, or :class:`CutShort`, and then leaves none."""
+    """Writes a file of the messages of a pipe; raises ``OSError``, or :class:`CutShort`, and then leaves none.
+
+    Older files go down to the bounds before, too: where the disk is full lower bounds make room.
+    """
     begin = read_message(pipe)
     if not isinstance(begin, Begin):
         raise CutShort("the first message is missing")
     folder = Path(begin.folder)
+    remove_oldest(folder, None, begin.files_max, begin.bytes_max)
     with draft(folder, begin.header.ctl_epoch, begin.header.seq) as file:
         file.write(map(_encode, (begin.header, *begin.brokers)))
         partitions = _body(pipe, file, 1 + len(begin.brokers), len(begin.brokers))
-        path = file.complete()
-    remove_oldest(folder, path, begin.files_max, begin.bytes_max)
-    return Written(path.name, partitions, len(begin.brokers), path.stat().st_size)
+        path, size = file.complete()
+    left = remove_oldest(folder, path, begin.files_max, begin.bytes_max)
+    return Written(path.name, partitions, len(begin.brokers), size, left=left)
 
 
 def _body(pipe: BinaryIO, file: Draft, lines: int, brokers: int) -> int:

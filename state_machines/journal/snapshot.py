@@ -2,6 +2,7 @@
 
 A file is gzip-compressed JSON lines. The first line is a :class:`Header`, the last one a :class:`Trailer`. In between
 are a line for each broker, and lines with up to :data:`PARTITIONS_PER_LINE_MAX` partitions of one topic, as columns.
+A topic that was deleted and created anew while it was read is there twice, with two ids: the later one counts.
 A file without its trailer, or whose trailer counts other lines, is torn. Fields are only added within a version;
 readers pass over fields, and over kinds of lines, that they do not know.
 """
@@ -76,7 +77,7 @@ class PartitionsLine(Struct, omit_defaults=True, tag="PARTITIONS", tag_field="ki
 class Trailer(Struct, omit_defaults=True, tag="TRAILER", tag_field="kind"):
     """The last line. ``lines`` counts all others; ``partitions`` and ``brokers`` are totals.
 
-    ``seq``: number of the last journal row before the last partition was read. A row of a partition up to the
+    ``seq``: number of the last journal row once the last partition had been read. A row of a partition up to the
     header's ``seq`` is in the snapshot, one after the trailer's is not. Of those in between the partition epoch tells.
     """
 

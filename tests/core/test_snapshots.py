@@ -184,6 +184,35 @@ def test_the_oldest_files_go_first_and_the_newest_never(
     assert foreign.exists()
 
 
+def test_an_older_file_that_cannot_be_removed_is_named_and_the_new_one_is_there(tmp_path: Path) -> None:
+    """A folder with a snapshot's name stands for such a file."""
+    stays = tmp_path / "0000000001-000000000001.jsonl.gz"
+    stays.mkdir()
+    os.utime(stays, (1, 1))
+    begin = Begin(str(tmp_path), 1, 1 << 30, HEADER, [])
+    answer = write_snapshot(io.BytesIO(framed(begin) + framed(End(19, 2))))
+    assert (answer.err, snapshots_in(tmp_path)) == ("", [stays, tmp_path / answer.name])
+    assert answer.left.startswith(f"{stays}: ")
+
+
+def test_lower_bounds_make_room_before_the_next_file_is_whole(tmp_path: Path) -> None:
+    paths = [written(tmp_path, model()) for _ in range(3)]
+    for at, path in enumerate(paths):
+        os.utime(path, (at, at))
+    begin = Begin(str(tmp_path), 1, 1 << 30, HEADER, [])
+    with pytest.raises(CutShort):
+        write_snapshot(io.BytesIO(framed(begin)))
+    assert every(tmp_path) == paths[-1:]
+
+
+def test_the_writer_loads_nothing_from_the_folder_that_it_is_started_in(tmp_path: Path) -> None:
+    (tmp_path / "controller").mkdir()
+    (tmp_path / "controller" / "__init__.py").write_text("raise SystemExit(9)")
+    sent = b"".join(messages(tmp_path / "s", model()))
+    done = subprocess.run(COMMAND, input=sent, capture_output=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 # -- the keeper
 
 
@@ -228,6 +257,45 @@ async def test_a_snapshot_waits_until_the_election_is_over_for_brokers_but_not_f
     assert [whole(path)[0].ctl_epoch for path in snapshots_in(tmp_path)] == [5, 6]
 
 
+async def test_a_command_soon_after_an_election_leaves_the_elections_own_snapshot_due(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.term = TermDouble(model())
+    desk.term.channels.quiet = False
+    await desk.ended(desk.keeper.request("", "uid 0"))
+    desk.term.channels.quiet = True
+    await desk.until(lambda: desk.counters.snapshots == 2)
+    assert [one.cause for one in desk.keeper.attempts] == ["command", "election"]
+
+
+async def test_a_queue_that_is_never_empty_holds_a_snapshot_up_for_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.snapshots.taking.PATIENCE_S", 600.0)
+    monkeypatch.setattr("controller.snapshots.taking.PATIENCE_S_MAX", 0.1)
+    desk = Desk(tmp_path, enabled=False)
+    desk.term = TermDouble(model(topics=3_000))
+    desk.term.idle.clear()
+    assert (await desk.ended(desk.keeper.request("", "uid 0"))).state == "done"
+
+
+async def test_an_error_of_the_keeper_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(TermDouble):
+        @property
+        def stands_still(self) -> bool:
+            raise RuntimeError("no answer")
+
+        @stands_still.setter
+        def stands_still(self, value: bool) -> None:
+            pass
+
+    desk = Desk(tmp_path)
+    desk.term = Broken(model())
+    await desk.until(lambda: caplog.records)
+    assert "the keeper of snapshots" in caplog.text
+    desk.term = TermDouble(model())
+    await desk.until(lambda: desk.counters.snapshots == 1)
+
+
 async def test_without_automatic_snapshots_a_command_takes_one(tmp_path: Path) -> None:
     desk = Desk(tmp_path, enabled=False)
     desk.term = TermDouble(model())
@@ -259,8 +327,12 @@ async def test_changes_while_it_is_taken_lie_between_its_numbers(
     assert (row.seq_first, row.seq_last) == (header.seq, trailer.seq)
 
 
-@pytest.mark.parametrize("when", ["before", "within"])
-async def test_a_term_that_ends_leaves_no_snapshot(tmp_path: Path, when: str) -> None:
+@pytest.mark.parametrize("when", ["before", "within", "on a stalled disk"])
+async def test_a_term_that_ends_leaves_no_snapshot(
+    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if when == "on a stalled disk":
+        monkeypatch.setattr("controller.snapshots.taking.COMMAND", ("sleep", "600"))
     desk = Desk(tmp_path, enabled=False)
     desk.term = term = TermDouble(model(topics=3_000))
     attempt = desk.keeper.request("", "uid 0")
@@ -276,6 +348,8 @@ async def test_a_term_that_ends_leaves_no_snapshot(tmp_path: Path, when: str) ->
     assert "the role" in attempt.err or "the session is lost" in attempt.err
     assert snapshots_in(tmp_path) == []
     assert [row for row in term.book.read() if row.kind == Kind.SNAPSHOT] == [], "its term has had its last row"
+    assert desk.counters.snapshot_failures == 0, "nothing is wrong"
+    assert [record for record in caplog.records if record.levelno > logging.INFO] == []
 
 
 async def test_a_folder_that_cannot_be_written_is_one_log_line_and_a_row(

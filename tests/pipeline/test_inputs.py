@@ -161,6 +161,20 @@ def test_a_wrong_assignment_is_refused_by_its_place(tmp_path: Path, text: str, t
         read_assignment(path)
 
 
+@pytest.mark.parametrize("deleting", [False, True])
+def test_of_a_topic_that_was_created_anew_while_it_was_read_the_later_one_counts(
+    tmp_path: Path, deleting: bool
+) -> None:
+    anew = PartitionsLine(
+        "orders", [0], [[2]], [2], [0], [0], [[2]], topic_id="AAAAAAAAAAAAAAAAAAAAAg", deleting=deleting
+    )
+    found = read_snapshot(write(tmp_path / "s", [HEADER, *BODY, anew, Trailer(8, 5, 3, 19, 1_200_000)])).partitions
+    names = [found.name(row) for row in range(len(found))]
+    assert names == (["events-0"] if deleting else ["events-0", "orders-0"])
+    assert found.leader.tolist() == ([-1] if deleting else [-1, 2])
+    assert found.topic_ids[1:] == (() if deleting else ("AAAAAAAAAAAAAAAAAAAAAg",))
+
+
 # -- loads
 
 THREE = [HEADER, *BODY, END]
