@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final
+from types import TracebackType
+from typing import IO, Final, Self
 
 import msgspec
 
 from brokers.client import BrokerCallFailed, ClusterMetadata
-from brokers.loads import BrokerLoads, Name, ReplicaLoad, hosted_by, read_loads
+from brokers.loads import BrokerLoads, Hosted, Name, ReplicaLoad, hosted_by, read_loads
 from brokers.queries import Dial, dial_for
 from cli.exit_codes import Exit, Failure
 from cli.offline import role_at
@@ -22,6 +24,7 @@ from state_machines.model.types import Broker
 
 NAMED_MAX: Final = 20
 """Partitions that a sentence and a document name; the others are counted."""
+MODE: Final = 0o640
 JSON_LINES: Final = (".jsonl", ".json")
 FIELDS: Final = ReplicaLoad.__struct_fields__
 
@@ -45,8 +48,11 @@ class Result(msgspec.Struct, rename="camel"):
     lacking: Sequence[Lacking]
 
 
-async def write_loads(settings: Settings, into: Path) -> Result:
-    """Writes the loads of all brokers; raises :class:`Failure` where there is no file then."""
+async def write_loads(settings: Settings, into: Path, *, partial: bool = False) -> Result:
+    """Writes the loads of all brokers; raises :class:`Failure` where there is no file then.
+
+    Where a registered broker does not respond the file is another one, :func:`partial_of`, unless ``partial`` is set.
+    """
     async with role_at(settings) as role:
         brokers = (await read_brokers(role.zk)).brokers
         topics = await topic_names(role.zk)
@@ -54,7 +60,8 @@ async def write_loads(settings: Settings, into: Path) -> Result:
     hosted = hosted_by(await _metadata(dial, brokers, topics))
     lacking: list[Lacking] = []
     try:
-        with _draft(into) as write:
+        with _Draft(into) as draft:
+            write = draft.writer()
             rows = 0
 
             def take(broker: int, found: BrokerLoads) -> None:
@@ -65,8 +72,8 @@ async def write_loads(settings: Settings, into: Path) -> Result:
                 lacking.extend(_lacking(broker, found))
 
             failed = await read_loads(dial, brokers, hosted, take)
-            if failed.keys() >= brokers.keys():
-                raise _no_broker(failed)
+            _refuse_nothing(hosted, brokers, failed)
+            written = draft.complete(into if partial or not failed else partial_of(into))
     except OSError as error:
         remedy = "give --into a file in a folder that this user may write to, and free space"
         raise Failure(Exit.FAILED, f"{into} cannot be written: {error.strerror or error}", remedy) from error
@@ -74,7 +81,23 @@ async def write_loads(settings: Settings, into: Path) -> Result:
     whys |= {broker: str(why) for broker, why in failed.items()}
     lacking += [_lack(broker, why, hosted[broker].replicas) for broker, why in whys.items()]
     order = sorted(lacking, key=lambda one: (one.broker, one.why))
-    return Result(str(into), rows, len(brokers) - len(failed), sorted(failed), order)
+    return Result(str(written), rows, len(brokers) - len(failed), sorted(failed), order)
+
+
+def partial_of(into: Path) -> Path:
+    """Returns the name of a file that lacks brokers; it ends as the whole one, so that its form is known."""
+    return into.with_name(f"{into.stem}.partial{into.suffix}")
+
+
+def _refuse_nothing(
+    hosted: Mapping[int, Hosted], brokers: Mapping[int, Broker], failed: Mapping[int, BrokerCallFailed]
+) -> None:
+    """Raises :class:`Failure` where there are replicas, and none of their brokers responded."""
+    queried = hosted.keys() & brokers.keys()
+    if queried and failed.keys() >= queried:
+        raise _no_broker(failed)
+    if hosted and not queried:
+        raise Failure(Exit.UNREACHABLE, "no broker that has replicas is registered", "start the brokers")
 
 
 async def _metadata(dial: Dial, brokers: Mapping[int, Broker], topics: Sequence[str]) -> ClusterMetadata:
@@ -126,16 +149,32 @@ class _Write:
         self._csv.writerow([str(each).lower() if isinstance(each, bool) else each for each in values])
 
 
-@contextmanager
-def _draft(into: Path) -> Iterator[_Write]:
-    """Provides a file aside, which takes its name once it is whole and on the disk."""
-    aside = into.with_name(f".{into.name}-{os.getpid()}.tmp")
-    try:
-        with aside.open("w", encoding="utf-8", newline="") as file:
-            yield _Write(file, json=into.suffix in JSON_LINES)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(into)
-    finally:
+class _Draft:
+    """A file aside, which takes its name once it is whole and on the disk; nobody can plant a link in its place."""
+
+    def __init__(self, into: Path) -> None:
+        handle, name = tempfile.mkstemp(".tmp", f".{into.name}-", into.parent)
+        self._path = Path(name)
+        self._json = into.suffix in JSON_LINES
+        self._file = os.fdopen(handle, "w", encoding="utf-8", newline="")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
+        with suppress(OSError):
+            self._file.close()
         with suppress(FileNotFoundError):
-            aside.unlink()
+            self._path.unlink()
+
+    def writer(self) -> _Write:
+        """Returns what writes rows, after the header where there is one."""
+        return _Write(self._file, json=self._json)
+
+    def complete(self, into: Path) -> Path:
+        """Gives the file its name; returns that."""
+        self._file.flush()
+        os.fchmod(self._file.fileno(), MODE)
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return self._path.replace(into)

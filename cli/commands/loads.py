@@ -30,15 +30,19 @@ def loads(
     into: Annotated[
         Path, typer.Option("--into", metavar="FILE", help="File that is written or replaced: CSV, or .jsonl.")
     ],
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Write FILE also where a registered broker does not respond.")
+    ] = False,
 ) -> None:
     """Read sizes and offsets of all partitions from the brokers into a file; needs no daemon.
 
-    Two files give rates. Exit code 1 where a registered broker did not respond: the file has the others.
+    Two files give rates. Exit code 1 where a registered broker did not respond: FILE stays as it was, and another one,
+    with .partial in its name, has the others.
     """
     settings = session.settings().settings
     from cli.loads import write_loads
 
-    found = asyncio.run(write_loads(settings, into))
+    found = asyncio.run(write_loads(settings, into, partial=partial))
     if session.output.for_programs:
         from msgspec import to_builtins
 
@@ -48,7 +52,7 @@ def loads(
         for lack in found.lacking:
             session.output.message(_sentence(lack), style="yellow")
     if found.silent:
-        raise _partial(found)
+        raise _lacking(found, into)
 
 
 def _sentence(lack: Lacking) -> str:
@@ -56,6 +60,9 @@ def _sentence(lack: Lacking) -> str:
     return f"broker {lack.broker} lacks {lack.partitions} partitions, {lack.why}: {', '.join(lack.named)}{more}"
 
 
-def _partial(found: Result) -> Failure:
+def _lacking(found: Result, into: Path) -> Failure:
     silent = ", ".join(map(str, found.silent))
-    return Failure(Exit.FAILED, f"brokers {silent} did not respond: the file lacks them", "repeat the command")
+    what = f"brokers {silent} did not respond: {found.file} lacks them"
+    if found.file == str(into):
+        return Failure(Exit.FAILED, what, "repeat the command")
+    return Failure(Exit.FAILED, f"{what}, {into} was not written", "repeat the command, or add --partial")

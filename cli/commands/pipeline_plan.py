@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 KAFKA_MOVES_MAX: Final = 200_000
 """Moves of one file for Kafka's tool."""
 EXAMPLES: Final = (
-    "regent pipeline plan --snapshot /var/lib/regent/snapshots/7-1200.jsonl --loads loads.csv --out plan.json",
+    "regent pipeline plan --snapshot 0000000007-000000001200.jsonl.gz --loads loads.csv --out plan.json",
     "regent pipeline plan --snapshot snapshot.jsonl --loads loads.csv --brokers brokers.csv --retire 7 --rate 50M",
     "regent pipeline plan --from-assignment now.json --brokers brokers.csv --export kafka --parts 4 --out moves.json",
     "regent pipeline plan --snapshot snapshot.jsonl --loads loads.csv --scenarios scenarios.json --master local[4]",

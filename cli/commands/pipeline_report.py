@@ -175,7 +175,7 @@ def _files(snapshot: Path | None, loads: Path | None) -> Files:
         table = read_snapshot(snapshot)
         sizes = None if loads is None else read_loads(table.partitions, loads).size_bytes
     except BadInput as error:
-        raise Failure(Exit.FAILED, str(error)) from None
+        raise Failure(Exit.USAGE, str(error)) from None
     if sizes is None:
         return Files(table)
     of = table.partitions

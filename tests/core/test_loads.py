@@ -33,6 +33,7 @@ class Cluster:
         self.refused: set[int] = set()
         self.future: set[int] = set()
         self.requests: list[int] = []
+        self.registered: tuple[int, ...] = (1, 2)
 
     @asynccontextmanager
     async def dial(self, broker: Broker) -> Any:
@@ -78,7 +79,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         yield SimpleNamespace(zk=None)
 
     async def brokers(_: object) -> Any:
-        return SimpleNamespace(brokers={b: Broker(b, 1, ()) for b in (1, 2)})
+        return SimpleNamespace(brokers={b: Broker(b, 1, ()) for b in made.registered})
 
     async def topics(_: object) -> list[str]:
         return ["t"]
@@ -137,6 +138,7 @@ def test_requests_are_bounded(cluster: Cluster, tmp_path: Path) -> None:
 def test_what_is_missing_is_named_and_the_rest_is_there(cluster: Cluster, tmp_path: Path) -> None:
     cluster.without_log, cluster.refused, cluster.silent = {(1, 0)}, {2}, {2}
     found = written(tmp_path / "loads.csv")
+    assert found.file == str(tmp_path / "loads.partial.csv")
     assert (found.rows, found.silent) == (2, [2])
     told = [(one.broker, one.why, one.named) for one in found.lacking]
     assert told == [
@@ -145,7 +147,10 @@ def test_what_is_missing_is_named_and_the_rest_is_there(cluster: Cluster, tmp_pa
         (2, "it does not answer", ["t-0", "t-1", "t-2"]),
         (3, "it is not registered", ["t-0", "t-1", "t-2"]),
     ]
-    assert {(row["partition"], row["broker"]) for row in rows(tmp_path / "loads.csv")} == {("1", "1"), ("2", "1")}
+    assert {(row["partition"], row["broker"]) for row in rows(tmp_path / "loads.partial.csv")} == {
+        ("1", "1"),
+        ("2", "1"),
+    }
 
 
 def test_without_any_broker_the_old_file_stays(cluster: Cluster, tmp_path: Path) -> None:
@@ -156,6 +161,30 @@ def test_without_any_broker_the_old_file_stays(cluster: Cluster, tmp_path: Path)
         written(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("registered", "told"), [((1, 2, 4), "no broker responds; broker 1"), ((4,), "no broker that has replicas")]
+)
+def test_where_only_a_broker_without_replicas_responds_the_old_file_stays(
+    cluster: Cluster, tmp_path: Path, registered: tuple[int, ...], told: str
+) -> None:
+    path = tmp_path / "loads.csv"
+    path.write_text("old")
+    cluster.registered, cluster.silent = registered, {1, 2}
+    with pytest.raises(Failure, match=told):
+        written(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_other_users_do_not_read_the_file_and_a_link_in_its_place_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
+    path, other = tmp_path / "loads.csv", tmp_path / "other"
+    other.write_text("of another user")
+    path.symlink_to(other)
+    written(path)
+    assert (path.is_symlink(), path.stat().st_mode & 0o777) == (False, 0o640)
+    assert other.read_text() == "of another user"
 
 
 def test_a_folder_that_is_not_there_is_a_failure_with_a_remedy(cluster: Cluster, tmp_path: Path) -> None:
@@ -187,7 +216,11 @@ def test_the_command_tells_what_is_missing(cluster: Cluster, tmp_path: Path, mon
     assert done.stdout == f"{path}: 6 logs of 2 brokers\n"
     assert "broker 3 lacks 3 partitions, it is not registered: t-0, t-1, t-2" in unwrapped(done.stderr)
     cluster.silent = {2}
+    whole = path.read_text()
     failed = regent("loads", "--into", path, code=Exit.FAILED)
-    assert "brokers 2 did not respond: the file lacks them" in unwrapped(failed.stderr)
-    [item] = items("loads", "--into", path, code=Exit.FAILED)
+    lacks = f"brokers 2 did not respond: {tmp_path / 'loads.partial.csv'} lacks them"
+    assert f"{lacks}, {path} was not written" in unwrapped(failed.stderr)
+    assert path.read_text() == whole
+    [item] = items("loads", "--into", path, "--partial", code=Exit.FAILED)
+    assert len(rows(path)) == 3
     assert (item["rows"], item["silent"], len(item["lacking"])) == (3, [2], 2)

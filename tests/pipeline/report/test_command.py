@@ -121,7 +121,7 @@ def test_one_of_several_clusters_is_chosen(tmp_path: Path) -> None:
         ),
         (("--since", "soon"), Exit.USAGE, "--since soon is no time"),
         (("--loads", "x"), Exit.USAGE, "--loads needs --snapshot"),
-        (("--snapshot", "nowhere"), Exit.FAILED, "nowhere cannot be read"),
+        (("--snapshot", "nowhere"), Exit.USAGE, "nowhere cannot be read"),
         (("--against", "nowhere"), Exit.FAILED, "nowhere was not made by 'regent pipeline ingest'"),
     ],
 )
