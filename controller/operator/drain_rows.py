@@ -6,32 +6,29 @@ from collections.abc import Iterator, Mapping
 
 from controller.http.planned_models import PlannedChange
 from controller.http.procedure_models import CordonedBroker
+from state_machines.decisions.drain import Foretold
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.model.types import TopicPartition
 
-Leaders = Mapping[int, tuple[int, Mapping[str, int]]]
-"""By broker the leaders that it has, and by reason how many of them would stay."""
-
 
 def drain_rows(
-    marks: Mapping[int, CordonedBroker], leaders: Leaders, hosted: Mapping[int, int], plan: ReassignPlan | None
+    marks: Mapping[int, CordonedBroker], found: Mapping[int, Foretold], plan: ReassignPlan | None
 ) -> list[PlannedChange]:
-    """Returns the rows of a drain: of each broker, then each move of its plan. ``hosted``: replicas by broker."""
-    return [*_of_brokers(marks, leaders, hosted, plan), *_of_moves(plan)]
+    """Returns the rows of a drain: of each broker, then each move of its plan."""
+    return [*_of_brokers(marks, found, plan), *_of_moves(plan)]
 
 
 def _of_brokers(
-    marks: Mapping[int, CordonedBroker], leaders: Leaders, hosted: Mapping[int, int], plan: ReassignPlan | None
+    marks: Mapping[int, CordonedBroker], found: Mapping[int, Foretold], plan: ReassignPlan | None
 ) -> Iterator[PlannedChange]:
-    for broker, (led, stay) in leaders.items():
+    for broker, (count, led, stay) in found.items():
         entity, mark = f"broker {broker}", marks.get(broker)
         before = "" if mark is None else "drained" if mark.drained else "cordoned"
         yield PlannedChange(entity=entity, what="mark", before=before, after="drained")
-        why = "; ".join(f"{count} stay: {cause}" for cause, count in stay.items())
-        left = str(sum(stay.values()))
-        yield PlannedChange(entity=entity, what="leaders", before=str(led), after=left, why=why)
+        why = "; ".join(f"{left} stay: {cause}" for cause, left in stay.items())
+        after = str(sum(stay.values()))
+        yield PlannedChange(entity=entity, what="leaders", before=str(led), after=after, why=why)
         if plan is not None:
-            count = hosted[broker]
             moved = sum(broker in move.origin and broker not in move.target for move in plan.moves)
             why = f"{count - moved} do not fit into one record: drain again" if moved < count else ""
             yield PlannedChange(entity=entity, what="replicas", before=str(count), after=str(count - moved), why=why)

@@ -23,14 +23,14 @@ from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import hindrance_item, in_turns
 from controller.requests.calls import Calls, Undrain
 from controller.term.term import Term
-from state_machines.decisions.drain import Drain, foretold, hosted, why_not
+from state_machines.decisions.drain import Drain, foretold, why_not
 from state_machines.decisions.hindrances import Judgement, StopCause
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.decisions.stopping import stopping
 from state_machines.machines.selectors import NO_OTHER_ISR, ONLY_REPLICA
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
-from state_machines.planning.cluster_view import view_of
+from state_machines.planning.cluster_view import view_in_turns
 from state_machines.planning.goals import Decommission
 from state_machines.planning.plan import Plan
 from state_machines.planning.planner import plan
@@ -77,9 +77,9 @@ class DrainView:
         if (busy := _draining(term, frozenset(brokers))) is not None:
             raise Refused(busy, "see 'regent procedures list --live', then try again")
         moves = await _planned(term, brokers, request) if request.replicas else None
-        leaders = await in_turns(cluster, lambda: foretold(cluster, brokers))
+        by_broker = await in_turns(cluster, lambda: foretold(cluster, brokers))
         marks = {mark.broker: mark for mark in await self._cordons.listed()}
-        return drain_rows(marks, leaders, {broker: len(hosted(cluster, [broker])) for broker in brokers}, moves)
+        return drain_rows(marks, by_broker, moves)
 
     async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
         """Removes the marks of drains, and undoes shutdowns by command.
@@ -158,10 +158,9 @@ async def _planned(term: Term, brokers: Collection[int], request: DrainRequest) 
     """Plans moves of all replicas on brokers, in a thread; refuses where a partition has no place to go."""
     c, cluster = term.controller, term.cluster
     bounds = bounds_of(request.rate_bytes_per_s, request.rate_bytes_per_s_max)
-    min_isr = {name: value for name in cluster.topic_index if (value := c.min_isr.of(name)) is not None}
     marked = c.cordoned.union(brokers)
     sizes = await leader_sizes(term, [cluster.name(row) for row in sorted(cluster.rows_on(brokers))])
-    view = view_of(cluster, "", sizes=sizes, min_isr=min_isr, cordoned=marked)
+    view = await in_turns(cluster, lambda: view_in_turns(cluster, "", sizes=sizes, cordoned=marked))
     found = await asyncio.to_thread(plan, view, Decommission(tuple(brokers)))
     if found.refused:
         raise Refused(f"replicas cannot leave: {_reasons(found)}", STAYING)

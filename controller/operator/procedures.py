@@ -104,6 +104,7 @@ class ProcedureView:
         self._remedy = remedy
         self._cluster_id = cluster_id
         self._meter = PlanMeter()
+        self._one_way_back = asyncio.Lock()
 
     # -- reading
 
@@ -155,10 +156,14 @@ class ProcedureView:
         return move_items(found.plan, found.moves)
 
     async def way_back(self, pid: int) -> list[Move]:
-        """Plans the moves that take back a plan, or a drain, that has ended; changes nothing."""
-        term = self._active()
-        ended = await self.one(pid, 0)
-        return await moves_back(term, ended, await self.moves(pid))
+        """Plans the moves that take back a plan, or a drain, that has ended; changes nothing.
+
+        One is planned at a time, because brokers are queried for it.
+        """
+        async with self._one_way_back:
+            term = self._active()
+            ended = await self.one(pid, 0)
+            return await moves_back(term, ended, await self.moves(pid))
 
     def reassignments(self) -> list[Reassignment]:
         """Lists the reassignments under way, of plans and of other clients."""

@@ -9,10 +9,11 @@ from typing import Final
 from controller.http.ports import Refused
 from controller.http.procedure_models import Move, Procedure
 from controller.operator.plan_requests import leader_sizes
+from controller.operator.restarts import in_turns
 from controller.term.term import Term
 from state_machines.model.types import TopicPartition
 from state_machines.planning import plan as plans
-from state_machines.planning.cluster_view import view_of
+from state_machines.planning.cluster_view import view_in_turns
 from state_machines.planning.goals import Undo
 from state_machines.planning.planner import plan
 
@@ -33,9 +34,12 @@ async def moves_back(term: Term, ended: Procedure, moves: Sequence[Move]) -> lis
         return []
     c, cluster = term.controller, term.cluster
     sizes = await leader_sizes(term, [TopicPartition(move.topic, move.partition) for move in moves])
-    min_isr = {name: value for name in cluster.topic_index if (value := c.min_isr.of(name)) is not None}
+    topics = {move.topic for move in moves}
+    min_isr = {name: value for name in topics if (value := c.min_isr.of(name)) is not None}
     marked = c.cordoned.difference(ended.brokers)
-    view = view_of(cluster, "", sizes=sizes, min_isr=min_isr, cordoned=marked)
+    view = await in_turns(
+        cluster, lambda: view_in_turns(cluster, "", sizes=sizes, min_isr=min_isr, cordoned=marked, of=topics)
+    )
     found = await asyncio.to_thread(plan, view, goal)
     return [*_planned(found.moves), *_refused(goal.moves, found)]
 

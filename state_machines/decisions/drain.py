@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,6 +45,14 @@ class Drain(Struct, frozen=True, omit_defaults=True):
     plan: ReassignPlan | None = None
     hosted: int = 0
     moved_by: int = 0
+
+
+class Foretold(NamedTuple):
+    """Replicas and leaders of a broker, and by reason the leaders that a drain would leave there."""
+
+    hosted: int
+    led: int
+    stay: Mapping[str, int]
 
 
 def wave(cluster: Cluster, drain: Drain) -> list[int]:
@@ -128,22 +136,24 @@ def staying(cluster: Cluster, brokers: Iterable[int]) -> dict[str, list[TopicPar
     return {why: sorted(names) for why, names in sorted(found.items())}
 
 
-def foretold(cluster: Cluster, brokers: Collection[int]) -> Turns[dict[int, tuple[int, dict[str, int]]]]:
-    """Counts by broker the leaders that it has, and by reason those that a drain would leave there; in turns."""
-    found: dict[int, tuple[int, dict[str, int]]] = {}
+def foretold(cluster: Cluster, brokers: Collection[int]) -> Turns[dict[int, Foretold]]:
+    """Counts by broker what a drain would find and leave there, in turns; topics in deletion do not count."""
+    found: dict[int, Foretold] = {}
     avoided = _avoided(cluster).union(brokers)
     for broker in sorted(brokers):
-        led, stay = 0, Counter[str]()
+        there, led, stay = 0, 0, Counter[str]()
         for count, i in enumerate(list(cluster.hosted(broker)), 1):
             row = cluster.rows[i]
-            if row.leader == broker and row.state is PartitionState.ONLINE and row.topic not in cluster.deletions:
+            kept = row.topic not in cluster.deletions
+            there += kept
+            if row.leader == broker and row.state is PartitionState.ONLINE and kept:
                 led += 1
                 replicas = row.assignment.replicas
                 chosen = selectors.drained(replicas, row.isr, cluster.failed(i), live=cluster.live, avoided=avoided)
                 stay.update([chosen.why] if isinstance(chosen, NoLeader) else ())
             if count % ROWS_PER_TURN == 0:
                 yield
-        found[broker] = led, dict(stay)
+        found[broker] = Foretold(there, led, dict(stay))
     return found
 
 

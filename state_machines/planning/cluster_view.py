@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +17,9 @@ from state_machines.model.types import Assignment
 
 MIN_ISR_DEFAULT = 1
 """Kafka's default of ``min.insync.replicas``."""
+
+ROWS_PER_TURN: Final = 5_000
+"""Partitions that a view copies in one turn, beside those of the last topic."""
 
 DRAINED: Final = "drained"
 """Begin of the words about a mark that ``undrain`` removes."""
@@ -108,15 +111,43 @@ def view_of(
     ``sizes``: bytes of one replica by topic and partition. ``min_isr`` by topic. ``cordoned``: ids of brokers, perhaps
     with their marks in words.
     """
+    turns = view_in_turns(cluster, cluster_id, sizes=sizes, min_isr=min_isr, cordoned=cordoned)
+    while True:
+        try:
+            next(turns)
+        except StopIteration as ended:
+            made: ClusterView = ended.value
+            return made
+
+
+def view_in_turns(
+    cluster: Cluster,
+    cluster_id: str,
+    *,
+    sizes: Mapping[tuple[str, int], int] | None = None,
+    min_isr: Mapping[str, int] | None = None,
+    cordoned: Collection[int] = (),
+    of: Collection[str] | None = None,
+) -> Generator[None, None, ClusterView]:
+    """Makes what :func:`view_of` returns in turns, between which the model may change; each topic is of one moment.
+
+    ``of``: the topics that the view has, all by default. With some of them the loads of brokers are not right.
+    """
     topics: dict[str, range] = {}
     partitions: array[int] = array("i")
     assignments: list[Assignment] = []
-    rows, written = cluster.rows, cluster.reassigning
-    for name in sorted(cluster.topic_index):
-        indexes = cluster.topics[cluster.topic_index[name]].rows
+    rows, written, turn_rows = cluster.rows, cluster.reassigning, 0
+    for name in sorted(cluster.topic_index if of is None else set(of)):
+        if (index := cluster.topic_index.get(name)) is None:
+            continue
+        indexes = cluster.topics[index].rows
         topics[name] = range(len(partitions), len(partitions) + len(indexes))
         partitions.extend(rows[i].partition for i in indexes)
         assignments.extend([written.get(i) or rows[i].assignment for i in indexes])
+        turn_rows += len(indexes)
+        if turn_rows >= ROWS_PER_TURN:
+            turn_rows = 0
+            yield
     return ClusterView(
         cluster_id,
         _brokers(cluster, cordoned if isinstance(cordoned, Mapping) else dict.fromkeys(cordoned, "")),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from state_machines.decisions.hindrances import at_once
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicAssignment
-from state_machines.planning.cluster_view import PlannedBroker, view_of
+from state_machines.planning.cluster_view import PlannedBroker, view_in_turns, view_of
 from tests.core.model import broker
 from tests.core.planning_kit import CLUSTER_ID, DAEMON, assigned, make_view
 
@@ -73,3 +74,19 @@ def test_a_view_stays_as_it_is_when_the_model_changes() -> None:
     cluster.observe_topic(TopicAssignment("t", None, {0: Assignment((1,)), 1: Assignment((2,))}, 1, 50))
     cluster.observe_topic_gone("t")
     assert assigned(view) == {("t", 0): Assignment((1,))}
+
+
+def test_a_view_is_made_in_turns_between_which_topics_may_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("state_machines.planning.cluster_view.ROWS_PER_TURN", 2)
+    cluster = Cluster(7)
+    for name in "abcd":
+        cluster.observe_topic(TopicAssignment(name, None, {0: Assignment((1,)), 1: Assignment((2,))}, 0, 50))
+    turns = view_in_turns(cluster, CLUSTER_ID)
+    next(turns)
+    cluster.observe_topic_gone("c")
+    view = at_once(turns)
+    assert list(view.topics) == ["a", "b", "d"]
+    assert view == view_of(cluster, CLUSTER_ID)
+    some = at_once(view_in_turns(cluster, CLUSTER_ID, of=("d", "c")))
+    assert assigned(some) == {("d", 0): Assignment((1,)), ("d", 1): Assignment((2,))}
+    assert some.brokers == view.brokers
