@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 async def keep_endpoint(config: Path | None) -> None:
     """Runs ``regent admin-endpoint`` with the same settings until cancelled, then stops it."""
-    command = [sys.executable, "-m", "cli.main", "admin-endpoint"]
+    command = [sys.executable, "-P", "-m", "cli.main", "admin-endpoint"]
     if config is not None:
         command += ["--config", str(config)]
     env = {name: value for name, value in os.environ.items() if name not in OF_SYSTEMD} | {PARENT: str(os.getpid())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -45,16 +46,24 @@ async def audited(console: Console, journal: Path, into: Path) -> bool:
 async def _ran(*arguments: str) -> tuple[bool, str]:
     """Runs a command of the pipeline; returns whether it succeeded, and its last sentence."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cli.main", "pipeline", *arguments),
+        *(sys.executable, "-P", "-m", "cli.main", "pipeline", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
         _, errors = await asyncio.wait_for(process.communicate(), STEP_S_MAX)
+    except TimeoutError:
+        await _end(process)
+        return False, f"it did not end within {STEP_S_MAX:.0f} s; see the load of this machine, and try again"
     except BaseException:
-        process.kill()
-        await process.wait()
+        await _end(process)
         raise
     lines = errors.decode(errors="replace").split("\n")
     return process.returncode == 0, next((line for line in reversed(lines) if line.strip()), "it printed nothing")
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -43,7 +44,7 @@ class CatchUps:
     def __init__(self) -> None:
         self._pid = 0
         self._rows: Collection[int] = ()
-        self._looking = False
+        self._looking: object | None = None
         self._looks = Looks()
         self._near: dict[Replica, int] = {}
         self._told: set[int] = set()
@@ -57,17 +58,19 @@ class CatchUps:
             self._pid, self._looks, self._near, self._told = pid, Looks(), {}, set()
         self._rows = rows
         self._forget(c.cluster)
-        if c.dial is not None and not self._looking and any(self._throttled(c.cluster)):
-            self._looking = True
-            c.spawn(self._look_on(c, c.dial, wake), at_end=self._ended)
+        if c.dial is not None and self._looking is None and any(self._throttled(c.cluster)):
+            self._looking = looking = object()
+            c.spawn(self._look_on(c, c.dial, wake, looking), at_end=partial(self._ended, looking))
         return self._near.keys()
 
     def stop(self) -> None:
         """Ends the looks: nothing is throttled."""
         self._rows = ()
 
-    def _ended(self) -> None:
-        self._looking = False
+    def _ended(self, looking: object) -> None:
+        """Forgets the looks that end, also before they began; later ones go on."""
+        if self._looking is looking:
+            self._looking = None
 
     def _forget(self, cluster: Cluster) -> None:
         """Drops replicas that are in the ISR, or that copy no more, and those whose broker died since."""
@@ -80,20 +83,18 @@ class CatchUps:
     def _throttled(self, cluster: Cluster) -> Iterator[Copy]:
         return (one for one in _copies(cluster, self._rows) if (one.name, one.broker) not in self._near)
 
-    async def _look_on(self, c: Controller, dial: Dial, wake: Callable[[int], None]) -> None:
+    async def _look_on(self, c: Controller, dial: Dial, wake: Callable[[int], None], looking: object) -> None:
         pause_s = FIRST_LOOK_S
-        try:
-            while copies := list(islice(self._throttled(c.cluster), COPIES_MAX)):
-                began_s, pid = asyncio.get_running_loop().time(), self._pid
-                epochs = {one.broker: _epoch(c.cluster, one.broker) for one in copies}
-                found = await self._sizes(c, dial, copies)
-                took_s = asyncio.get_running_loop().time() - began_s
-                if pid == self._pid:
-                    self._enter(copies, epochs, found, wake)
-                await asyncio.sleep(max(pause_s, REST_TIMES * took_s))
-                pause_s = LOOK_S
-        finally:
-            self._looking = False
+        while copies := list(islice(self._throttled(c.cluster), COPIES_MAX)):
+            began_s, pid = asyncio.get_running_loop().time(), self._pid
+            epochs = {one.broker: _epoch(c.cluster, one.broker) for one in copies}
+            found = await self._sizes(c, dial, copies)
+            took_s = asyncio.get_running_loop().time() - began_s
+            if pid == self._pid:
+                self._enter(copies, epochs, found, wake)
+            await asyncio.sleep(max(pause_s, REST_TIMES * took_s))
+            pause_s = LOOK_S
+        self._ended(looking)  # at once: a plan may begin its next looks before this task is over
 
     def _enter(
         self,
@@ -107,7 +108,7 @@ class CatchUps:
         if near := self._looks.near(copies):
             self._near |= {(one.name, one.broker): epochs[one.broker] for one in near}
             count = counted(len(near), "replica")
-            log.info("pid=%d reassign: no list names %s any more, for they have nearly caught up", self._pid, count)
+            log.info("pid=%d reassign: its throttle lets %s go, for they have nearly caught up", self._pid, count)
             wake(self._pid)
 
     async def _sizes(self, c: Controller, dial: Dial, copies: Iterable[Copy]) -> dict[Replica, int]:

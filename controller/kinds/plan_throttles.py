@@ -111,6 +111,7 @@ async def lift_throttles(env: KafkaEnv, plan: ReassignPlan) -> ReassignPlan | Re
     """
     if not plan.throttles:
         return plan
+    env.catch_ups.stop()
     found = await restored(env.controller, plan.throttles)
     if found.left == plan.throttles:
         return retry(found.failed)

@@ -63,3 +63,14 @@ async def test_without_pyspark_it_names_the_extra(monkeypatch: pytest.MonkeyPatc
     well, printed, ran = await told(monkeypatch, tmp_path)
     assert (well, ran) == (True, [])
     assert "PySpark is not installed" in printed
+
+
+@pytest.mark.usefixtures("_spark_is_there")
+async def test_a_command_that_takes_too_long_is_ended_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "STEP_S_MAX", 0.0)
+    console = Console(file=io.StringIO(), width=500)
+    assert not await module.audited(console, tmp_path / "events", tmp_path / "demo")
+    assert isinstance(console.file, io.StringIO)
+    assert "pipeline ingest: it did not end within 0 s" in console.file.getvalue()

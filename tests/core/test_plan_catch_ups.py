@@ -13,9 +13,10 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from controller.kinds import catch_ups
+from state_machines.decisions.plan_catch_up import Copy
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Broker
+from state_machines.model.types import Broker, TopicPartition
 from tests.core.controller_world import World, in_world
 from tests.core.test_reassign_plan import (
     LISTS,
@@ -173,3 +174,28 @@ async def test_brokers_are_queried_for_moves_under_way_alone_and_only_while_ther
 async def test_a_plan_without_a_throttle_queries_no_broker(w: World) -> None:
     disks, _ = await copying(w, ReassignPlan(moves(), moves_max=2))
     assert not disks.queried
+
+
+async def test_looks_that_end_late_let_no_second_ones_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Copy(TopicPartition("a", 0), 3, 1)
+    monkeypatch.setattr(catch_ups, "_copies", lambda _, rows: iter([one] if rows else []))
+    begun: list[tuple[Any, Any]] = []
+    c: Any = SimpleNamespace(dial=object(), cluster=None, spawn=lambda work, at_end: begun.append((work, at_end)))
+    found = catch_ups.CatchUps()
+
+    def near() -> None:
+        found.near(c, 1, [0], lambda _: None)
+
+    near()
+    found.stop()
+    await begun[0][0]
+    near()
+    assert len(begun) == 2, "the first ones have ended"
+    begun[0][1]()
+    near()
+    assert len(begun) == 2
+    begun[1][0].close()
+    begun[1][1]()
+    near()
+    assert len(begun) == 3, "the second ones were cancelled before they began"
+    begun[2][0].close()
