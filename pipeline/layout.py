@@ -9,7 +9,7 @@ whole histories: a partition's or a region's rows are in the same one in all fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from zlib import crc32
 
@@ -128,16 +128,24 @@ def bucketed(rows: Any) -> tuple[Any, list[tuple[int, int]]]:
     return rows.take(_order(keys, ("bucket", *ORDER))), groups
 
 
-def bucket_tables(folder: str, bucket: int, columns: Sequence[str], manifest: Manifest | None = None) -> Any:
+def bucket_tables(
+    folder: str,
+    bucket: int,
+    columns: Sequence[str],
+    manifest: Manifest | None = None,
+    keep: Callable[[Any], Any] | None = None,
+) -> Any:
     """Reads the rows of one bucket (0 to :data:`REST`) from all files, with these columns and in :data:`ORDER`.
 
-    Returns a ``pyarrow.Table``. A caller that reads many buckets gives the manifest, which is read otherwise. Raises
+    Returns a ``pyarrow.Table``. A caller that reads many buckets gives the manifest, which is read otherwise. ``keep``
+    chooses rows of the table of each file before they are put together. Raises
     :class:`~pipeline.storage.NothingToRead`.
     """
     manifest = manifest or manifest_of(folder)
     needed = [*columns, *(name for name in ORDER if name not in columns)]
     empty = pa.schema([COLUMNS.field(name) for name in needed]).empty_table()
-    found = pa.concat_tables([empty, *bucket_parts(folder, bucket, needed, manifest)])
+    parts = bucket_parts(folder, bucket, needed, manifest)
+    found = pa.concat_tables([empty, *(parts if keep is None else map(keep, parts))])
     return found.take(_order(found.select(ORDER), ORDER)).select(columns).combine_chunks()
 
 

@@ -137,7 +137,7 @@ def _made(spark: Any, asked: _Asked) -> Result:
             wanted = replace(asked.wanted, since_us=since_us, until_us=until_us)
             beside = report(engine, other, wanted, asked.files)
             found = replace(found, against=compared(found, beside))
-        write(found, asked.into, intervals)
+        found = write(found, asked.into, intervals)
     except NothingToRead as error:
         raise Failure(Exit.FAILED, str(error), "run 'regent pipeline ingest' first") from None
     except (NoReport, Unfit) as error:

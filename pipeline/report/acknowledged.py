@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,17 +36,27 @@ class Found(NamedTuple):
 class Front:
     """Requests by term and broker, as the earliest acknowledgement of any that was sent at a time or later."""
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, slices: Mapping[tuple[int, int], tuple[Ints, Ints]]) -> None:
+        self._slices = slices
+
+    @staticmethod
+    def of(requests: Requests) -> Front:
+        """Makes it of requests in any order."""
         order = np.lexsort((requests.sent, requests.broker, requests.term))
         term, broker, sent, done = (values[order] for values in requests)
-        self._slices: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+        slices: dict[tuple[int, int], tuple[Ints, Ints]] = {}
         for start, end in runs(term, broker):
             earliest = np.minimum.accumulate(done[start:end][::-1])[::-1]
             last_of_each = np.r_[earliest[1:] != earliest[:-1], True]
-            self._slices[int(term[start]), int(broker[start])] = (
+            slices[int(term[start]), int(broker[start])] = (
                 sent[start:end][last_of_each],
                 earliest[last_of_each],
             )
+        return Front(slices)
+
+    def renumbered(self, places: Ints) -> Front:
+        """Returns the same requests with another number of each term: ``places`` of the present one."""
+        return Front({(int(places[term]), broker): found for (term, broker), found in self._slices.items()})
 
     def first(self, term: Ints, broker: Ints, at: Ints) -> Found:
         """Returns for each (term, broker, time) the first acknowledgement in its term, else in one of the next ones."""

@@ -16,18 +16,32 @@ from pipeline.report.bucket import Question
 from pipeline.report.intervals import Around
 from pipeline.report.result import GapReport, PlanReport
 from pipeline.report.stops import KINDS, Silence, stops_of
-from pipeline.report.terms import Ints, Line, Terms, terms_of
+from pipeline.report.terms import Ints, Line, Terms, ends_of_terms, terms_of
 from state_machines.journal.events import Kind
 from state_machines.procedures.states import State
 
 COLUMNS: Final = (
     *("ctl_epoch", "ctl_id", "seq", "ts_us", "mono_us", "kind", "t_detect", "broker", "broker_epoch", "session_ms"),
-    *("api", "partitions", "t_sent", "t_acknowledged", "pid", "root", "procedure", "from_state", "to_state", "result"),
+    *(
+        "api",
+        "partitions",
+        "t_sent",
+        "t_acknowledged",
+        "pid",
+        "root",
+        "procedure",
+        "from_state",
+        "to_state",
+        "result",
+        "err",
+    ),
 )
 """Columns of rows that are of no partition; ``session_ms`` may be missing."""
 EXPECTED: Final = frozenset({"EXPIRED", "SAME_NUMBER"})
 """Kinds of gaps within which no row of the window is missing."""
 PLAN: Final = "reassign"
+LEADERS: Final = "LEADER_AND_ISR"
+CLIENTS: Final = "UPDATE_METADATA"
 
 
 class Wanted(Struct, frozen=True):
@@ -68,17 +82,27 @@ def question(rest: pa.Table, gaps: Sequence[Mapping[str, Any]], wanted: Wanted, 
     return Question(terms, around, begin_us, end_us, wanted.topic_prefix, beside.min_isr)
 
 
+def needed(rest: pa.Table) -> pa.Table:
+    """Returns the rows that :func:`question` and :func:`plans` look at, and those that show a term's begin and end.
+
+    Most rows of a cluster are requests to brokers; only those that were acknowledged are kept.
+    """
+    kind = pc.cast(rest["kind"], pa.string())
+    events = pc.is_in(kind, value_set=pa.array([each.value for each in (*KINDS, Kind.PROC_STATE)]))
+    requests = pc.and_(pc.equal(kind, Kind.RPC_BATCH.value), _done(rest))
+    kept = np.asarray(pc.or_(events, requests), bool).copy()
+    kept[ends_of_terms(*(np.asarray(rest[name], np.int64) for name in ("ctl_epoch", "ctl_id", "seq", "ts_us")))] = True
+    return rest.filter(pa.array(kept))
+
+
 def reported(gaps: Sequence[Mapping[str, Any]], first_us: int, last_us: int) -> list[GapReport]:
-    """Returns times in which rows are missing, oldest first."""
-    found = [
-        GapReport(
-            first_us if gap["ts_from_us"] is None else gap["ts_from_us"],
-            last_us if gap["ts_to_us"] is None else gap["ts_to_us"],
-            gap["why"],
-        )
-        for gap in gaps
-        if gap["kind"] not in EXPECTED
-    ]
+    """Returns times in which rows are missing, oldest first. A wall clock may step back: the earlier time begins."""
+    found = []
+    for gap in gaps:
+        if gap["kind"] not in EXPECTED:
+            begin_us = first_us if gap["ts_from_us"] is None else gap["ts_from_us"]
+            end_us = last_us if gap["ts_to_us"] is None else gap["ts_to_us"]
+            found.append(GapReport(min(begin_us, end_us), max(begin_us, end_us), gap["why"]))
     return sorted(found, key=lambda gap: (gap.begin_us, gap.end_us))
 
 
@@ -103,17 +127,23 @@ def _lines(rest: pa.Table, kinds: Iterable[Kind]) -> list[Line]:
 
 def _fronts(rest: pa.Table, terms: Terms) -> tuple[Front, Front]:
     """Returns acknowledgements of LeaderAndIsr by broker, and of UpdateMetadata by any broker."""
-    batches = rest.filter(pc.and_(pc.equal(rest["kind"], Kind.RPC_BATCH.value), pc.is_valid(rest["t_acknowledged"])))
+    batches = rest.filter(pc.and_(pc.equal(rest["kind"], Kind.RPC_BATCH.value), _done(rest)))
     return (
-        _front(batches.filter(pc.equal(batches["api"], "LEADER_AND_ISR")), terms, each=True),
-        _front(
-            batches.filter(
-                pc.and_(pc.equal(batches["api"], "UPDATE_METADATA"), pc.not_equal(batches["partitions"], 0))
-            ),
-            terms,
-            each=False,
-        ),
+        _front(batches.filter(pc.equal(batches["api"], LEADERS)), terms, each=True),
+        _front(batches.filter(pc.equal(batches["api"], CLIENTS)), terms, each=False),
     )
+
+
+def _done(rest: pa.Table) -> Any:
+    """Checks which requests told a broker something: one that it refused (``err``) had no effect."""
+    told = pc.or_(pc.equal(rest["api"], LEADERS), pc.and_(pc.equal(rest["api"], CLIENTS), _named(rest)))
+    done = pc.and_(pc.is_valid(rest["t_acknowledged"]), pc.is_null(rest["err"]))
+    return pc.fill_null(pc.and_(told, done), False)
+
+
+def _named(rest: pa.Table) -> Any:
+    """Checks which requests name partitions; UpdateMetadata with none has the list of brokers alone."""
+    return pc.not_equal(rest["partitions"], 0)
 
 
 def _front(rows: pa.Table, terms: Terms, *, each: bool) -> Front:
@@ -123,7 +153,7 @@ def _front(rows: pa.Table, terms: Terms, *, each: bool) -> Front:
     term = terms.index(numbers("ctl_epoch"), numbers("ctl_id"))
     broker = numbers("broker") if each else np.full(len(rows), EVERY, np.int64)
     sent, done = (terms.wall(term, numbers(name)) for name in ("t_sent", "t_acknowledged"))
-    return Front(Requests(term, broker, sent, done))
+    return Front.of(Requests(term, broker, sent, done))
 
 
 def _day(microseconds: int) -> str:

@@ -63,10 +63,22 @@ class Sums(NamedTuple):
 
 
 class Latencies(NamedTuple):
-    """Times from the causes of elections of one reason to their commits, and to their acknowledgements."""
+    """Times from the causes of elections of one reason to their commits, and to their acknowledgements.
+
+    ``untimed``: elections whose cause has no plausible time.
+    """
 
     committed: Spread
     acknowledged: Spread
+    untimed: int
+
+    def joined(self, other: Latencies) -> Latencies:
+        """Returns both together."""
+        return Latencies(
+            self.committed.joined(other.committed),
+            self.acknowledged.joined(other.acknowledged),
+            self.untimed + other.untimed,
+        )
 
 
 class Found(NamedTuple):
@@ -87,8 +99,9 @@ class Found(NamedTuple):
 
 def answered(table: pa.Table, question: Question) -> Found:
     """Answers for the rows of a bucket, sorted by (topic, partition, ctl_epoch, seq)."""
-    of, _ = history(table, question.terms)
-    every = intervals(of, question.around)
+    of, terms = history(table, question.terms)
+    around = question.around.numbered(terms.places(question.terms))
+    every = intervals(of, around)
     some = every.within(question.begin_us, question.end_us)
     wanted = np.array([name.startswith(question.prefix) for name in of.topics] + [True])
     some = Intervals(*(values[wanted[of.topic[some.row]]] for values in some))
@@ -103,8 +116,8 @@ def answered(table: pa.Table, question: Question) -> Found:
         missing.target,
         missing.minimum,
         _by_stop(of, some, topic),
-        recovery(of, every, question.around.stops),
-        _elections(of, question.around, in_window),
+        recovery(of, every, around.stops, wanted),
+        _elections(of, around, in_window),
         _unclean(of, in_window),
         moves(of),
         _table(of, some),
@@ -136,8 +149,9 @@ def _by_stop(of: History, some: Intervals, topic: Ints) -> dict[tuple[int, int],
 
 
 def _elections(of: History, around: Around, in_window: Flags) -> dict[str, Latencies]:
-    """Returns the latencies of elections whose cause has a plausible time, by reason."""
-    chosen = leads(of.leader1) & (of.leader0 != of.leader1) & of.noticed & ~of.ended & in_window
+    """Returns the latencies of elections by reason; those whose cause has no plausible time are counted alone."""
+    elected = leads(of.leader1) & (of.leader0 != of.leader1) & ~of.ended & in_window
+    chosen, untimed = elected & of.noticed, elected & ~of.noticed
     rows = np.flatnonzero(chosen)
     done = around.leaders.first(of.term[rows], of.leader1[rows], of.committed[rows])
     found = {}
@@ -145,10 +159,12 @@ def _elections(of: History, around: Around, in_window: Flags) -> dict[str, Laten
         mine = of.reason[rows] == number
         of_reason = rows[mine]
         told = mine & (done.at != NONE) & ~done.clocks
-        if len(of_reason):
+        without = int(np.count_nonzero(untimed & (of.reason == number)))
+        if len(of_reason) or without:
             found[reason] = Latencies(
                 Spread.of(of.committed[of_reason] - of.detected[of_reason]),
                 Spread.of(done.at[told] - of.detected[rows[told]]),
+                without,
             )
     return found
 

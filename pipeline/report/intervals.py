@@ -17,6 +17,7 @@ from pipeline.report.acknowledged import EVERY, Front
 from pipeline.report.history import History, leads
 from pipeline.report.stops import Stop, latest_stop
 from pipeline.report.terms import NONE, Flags, Ints
+from pipeline.report.unseen import Unseen, unseen
 
 NOTICED: Final = ("broker_failure", "failover", "log_directory", "broker_return", "unclean_allowed")
 """Reasons whose elections begin with an event at the broker: the leader had ceased to serve when it was noticed."""
@@ -28,7 +29,8 @@ class Mark(IntFlag):
     """What a reader should know of an interval.
 
     ``CLOCKS``: a change of controller lies between its ends, so it is measured on the wall clocks of two machines.
-    ``CENSORED``: rows are missing in its time, or before the partition's first row, or an acknowledgement is.
+    ``CENSORED``: rows are missing in its time, or before the partition's first row, or an acknowledgement is, or the
+    row in which the leader went.
     ``OPEN``: it goes on at the end of the journal or window. ``DELETED``: it ended with the partition.
     """
 
@@ -85,25 +87,34 @@ class Around(NamedTuple):
     first_us: int
     last_us: int
 
+    def numbered(self, places: Ints) -> Around:
+        """Returns the same with another number of each term: ``places`` of the present one."""
+        leaders, clients = self.leaders.renumbered(places), self.clients.renumbered(places)
+        return self._replace(leaders=leaders, clients=clients)
+
 
 def intervals(of: History, around: Around) -> Intervals:
     """Returns all intervals of a bucket."""
     changes = np.flatnonzero(((of.leader1 != NONE) & (of.leader0 != of.leader1)) | of.ended)
     opens = leads(of.leader0[changes]) & ~of.ended[changes]
     first = np.r_[True, _differ(of, changes)][: len(changes)]
-    opens |= first & (of.leader0[changes] == -1) & ~of.ended[changes]
+    ceased = _known(of, changes)
+    lost = unseen(of, changes, ceased, around.gaps)
+    leaderless = first & (of.leader0[changes] == -1) & ~of.ended[changes] & ~lost.flags
+    opens |= leaderless | lost.flags
+    ceased = np.where(lost.flags, lost.begin, ceased)
     at = np.flatnonzero(opens)
-    row = changes[at]
-    after = np.where(np.r_[~_differ(of, changes), False][at], changes[np.minimum(at + 1, len(changes) - 1)], -1)
+    row, leaderless, lost = changes[at], leaderless[at], Unseen(*(values[at] for values in lost))
+    following = np.minimum(at + 1, len(changes) - 1)
+    after = np.where(np.r_[~_differ(of, changes), False][at], changes[following], -1)
     closes = np.where(leads(of.leader1[row]), row, after)
-    begin, at_most, stop = _begins(of, row, around)
+    begin, at_most, stop = _begins(of, row, lost, around)
     end, clients, marks = _ends(of, row, closes, around)
     # The next change of the leader ends this interval, or begins the next one.
-    limit = np.where((after >= 0) & (closes == row), _known(of, after), FAR)
+    limit = np.where((after >= 0) & (closes == row), ceased[following], FAR)
     end, clients = np.maximum(np.minimum(end, limit), begin), np.maximum(np.minimum(clients, limit), begin)
-    leaderless = ~leads(of.leader0[row])
     begin, at_most = np.where(leaderless, around.first_us, begin), np.where(leaderless, around.first_us, at_most)
-    marks |= np.where(leaderless | _overlap(begin, clients, around.gaps), Mark.CENSORED, 0)
+    marks |= np.where(leaderless | lost.flags | _overlap(begin, clients, around.gaps), Mark.CENSORED, 0)
     leader1 = np.where(closes >= 0, of.leader1[closes], -1)
     return Intervals(row, of.leader0[row], leader1, begin, at_most, end, clients, stop, marks)
 
@@ -119,14 +130,21 @@ def _known(of: History, row: Ints) -> Ints:
     return np.where(of.chosen(*NOTICED)[row], of.detected[row], of.decided[row])
 
 
-def _begins(of: History, row: Ints, around: Around) -> tuple[Ints, Ints, Ints]:
+def _begins(of: History, row: Ints, lost: Unseen, around: Around) -> tuple[Ints, Ints, Ints]:
+    """Returns the known and the earliest begins, and the stops."""
     begin = _known(of, row)
-    stop = latest_stop(around.stops, of.leader0[row], begin)
+    stop = latest_stop(around.stops, np.where(lost.flags, lost.leader, of.leader0[row]), begin)
     # The last number stands for no stop.
     up = np.array([FAR if one.up_us is None else one.up_us for one in around.stops] + [0], np.int64)
-    stop = np.where((begin <= up[stop]) | of.chosen(DIED)[row], stop, -1)
+    began = np.array([one.begin_us for one in around.stops] + [0], np.int64)
+    caused = np.where(lost.flags, began[stop] >= lost.since, (begin <= up[stop]) | of.chosen(DIED)[row])
+    stop = np.where(caused, stop, -1)
     earliest = np.array([_earliest(one) for one in around.stops] + [FAR], np.int64)[stop]
-    failed = (stop >= 0) & of.chosen(*NOTICED)[row]
+    # Without a stop that explains it, a leader may have gone unseen since the row that last showed it.
+    earliest = np.where(lost.flags, np.where(earliest == NONE, NONE, np.maximum(earliest, lost.since)), earliest)
+    earliest = np.where(lost.flags & (stop < 0), lost.since, earliest)
+    begin = np.where(lost.flags, lost.begin, begin)
+    failed = lost.flags | ((stop >= 0) & of.chosen(*NOTICED)[row])
     return (
         begin,
         np.where(failed & (earliest == NONE), NONE, np.where(failed, np.minimum(earliest, begin), begin)),

@@ -5,6 +5,7 @@ No row enters the JVM: tasks read Parquet by :mod:`pipeline.layout` and write th
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -16,7 +17,7 @@ from msgspec import Struct
 
 from pipeline.columns import COLUMNS
 from pipeline.executors import workers_of
-from pipeline.layout import BUCKETS, REST, Manifest, bucket_tables, in_folder, manifest_of
+from pipeline.layout import BUCKETS, REST, Manifest, bucket_parts, bucket_tables, in_folder, manifest_of
 from pipeline.merge import Workers
 from pipeline.report import asking, history
 from pipeline.report.asking import Beside, Wanted
@@ -45,11 +46,17 @@ class Source(Struct, frozen=True):
     manifest: Manifest
     cluster: str
 
-    def table(self, bucket: int, columns: Sequence[str]) -> pa.Table:
-        """Reads the cluster's rows of a bucket."""
+    def table(
+        self, bucket: int, columns: Sequence[str], keep: Callable[[pa.Table], pa.Table] = lambda rows: rows
+    ) -> pa.Table:
+        """Reads the cluster's rows of a bucket that ``keep`` returns of those of each file."""
         there = [name for name in columns if name in COLUMNS.names]
-        found = bucket_tables(self.folder, bucket, ["cluster", *there], self.manifest)
-        mine = found.filter(pc.equal(pc.fill_null(found["cluster"], ""), self.cluster)).drop_columns(["cluster"])
+
+        def mine_of(part: pa.Table) -> pa.Table:
+            return keep(part.filter(pc.equal(pc.fill_null(part["cluster"], ""), self.cluster)))
+
+        found = bucket_tables(self.folder, bucket, ["cluster", *there], self.manifest, mine_of)
+        mine = found.drop_columns(["cluster"])
         for name in columns:
             if name not in there:
                 mine = mine.append_column(name, pa.nulls(len(mine), pa.int64()))
@@ -91,7 +98,8 @@ def source(folder: str, cluster: str | None) -> Source:
     Raises :class:`pipeline.storage.NothingToRead` where there is no whole bronze folder.
     """
     manifest = manifest_of(folder)
-    there = {name or "" for name in bucket_tables(folder, REST, ["cluster"], manifest)["cluster"].unique().to_pylist()}
+    parts = bucket_parts(folder, REST, ["cluster"], manifest)
+    there = {name or "" for part in parts for name in part["cluster"].unique().to_pylist()}
     clusters = sorted(there - {REGIONS})
     if not clusters or (cluster is not None and cluster not in clusters):
         wanted = "a Kafka cluster" if cluster is None else f"cluster {cluster}"
@@ -130,7 +138,7 @@ def report(engine: Engine, of: Source, wanted: Wanted, files: Files, intervals: 
     Raises :class:`NoReport` where the window has no rows or a file fails, :class:`~pipeline.executors.Unfit`.
     """
     gaps = _gaps(of)
-    rest = of.table(REST, asking.COLUMNS)
+    rest = of.table(REST, asking.COLUMNS, asking.needed)
     try:
         question = asking.question(rest, gaps, wanted, files.beside())
     except ValueError as error:
@@ -156,7 +164,8 @@ def _bucket(of: Source, shared: Shared, intervals: str | None, bucket: int) -> F
         return str(error)
     if intervals is not None:
         try:
-            with written(in_folder(intervals, f"part-{bucket:02d}.parquet"), "unfinished") as stream:
+            # Spark may run two attempts of a task at once.
+            with written(in_folder(intervals, f"part-{bucket:02d}.parquet"), uuid.uuid4().hex) as stream:
                 pq.write_table(found.intervals, stream, compression="zstd")
         except OSError as error:
             return f"{intervals} cannot be written: {first_line(error)}"

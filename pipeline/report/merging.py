@@ -29,7 +29,7 @@ from pipeline.report.result import (
     Unclean,
 )
 from pipeline.report.spread import Spread
-from pipeline.report.stops import Stop
+from pipeline.report.stops import Stop, next_begins
 from pipeline.report.terms import NONE
 
 WORST: Final = 10
@@ -56,6 +56,8 @@ def merged(
 ) -> Result:
     """Makes the result of the answers of all buckets."""
     by_topic, by_stop = _by_topic(found), _by_stop(found)
+    for name in known.partitions.keys() - by_topic.keys():
+        by_topic[name].min_known = name in question.min_isr
     every = _sum(total.cost for total in by_topic.values())
     stops = question.around.stops
     unclean = sorted(
@@ -80,7 +82,7 @@ def merged(
         _elections(found),
         unclean[:UNCLEAN_SHOWN_MAX],
         len(unclean),
-        _moves(found, question, known),
+        _moves(found, question, known, wanted.topic_prefix),
         [plan for plan in plans if _meets(plan.begin_us, plan.end_us, question)],
         [TermReport(term.ctl_epoch, term.ctl_id, term.first_us, term.last_us) for term in question.terms.all],
         [gap for gap in gaps if _meets(gap.begin_us, gap.end_us, question)],
@@ -96,8 +98,8 @@ class _Total:
         self.min_known = True
 
 
-def _by_topic(found: Iterable[Found]) -> dict[str, _Total]:
-    totals: dict[str, _Total] = defaultdict(_Total)
+def _by_topic(found: Iterable[Found]) -> defaultdict[str, _Total]:
+    totals = defaultdict[str, _Total](_Total)
     for each in found:
         for at, name in enumerate(each.topics):
             total = totals[name]
@@ -149,9 +151,11 @@ def _recovery(found: Iterable[Found], stops: int) -> Recovery:
 def _stops(
     stops: Sequence[Stop], costs: Mapping[int, Mapping[str, list[int]]], back: Recovery, question: Question
 ) -> list[StopCost]:
+    """Returns the stops of the window, and those before it that cost something in it: so the costs add up."""
     reports = []
-    for number, stop in enumerate(stops):
-        if not _meets(stop.begin_us, stop.up_us or stop.begin_us, question):
+    for number, (stop, next_us) in enumerate(zip(stops, next_begins(stops), strict=True)):
+        up_us = next_us if stop.up_us is None else stop.up_us
+        if number not in costs and not _meets(stop.begin_us, up_us, question):
             continue
         topics = {name: _cost(sums) for name, sums in costs.get(number, {}).items()}
         cost = _cost(_sum(costs.get(number, {}).values()))
@@ -204,8 +208,11 @@ def _elections(found: Iterable[Found]) -> list[ElectionReport]:
     for each in found:
         for reason, more in each.elections.items():
             had = spreads.get(reason)
-            spreads[reason] = more if had is None else Latencies(*(a.joined(b) for a, b in zip(had, more, strict=True)))
-    return [ElectionReport(reason, *map(_quantiles, spreads[reason])) for reason in sorted(spreads)]
+            spreads[reason] = more if had is None else had.joined(more)
+    return [
+        ElectionReport(reason, _quantiles(of.committed), _quantiles(of.acknowledged), of.untimed)
+        for reason, of in sorted(spreads.items())
+    ]
 
 
 def _quantiles(spread: Spread) -> Quantiles:
@@ -215,12 +222,13 @@ def _quantiles(spread: Spread) -> Quantiles:
     return Quantiles(spread.total, p50, p90, p99, round(spread.longest_us / 1e3, 1))
 
 
-def _moves(found: Iterable[Found], question: Question, known: Known) -> list[MoveReport]:
+def _moves(found: Iterable[Found], question: Question, known: Known, prefix: str) -> list[MoveReport]:
     of_topics: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
     for each in found:
         for topic, *move in zip(*(values.tolist() for values in each.moves), strict=True):
             _, begin, end, _ = move
-            if _meets(begin, None if end == NONE else end, question):
+            wanted = each.topics[topic].startswith(prefix)
+            if wanted and _meets(begin, None if end == NONE else end, question):
                 of_topics[each.topics[topic]].append((move[0], begin, end, move[3]))
     return [_move(topic, some, known) for topic, some in sorted(of_topics.items())]
 

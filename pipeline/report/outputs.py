@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import uuid
+from contextlib import ExitStack
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 from pyarrow import fs
 
-from pipeline.layout import in_folder
+from pipeline.layout import BUCKETS, in_folder
 from pipeline.report.page import page
 from pipeline.report.result import Result
-from pipeline.storage import place, written
+from pipeline.storage import listed, place, remove, written
 
 PAGE: Final = "report.html"
 RESULT: Final = "report.json"
@@ -37,22 +39,50 @@ def aside(folder: str) -> str:
 
 
 def discard(intervals: str) -> None:
-    """Removes the folder of a run that failed."""
+    """Removes the folder of a run with what is in it."""
     store, inside = place(intervals)
     if store.get_file_info(inside).type == fs.FileType.Directory:
         store.delete_dir(inside)
 
 
-def write(result: Result, folder: str, intervals: str) -> None:
-    """Writes all files and puts the folder ``intervals`` in its place; the JSON comes last."""
-    store, inside = place(in_folder(folder, INTERVALS))
-    if store.get_file_info(inside).type != fs.FileType.NotFound:
-        store.delete_dir(inside)
-    store.move(place(intervals)[1], inside)
+def write(result: Result, folder: str, intervals: str) -> Result:
+    """Writes all files and gives the files in the folder ``intervals`` their names; returns the result with these.
+
+    All is written aside before anything is renamed, and the JSON comes last. Then intervals that it does not name are
+    removed, so an error leaves the report that was there. Raises ``OSError``.
+    """
+    run = uuid.uuid4().hex
+    parts = [path for path, _ in listed(intervals)]
+    if len(parts) != BUCKETS:
+        raise OSError(
+            f"{len(parts)} of {BUCKETS} files of intervals are left, another report was made there; repeat it"
+        )
+    names = [f"{INTERVALS}/{run}-{bucket:02d}.parquet" for bucket in range(BUCKETS)]
+    result = replace(result, interval_files=names)
     encoded = msgspec.json.format(msgspec.json.encode(result), indent=2)
-    for name, content in ((TOPICS, topics_csv(result).encode()), (PAGE, page(result).encode()), (RESULT, encoded)):
-        with written(in_folder(folder, name), uuid.uuid4().hex) as stream:
-            stream.write(content)
+    try:
+        with ExitStack() as renamed:
+            # The file that is entered last is renamed first.
+            for name, content in (
+                (RESULT, encoded),
+                (PAGE, page(result).encode()),
+                (TOPICS, topics_csv(result).encode()),
+            ):
+                stream = renamed.enter_context(written(in_folder(folder, name), run))
+                stream.write(content)
+            store, inside = place(in_folder(folder, INTERVALS))
+            store.create_dir(inside, recursive=True)
+            for path, name in zip(parts, names, strict=True):
+                store.move(place(path)[1], place(in_folder(folder, name))[1])
+    except BaseException:
+        for name in names:
+            remove(in_folder(folder, name))
+        raise
+    for path, _ in listed(in_folder(folder, INTERVALS), ".parquet"):
+        if not path.rpartition("/")[2].startswith(run):
+            remove(path)
+    discard(intervals)
+    return result
 
 
 def topics_csv(result: Result) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from pipeline.report.intervals import FAR, Intervals
 from pipeline.report.replication import next_where
 from pipeline.report.stops import Stop, latest_stop, next_begins
 from pipeline.report.terms import Flags, Ints
+
+LAG_US: Final = 30_000_000
+"""A broker that is back may still leave an ISR by its stop: ``replica.lag.time.max.ms`` of Kafka is 30 s."""
 
 
 class Whole(NamedTuple):
@@ -47,19 +50,28 @@ class Recovery(NamedTuple):
     back: Whole
 
 
-def recovery(of: History, found: Intervals, stops: Sequence[Stop]) -> Recovery:
-    """Returns when the partitions that stops concern were whole again; ``found`` are all intervals of the bucket."""
+def recovery(of: History, found: Intervals, stops: Sequence[Stop], topics: Flags) -> Recovery:
+    """Returns when the partitions that stops concern were whole again.
+
+    ``found`` are all intervals of the bucket. ``topics``: whether each topic of the history counts.
+    """
     lost = of.members0.without(of.members1)
-    shrunk = of.size1[lost.row] >= 0
+    shrunk = (of.size1[lost.row] >= 0) & topics[of.topic[lost.row]]
     row, broker = lost.row[shrunk], lost.broker[shrunk]
-    short_by = latest_stop(stops, broker, of.committed[row])
+    short_by = _while_stopped(stops, latest_stop(stops, broker, of.committed[row]), of.committed[row])
     full = ((of.size1 >= of.target) & (of.size1 >= 0)) | of.ended
-    mine = (found.stop >= 0) & (of.preferred[found.row] == found.leader0)
+    mine = (found.stop >= 0) & (of.preferred[found.row] == found.leader0) & topics[of.topic[found.row]]
     led_again = ((of.leader1 == of.preferred) & (of.leader0 != of.leader1)) | of.ended
     return Recovery(
         _whole(of, row, short_by, full, of.size0 >= of.target, stops),
         _whole(of, found.row[mine], found.stop[mine], led_again, of.leader0 == of.preferred, stops),
     )
+
+
+def _while_stopped(stops: Sequence[Stop], stop: Ints, at: Ints) -> Ints:
+    """Returns the stops, and -1 for each whose broker had been back for longer than :data:`LAG_US`."""
+    limits = np.array([FAR if one.up_us is None else one.up_us + LAG_US for one in stops] + [FAR], np.int64)
+    return np.where(at <= limits[stop], stop, -1)
 
 
 def _whole(of: History, row: Ints, stop: Ints, becomes: Flags, was: Flags, stops: Sequence[Stop]) -> Whole:

@@ -105,11 +105,15 @@ class Quantiles(Struct, frozen=True, rename="camel"):
 
 
 class ElectionReport(Struct, frozen=True, rename="camel"):
-    """Elections of one reason: from the cause to the commit, and to the acknowledgement of the new leader."""
+    """Elections of one reason: from the cause to the commit, and to the acknowledgement of the new leader.
+
+    ``untimed``: elections whose cause has no plausible time, as after a change of controller; they have no latency.
+    """
 
     reason: str
     committed: Quantiles
     acknowledged: Quantiles
+    untimed: int = 0
 
 
 class Unclean(Struct, frozen=True, rename="camel"):
@@ -186,7 +190,10 @@ class Comparison(Struct, frozen=True, rename="camel"):
 
 
 class Result(Struct, frozen=True, rename="camel"):
-    """A whole report. ``cost``: of all topics and causes; ``outside_stops``: the part of it that no stop caused."""
+    """A whole report. ``cost``: of all topics and causes; ``outside_stops``: the part of it that no stop caused.
+
+    ``interval_files``: the Parquet of single intervals, by paths in the report's folder; other files do not count.
+    """
 
     version: int
     cluster: str
@@ -207,3 +214,4 @@ class Result(Struct, frozen=True, rename="camel"):
     terms: list[TermReport]
     gaps: list[GapReport]
     against: Comparison | None = None
+    interval_files: list[str] = []

@@ -91,12 +91,12 @@ def elections(result: Result) -> str:
     """Has the latencies by reason."""
     heads = (
         *("reason", "elections", "commit: p50", "p90", "p99", "max"),
-        *("word of the leader: p50", "p90", "p99", "max", "counted"),
+        *("acknowledgement of the leader: p50", "p90", "p99", "max", "counted", "cause without a time"),
     )
     rows = [
         (
-            *(each.reason, number(each.committed.count), *_quantiles(each.committed)),
-            *(*_quantiles(each.acknowledged), number(each.acknowledged.count)),
+            *(each.reason, number(each.committed.count + each.untimed), *_quantiles(each.committed)),
+            *(*_quantiles(each.acknowledged), number(each.acknowledged.count), number(each.untimed)),
         )
         for each in result.elections
     ]
@@ -187,7 +187,7 @@ def _recovered(of: Recovered) -> str:
     if not of.partitions:
         return "none concerned"
     text = seconds(of.seconds) if of.seconds is not None else f"{of.left} not" if of.left else UNKNOWN
-    return f"{text} ({of.unseen} in gaps)" if of.unseen else text
+    return f"{text} ({of.unseen} in missing rows)" if of.unseen else text
 
 
 def _topic(topic: TopicReport) -> tuple[str, ...]:

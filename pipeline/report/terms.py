@@ -57,6 +57,10 @@ class Terms:
         """Returns the index of a row's term."""
         return int(np.searchsorted(self._keys, _key(row["ctl_epoch"], row["ctl_id"])))
 
+    def places(self, other: Terms) -> Ints:
+        """Returns the index in these terms of each of ``other``; all of them must be here."""
+        return np.searchsorted(self._keys, other._keys).astype(np.int64)
+
     def joined(self, epochs: Ints, ids: Ints, numbers: Ints, wall: Ints, monotonic: Ints) -> Terms:
         """Returns these terms and those that only these rows show."""
         fresh = np.setdiff1d(epochs * _EPOCHS + ids, self._keys)
@@ -75,6 +79,16 @@ def terms_of(epochs: Ints, ids: Ints, numbers: Ints, wall: Ints, monotonic: Ints
         offset = int(wall[first] - monotonic[first])
         found.append(Term(int(epochs[first]), int(ids[first]), offset, int(times.min()), int(times.max())))
     return found
+
+
+def ends_of_terms(epochs: Ints, ids: Ints, numbers: Ints, wall: Ints) -> Ints:
+    """Returns the rows of which :func:`terms_of` makes what it makes of all: some of each term, in any order."""
+    order = np.lexsort((numbers, ids, epochs))
+    found = []
+    for start, end in runs(epochs[order], ids[order]):
+        times = wall[order[start:end]]
+        found += [order[start], order[start + int(times.argmin())], order[start + int(times.argmax())]]
+    return np.array(found, np.int64)
 
 
 def runs(*columns: Ints) -> list[tuple[int, int]]:

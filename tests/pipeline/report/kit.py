@@ -56,12 +56,18 @@ class Term:
         return self.add(at_s + 0.02, kind, **(own | isrs | leaders | times | fields))
 
     def told(
-        self, sent_s: float, done_s: float | None, broker: int, api: str = "LEADER_AND_ISR", count: int = 1
+        self,
+        sent_s: float,
+        done_s: float | None,
+        broker: int,
+        api: str = "LEADER_AND_ISR",
+        count: int = 1,
+        err: str | None = None,
     ) -> Self:
-        """Sends a request, which the broker acknowledges."""
+        """Sends a request, which the broker acknowledges, or refuses with ``err``."""
         done = None if done_s is None else us(done_s)
         times = {"t_sent": us(sent_s), "t_acknowledged": done}
-        return self.add(done_s or sent_s, "RPC_BATCH", broker=broker, api=api, partitions=count, **times)
+        return self.add(done_s or sent_s, "RPC_BATCH", broker=broker, api=api, partitions=count, err=err, **times)
 
 
 def us(seconds: float) -> int:

@@ -11,7 +11,7 @@ from pipeline.report.asking import Beside, Wanted
 from pipeline.report.merging import Known
 from pipeline.report.result import Recovered
 from pipeline.report.spread import Spread
-from tests.pipeline.report.kit import Term, reported, us
+from tests.pipeline.report.kit import WALL_S, Term, reported, us
 
 NEW = {"isr0": None, "leader0": None}
 
@@ -80,6 +80,43 @@ def test_the_next_stop_of_the_broker_ends_the_wait() -> None:
     assert first.full == Recovered(1, None, 0, 1)
 
 
+@pytest.mark.parametrize(("at_s", "partitions"), [(49, 1), (51, 0)])
+def test_an_isr_that_a_broker_leaves_long_after_it_came_back_is_not_of_its_stop(at_s: float, partitions: int) -> None:
+    term = led().add(10, "BROKER_DOWN", broker=2, t_detect=us(10)).add(20, "BROKER_UP", broker=2)
+    isr(isr(term, at_s, [1, 2, 3], [1, 3]), at_s + 5, [1, 3], [1, 2, 3]).add(90, "CTL_PHASE")
+    [stop] = reported(term.lines).stops
+    assert stop.full.partitions == partitions
+
+
+def test_the_costs_of_a_window_add_up_where_a_stop_began_before_it() -> None:
+    """At 15 s broker 1 is down, at 22 s it is back, but does not lead yet."""
+    term = led().add(10, "BROKER_DOWN", broker=1, t_detect=us(10)).leader(10, 1, -1, "broker_failure", isr1=[1])
+    term.add(20, "BROKER_UP", broker=1).leader(30, -1, 1, "broker_return", isr1=[1]).told(30.1, 30.5, 1)
+    for since_s in (5, 15, 22):
+        result = reported(term.add(50, "CTL_PHASE").lines, Wanted(us(WALL_S + since_s)))
+        of_stops = sum(stop.cost.known_s for stop in result.stops)
+        assert result.cost.known_s > 0
+        assert result.cost.known_s == pytest.approx(of_stops + result.outside_stops.known_s)
+    down = led().add(10, "BROKER_DOWN", broker=1, t_detect=us(10)).add(50, "CTL_PHASE")
+    assert len(reported(down.lines, Wanted(us(WALL_S + 30))).stops) == 1, "it is still down"
+
+
+def test_a_prefix_chooses_what_a_stop_concerned_and_what_was_moved() -> None:
+    term = stopped().leader(25, 2, 2, "isr_by_leader", "ISR", isr0=[2, 3], isr1=[2, 3, 1]).add(50, "CTL_PHASE")
+    for prefix, count in (("ord", 1), ("pay", 0)):
+        [stop] = reported(term.lines, Wanted(topic_prefix=prefix)).stops
+        assert (stop.led, stop.full.partitions, stop.back.partitions) == (count, count, count)
+        assert len(reported(moved().lines, Wanted(topic_prefix=prefix)).moves) == count
+
+
+def test_a_topic_of_the_snapshot_without_rows_was_always_available() -> None:
+    known = Known({"orders": 1, "quiet": 4}, {})
+    result = reported(stopped().add(100, "CTL_PHASE").lines, beside=Beside({"quiet": 2}), known=known)
+    assert [topic.topic for topic in result.topics] == ["orders", "quiet"]
+    quiet = result.topics[1]
+    assert (quiet.partitions, quiet.availability, quiet.nines, quiet.under_min_s) == (4, 1.0, None, 0.0)
+
+
 def test_elections_have_latencies_by_reason() -> None:
     term = stopped().leader(40, 2, 1, "election", unclean=True).told(40.1, 40.5, 1).add(50, "CTL_PHASE")
     result = reported(term.lines)
@@ -94,7 +131,8 @@ def test_elections_have_latencies_by_reason() -> None:
 
 def test_a_cause_after_its_election_is_no_latency() -> None:
     term = led().leader(5, 1, 2, "election", t_detect=us(9_999)).add(50, "CTL_PHASE")
-    assert [each.reason for each in reported(term.lines).elections] == ["new_topic"]
+    found = {each.reason: (each.committed.count, each.untimed) for each in reported(term.lines).elections}
+    assert found == {"new_topic": (1, 0), "election": (0, 1)}
 
 
 def moved() -> Term:

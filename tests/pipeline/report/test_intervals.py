@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.report.asking import Wanted
+from pipeline.report.asking import Wanted, needed, question
+from pipeline.report.asking import reported as gaps_of
+from pipeline.report.bucket import answered
 from pipeline.report.intervals import Mark
-from tests.pipeline.report.kit import NO_GAPS, WALL_S, Line, Term, asked, us
+from tests.pipeline.report.kit import ALONE, NO_GAPS, WALL_S, Line, Term, asked, parted, us
 
 CLIENTS = "UPDATE_METADATA"
 KNOWN = Wanted(session_ms=6_000, tick_ms=1_000)
@@ -153,6 +155,89 @@ def test_missing_rows_censor_what_they_meet(kind: str, marks: int, begin_s: floa
 def test_a_partition_that_the_journal_finds_without_a_leader_has_had_none_since_it_begins() -> None:
     term = Term().begin(0, 1, 2).leader(5, -1, 1, "broker_return").told(5.1, 5.3, 1)
     assert intervals(term.add(9, "CTL_PHASE").lines) == [Interval(0.0, 0.0, 5.3, 5.3, None, Mark.CENSORED)]
+
+
+def hole(begin_s: float, end_s: float) -> Line:
+    times = {"ts_from_us": us(WALL_S + begin_s), "ts_to_us": us(WALL_S + end_s)}
+    return {"kind": "HOLE", "why": "rows are missing"} | times
+
+
+def back(term: Term) -> list[Line]:
+    """Broker 1 leads again at 30 s, where no leader is found."""
+    term.leader(30, -1, 1, "broker_return", isr1=[1]).told(30.1, 30.5, 1)
+    return term.add(40, "CTL_PHASE").lines
+
+
+def test_a_leader_that_went_in_a_missing_row_was_gone_once_rows_are_there_again() -> None:
+    """Nothing says when it went: between its last row at 1.02 s and the end of the gap, 20 s."""
+    lines = back(Term().begin(0, 1, 2).leader(1, None, 1, "new_topic").told(1.1, 1.2, 1))
+    [found] = intervals(lines, [hole(10, 20)])
+    assert found == Interval(20.0, 1.02, 30.5, 30.5, None, Mark.CENSORED)
+    [found] = intervals(lines)
+    assert (found.begin, found.at_most, found.marks) == (30.0, 1.02, Mark.CENSORED), "no gap is known of"
+
+
+def test_a_leader_that_went_unseen_went_with_the_stop_of_its_broker() -> None:
+    term = Term().begin(0, 1, 2).leader(1, None, 1, "new_topic").told(1.1, 1.2, 1)
+    lines = back(term.add(12, "BROKER_DOWN", broker=1, t_detect=us(12)).add(29, "BROKER_UP", broker=1))
+    assert intervals(lines, [hole(12, 20)]) == [Interval(20.0, 5.0, 30.5, 30.5, 0, Mark.CENSORED)]
+    [found] = intervals(lines, [hole(12, 20)], Wanted())
+    assert found.at_most is None
+
+
+def test_a_stop_before_the_row_that_last_showed_the_leader_is_not_the_cause() -> None:
+    term = Term().begin(0, 1, 2).add(1, "BROKER_DOWN", broker=1, t_detect=us(1)).add(2, "BROKER_UP", broker=1)
+    [found] = intervals(back(term.leader(5, None, 1, "new_topic").told(5.1, 5.2, 1)), [hole(10, 20)])
+    assert (found.at_most, found.stop) == (5.02, None)
+
+
+def test_a_topic_that_came_back_and_lost_its_leader_in_missing_rows_had_none() -> None:
+    term = Term().begin(0, 1, 2).leader(1, None, 1, "new_topic").told(1.1, 1.2, 1)
+    term.leader(5, 1, -1, "deletion", "PARTITION_STATE", to_state="NON_EXISTENT")
+    [found] = intervals(back(term), [hole(10, 20)])
+    assert found == Interval(20.0, 5.02, 30.5, 30.5, None, Mark.CENSORED)
+
+
+def test_an_interval_ends_where_the_next_one_begins_unseen() -> None:
+    term = Term().begin(0, 1, 2).leader(1, None, 2, "new_topic").leader(5, 2, 1, "election")
+    first, second = intervals(back(term), [hole(10, 20)])
+    assert (first.begin, first.end, first.clients) == (5.01, 20.0, 20.0)
+    assert (second.begin, second.end) == (20.0, 30.5)
+
+
+def test_a_request_that_the_broker_refused_ends_nothing() -> None:
+    term = died().told(10.03, 10.1, 2, err="STALE_CONTROLLER_EPOCH").told(10.15, 10.4, 2).add(20, "CTL_PHASE")
+    assert [found.end for found in intervals(term.lines)] == [10.4]
+
+
+def test_gaps_of_a_clock_that_stepped_back_are_in_order() -> None:
+    backwards = hole(12, 9)
+    [gap] = gaps_of([backwards], 0, 0)
+    assert gap.begin_us < gap.end_us
+    [found] = intervals(died().told(10.03, 10.2, 2).add(20, "CTL_PHASE").lines, [backwards])
+    assert found.marks == Mark.CENSORED
+
+
+def test_a_term_that_only_a_partition_shows_moves_no_acknowledgement_to_another_term() -> None:
+    """Term 1 has no row but one of the partition; the acknowledgement is of term 2."""
+    first = Term(1, 2, WALL_S - 100).leader(101, None, 1, "new_topic")
+    second = Term(2).begin(2, 1, 2).add(10, "BROKER_DOWN", broker=1, t_detect=us(10))
+    second.leader(10, 1, 2, "broker_failure", isr1=[2]).told(10.03, 10.2, 2)
+    third = Term(3, 3).begin(15, 2).told(16, 16.5, 2).add(20, "CTL_PHASE")
+    [found] = intervals([*first.lines, *second.lines, *third.lines])
+    assert (found.end, found.marks) == (10.2, 0)
+
+
+def test_the_rows_that_are_needed_make_the_same_question() -> None:
+    second = Term(2, 2, WALL_S + 100).begin(-80, 2, 3).told(-79, -78.5, 2).add(-70, "SNAPSHOT").add(-60, "CALL")
+    term = died().told(10.03, None, 2).told(10.03, 10.1, 2, "STOP_REPLICA").told(10.03, 10.1, 3, err="X")
+    topics, rest = parted(Term(0, 1).add(0, "CALL").add(0.5, "CALL").lines + term.lines + second.lines)
+    few = needed(rest)
+    assert few.num_rows == rest.num_rows - 3
+    one, other = (question(rows, (), KNOWN, ALONE) for rows in (rest, few))
+    assert one.terms.all == other.terms.all
+    assert (one.begin_us, one.end_us, one.around.stops) == (other.begin_us, other.end_us, other.around.stops)
+    assert answered(topics, one).intervals == answered(topics, other).intervals
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def outages(rows: list[Line]) -> Iterator[Outage]:
     told: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     histories: dict[tuple[str, int], list[Line]] = defaultdict(list)
     for row in rows:
-        if row.get("api") == "LEADER_AND_ISR" and "t_acknowledged" in row:
+        if row.get("api") == "LEADER_AND_ISR" and "t_acknowledged" in row and "err" not in row:
             told[row["ctl_epoch"], row["broker"]].append((row["t_sent"], row["t_acknowledged"]))
         elif row["kind"] in {"LEADER", "ISR", "PARTITION_STATE"}:
             histories[row["topic"], row["partition"]].append(row)
