@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -307,7 +308,7 @@ async def test_without_automatic_snapshots_a_command_takes_one(tmp_path: Path) -
 async def test_changes_while_it_is_taken_lie_between_its_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.snapshots.parts.PART_ROWS", 2)
+    monkeypatch.setattr("controller.snapshots.taking.parts_of", partial(parts_of, rows_max=2))
     desk = Desk(tmp_path, enabled=False)
     desk.term = term = TermDouble(model(topics=50))
     term.idle.clear()
