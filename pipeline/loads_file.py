@@ -115,6 +115,8 @@ def _rows(file: Path) -> Iterator[tuple[int, Row]]:
             yield from _csv(file)
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror or error}") from None
+    except csv.Error as error:
+        raise BadInput(f"{file} is no CSV ({error}): {FORM}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{file} is no text in UTF-8 ({error.reason}): give CSV, JSON lines or Parquet") from None
 
@@ -186,7 +188,7 @@ def _number(where: str, row: Row, name: str, *, required: bool = False) -> float
         raise BadInput(f"{where}: {name} is missing: {FORM}")
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except ValueError:
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0.0 <= number < 2.0**63 or (required and not number.is_integer()):
         raise BadInput(f"{where}: {name} = {value!r} is no {'whole ' if required else ''}number of 0 or more")

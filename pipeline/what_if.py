@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy
 
+from pipeline.disagreement import Disagreement
 from pipeline.inputs import NONE, BadInput, Loads, Snapshot
 from state_machines.machines.selectors import Election, offline
 
@@ -21,10 +22,6 @@ SETS_MAX: Final = 10_000
 """Sets of brokers of one call."""
 NAMED_MAX: Final = 5
 """Partitions without a leader that a result names."""
-
-
-class Disagreement(Exception):
-    """The rule and the count differ: a defect, the message names the set and the figures."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ def sets_of(snapshot: Snapshot, named: Mapping[str, tuple[int, ...]] | None = No
 
 
 def losses(snapshot: Snapshot, loads: Loads, sets: Mapping[str, tuple[int, ...]]) -> Iterator[Loss]:
-    """Yields what each loss costs; raises :class:`Disagreement`."""
+    """Yields what each loss costs; raises :class:`~pipeline.disagreement.Disagreement`."""
     world = _World(snapshot, loads)
     for name, brokers in sets.items():
         decided = world.decided(frozenset(brokers))

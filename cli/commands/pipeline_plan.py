@@ -17,7 +17,7 @@ from cli.commands.pipeline_plan_shown import scenario_row, show
 from cli.commands.reassign import MOVES_MAX
 from cli.commands.spark import Conf, running
 from cli.exit_codes import Exit, Failure
-from cli.planner_needs import needed
+from cli.planner_needs import agreeing, needed, warn_of_strangers
 from cli.rates import one_rate
 from cli.session import Session
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 KAFKA_MOVES_MAX: Final = 200_000
 """Moves of one file for Kafka's tool."""
+NAMED_MAX: Final = 5
+"""Files that a warning names."""
 EXAMPLES: Final = (
     "regent pipeline plan --snapshot 0000000007-000000001200.jsonl.gz --loads loads.csv --out plan.json",
     "regent pipeline plan --snapshot snapshot.jsonl --loads loads.csv --brokers brokers.csv --retire 7 --rate 50M",
@@ -124,25 +126,32 @@ def plan(
         given = read_brokers(brokers) if brokers is not None else {}
         wanted = Wanted(retire or (), exclude_broker or (), exclude_topic or (), given, limits)
         several = read_scenarios(scenarios) if scenarios is not None else ()
-        make = _input(snapshot, from_assignment, (loads, loads_before), cluster_id)
-        problems = [make(one.added_to(wanted)) for one in several] or [make(wanted)]
+        make = _input(session, snapshot, from_assignment, (loads, loads_before), cluster_id)
+        first = make(wanted)
+        for one in several:
+            make(one.added_to(wanted))  # a wrong one is refused before the first search, and none is kept
     except BadInput as error:
         raise Failure(Exit.USAGE, str(error)) from None
-    if out is not None and export is Export.REGENT and not problems[0].cluster_id:
+    if out is not None and export is Export.REGENT and not first.cluster_id:
         raise Failure(Exit.USAGE, "the input does not name its cluster", "give --cluster-id, or --export kafka")
     compiles = "the first one after an installation compiles for 10 to 60 s"
-    session.output.message(f"{seeds * len(problems)} searches of {len(problems[0].topic)} partitions; {compiles}")
-    with _side_by_side(master, conf) as each:
+    session.output.message(f"{seeds * max(1, len(several))} searches of {len(first.topic)} partitions; {compiles}")
+    with agreeing(), _side_by_side(master, conf) as each:
+        problems = (make(one.added_to(wanted)) for one in several) if several else iter((first,))
         results = side_by_side(problems, seeds, seed, each)
-    if several:
-        session.output.listing(
-            "Scenario", [scenario_row(one.name, found, rate) for one, found in zip(several, results, strict=True)]
-        )
+        if several:
+            rows = [scenario_row(one.name, found, rate) for one, found in zip(several, results, strict=True)]
+            best = None
+        else:
+            [best] = results
+            rows = [scenario_row("", best, rate)]
+    if best is None:
+        session.output.listing("Scenario", rows)
     else:
-        show(session, results[0], rate)
+        show(session, best, rate)
         if out is not None:
-            _write(session, results[0], out, export, parts)
-    if any(found.best.certificate.hard_broken for found in results):
+            _write(session, best, out, export, parts)
+    if any(row["hardBroken"] for row in rows):
         raise typer.Exit(Exit.REFUSED)
 
 
@@ -163,7 +172,11 @@ def _side_by_side(master: str | None, conf: list[str] | None) -> Iterator[Each]:
 
 
 def _input(
-    snapshot: Path | None, assignment: Path | None, loads: tuple[Path | None, Path | None], cluster_id: str
+    session: Session,
+    snapshot: Path | None,
+    assignment: Path | None,
+    loads: tuple[Path | None, Path | None],
+    cluster_id: str,
 ) -> Callable[[Wanted], Problem]:
     """Reads partitions and loads once; returns what makes a problem of them."""
     from pipeline.assignment_file import read_assignment
@@ -180,11 +193,12 @@ def _input(
     read = read_snapshot(snapshot) if snapshot is not None else read_assignment(assignment or "")
     table = read.partitions
     known = read_loads(table, loads[0], loads[1]) if loads[0] is not None else Loads.none(len(table))
+    warn_of_strangers(session, known.unknown, loads[0])
     return partial(problem_of, read, known, cluster_id=cluster_id)
 
 
 def _write(session: Session, found: Planned, out: Path, export: Export, parts: int) -> None:
-    from pipeline.planner.output import moves_of, write_kafka, write_plan
+    from pipeline.planner.output import left_over, moves_of, write_kafka, write_plan
     from state_machines.planning.json_file import UnusableFile
 
     moves = moves_of(found)
@@ -199,6 +213,9 @@ def _write(session: Session, found: Planned, out: Path, export: Export, parts: i
     except (OSError, UnusableFile) as error:
         raise Failure(Exit.FAILED, f"{out} cannot be written: {error}", "name another file with --out") from error
     session.output.message(_next(files, export, len(moves)))
+    if others := left_over(out, files):
+        named = ", ".join(map(str, others[:NAMED_MAX])) + (" and others" if len(others) > NAMED_MAX else "")
+        session.output.message(f"not of this plan, remove what an earlier one left: {named}", style="yellow")
 
 
 def _next(files: list[Path], export: Export, moves: int) -> str:

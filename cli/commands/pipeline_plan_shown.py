@@ -21,8 +21,8 @@ def scenario_row(name: str, found: Planned, rate: int | None) -> dict[str, Any]:
     return {
         "scenario": name,
         "partitions": len(found.rows),
-        "bytes": round(found.best.bytes_moved),
-        "bytesAtLeast": round(found.bytes_min),
+        "bytes": round(found.best.bytes_moved) if found.sizes_known else None,
+        "bytesAtLeast": round(found.bytes_min) if found.sizes_known else None,
         "seconds": slowest.seconds if slowest is not None else None,
         "hardBroken": found.best.certificate.hard_broken,
         "softBroken": found.best.certificate.soft_broken,
@@ -49,9 +49,10 @@ def show(session: Session, found: Planned, rate: int | None) -> None:
             mean = f"the mean of the others, {in_bytes(round(one.mean))}, stands for it"
             output.message(f"{one.kind} is unknown of {one.partitions} partitions: {mean}", style="yellow")
     copied, least = round(found.best.bytes_moved), round(found.bytes_min)
+    cost = f"{in_bytes(copied)} to copy" if found.sizes_known else "the bytes to copy are not known"
     ratio = f", {copied / least:.2f} times the fewest possible" if 0 < least <= copied else ""
     output.message(
-        f"{len(moves)} partitions change, {in_bytes(copied)} to copy{ratio} "
+        f"{len(moves)} partitions change, {cost}{ratio} "
         f"(the best of {len(found.tried)} searches: seed {found.best.seed})"
     )
     slowest = expected(moves, rate) if rate is not None else None

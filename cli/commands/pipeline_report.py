@@ -11,6 +11,7 @@ import typer
 from cli.commands.event_filters import moment
 from cli.commands.spark import LOCAL, Conf, Master, running
 from cli.exit_codes import Exit, Failure
+from cli.planner_needs import warn_of_strangers
 from cli.session import Session
 
 if TYPE_CHECKING:
@@ -104,13 +105,15 @@ def report(
     now = datetime.now(UTC)
     here = _span(_Span(since, until, ("--since", "--until")), now)
     there = _span(_Span(against_since, against_until, ("--against-since", "--against-until")), now)
+    if loads is not None and snapshot is None:
+        raise Failure(Exit.USAGE, "--loads needs --snapshot", "name the snapshot of the same time, too")
     target = into or f"{folder.rstrip('/')}/report"
     beside = _Beside(against, *there) if against is not None or there != (None, None) else None
     with running(master, conf) as spark:
         from pipeline.report.asking import Wanted
 
         wanted = Wanted(*here, topic_prefix, session_timeout, zookeeper_tick)
-        found = _made(spark, _Asked(folder, target, cluster, wanted, beside, _files(snapshot, loads)))
+        found = _made(spark, _Asked(folder, target, cluster, wanted, beside, _files(session, snapshot, loads)))
     _print(session, found, target)
     if fail_over is not None:
         _judge(session, found, fail_over)
@@ -160,12 +163,10 @@ def _span(span: _Span, now: datetime) -> tuple[int | None, int | None]:
     return begin, end
 
 
-def _files(snapshot: Path | None, loads: Path | None) -> Files:
+def _files(session: Session, snapshot: Path | None, loads: Path | None) -> Files:
     from pipeline.report.job import Files
 
     if snapshot is None:
-        if loads is not None:
-            raise Failure(Exit.USAGE, "--loads needs --snapshot", "name the snapshot of the same time, too")
         return Files()
     from pipeline.inputs import BadInput
     from pipeline.loads_file import read_loads
@@ -173,13 +174,14 @@ def _files(snapshot: Path | None, loads: Path | None) -> Files:
 
     try:
         table = read_snapshot(snapshot)
-        sizes = None if loads is None else read_loads(table.partitions, loads).size_bytes
+        found = None if loads is None else read_loads(table.partitions, loads)
     except BadInput as error:
         raise Failure(Exit.USAGE, str(error)) from None
-    if sizes is None:
+    if found is None:
         return Files(table)
+    warn_of_strangers(session, found.unknown, loads)
     of = table.partitions
-    known = zip(of.topic.tolist(), of.partition.tolist(), sizes.tolist(), strict=True)
+    known = zip(of.topic.tolist(), of.partition.tolist(), found.size_bytes.tolist(), strict=True)
     return Files(table, {(of.topics[topic], number): size for topic, number, size in known if size >= 0})
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from cli.exit_codes import Exit, Failure
-from cli.planner_needs import needed
+from cli.planner_needs import agreeing, needed, warn_of_strangers
 from cli.session import Session
 
 EXAMPLES: Final = (
@@ -41,7 +41,10 @@ def what_if(
     try:
         read = read_snapshot(snapshot)
         known = read_loads(read.partitions, loads) if loads is not None else Loads.none(len(read.partitions))
-        found: list[Loss] = list(losses(read, known, sets_of(read, wanted)))
+        warn_of_strangers(session, known.unknown, loads)
+        sets = sets_of(read, wanted)
+        with agreeing():
+            found: list[Loss] = list(losses(read, known, sets))
     except BadInput as error:
         raise Failure(Exit.USAGE, str(error)) from None
     session.output.listing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,12 +24,16 @@ class ExplainedMove(Move, frozen=True, gc=False):
 
 
 def moves_of(found: Planned) -> list[ExplainedMove]:
-    """Returns the moves in their order: after each of them the brokers are within what the plan allows."""
+    """Returns the moves in the order of the search, without bytes where no size is known.
+
+    The goals are counted before the first move and after the last one, not in between.
+    """
     problem, rows = found.problem, found.rows
     ids = problem.brokers.ids
     before, after = problem.replicas[rows], found.best.replicas[rows]
     added = ((after[:, :, None] != before[:, None, :]).all(axis=2) & (after >= 0)).sum(axis=1)
-    sizes = (added * problem.size[rows]).round().astype(int).tolist()
+    known = found.sizes_known
+    sizes = (added * problem.size[rows]).round().astype(int).tolist() if known else [None] * len(rows)
     lengths = (before >= 0).sum(axis=1).tolist()
     origins, targets = ids[before].tolist(), ids[after].tolist()
     reasons = [WORDS[found.reason(row)] for row in rows]
@@ -71,6 +76,12 @@ def write_kafka(out: Path, moves: Sequence[Move], count: int, moves_max: int) ->
             (name.with_name(f"{name.stem}.rollback{name.suffix}"), encode_kafka(back)),
         ]
     return _written(files)
+
+
+def left_over(out: Path, files: Sequence[Path]) -> list[Path]:
+    """Returns files beside ``files`` that have the names of further parts: an earlier plan may have had more."""
+    named = re.compile(rf"{re.escape(out.stem)}-\d+(\.rollback)?{re.escape(out.suffix)}")
+    return sorted(each for each in out.parent.iterdir() if named.fullmatch(each.name) and each not in files)
 
 
 def _numbered(out: Path, at: int, count: int) -> Path:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
+from pipeline.disagreement import Disagreement
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import bounds_of, loads_of
 from pipeline.planner.certifying import Certificate, certified
@@ -20,10 +21,6 @@ from pipeline.planner.state import LOAD, ORDER, REASON
 SEEDS_MAX: Final = 64
 DISAGREE_MAX: Final = 1e-6
 """Difference of the loads of search and recount, as a share of all load."""
-
-
-class Disagreement(Exception):
-    """The search and the recount of its result differ: a defect, whose plan must not be used."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +53,11 @@ class Planned:
     bytes_min: float
     rows: Array
 
+    @property
+    def sizes_known(self) -> bool:
+        """Returns whether the size of any partition is known; else no figure in bytes says anything."""
+        return not any(one.kind == "size" and one.partitions == len(self.problem.topic) for one in self.assumed)
+
     def reason(self, row: int) -> Goal:
         """Returns the goal that a partition moves for."""
         return Goal(int(self.best.reasons[row]))
@@ -64,7 +66,7 @@ class Planned:
 def planned(given: Problem, seeds: int = 4, first_seed: int = 0, threads: int | None = None) -> Planned:
     """Plans with ``seeds`` seeds; the same problem and seeds give the same plan. ``given``: rows sorted by topic.
 
-    Unknown loads count as the mean. Raises :class:`Disagreement`.
+    Unknown loads count as the mean. Raises :class:`~pipeline.disagreement.Disagreement`.
     """
     if not 1 <= seeds <= SEEDS_MAX:
         raise ValueError(f"seeds = {seeds}: give 1 to {SEEDS_MAX}")
@@ -88,7 +90,7 @@ def chosen(problem: Problem, assumed: tuple[Assumed, ...], before: Certificate, 
 def attempt(problem: Problem, seed: int) -> Tried:
     """Searches with one seed and certifies the result; ``problem`` has no unknown load.
 
-    Raises :class:`Disagreement`.
+    Raises :class:`~pipeline.disagreement.Disagreement`.
     """
     loads = loads_of(problem, problem.replicas)
     state = state_of(problem, loads, bounds_of(problem, loads), seed)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -17,6 +18,8 @@ from pipeline.planner.planning import Planned, Tried, attempt, chosen
 from pipeline.planner.problem import Problem, with_means
 
 SCENARIOS_MAX: Final = 100
+TRIED_MAX: Final = 32
+"""Results in memory at once, where one scenario has no more seeds: one of a million partitions is some 40 MB."""
 Each = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """Calls a function with each of some values, several at a time."""
 Broker = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -60,8 +63,17 @@ def read_scenarios(path: Path) -> tuple[Scenario, ...]:
     return found
 
 
-def side_by_side(problems: Sequence[Problem], seeds: int, first_seed: int, each: Each) -> list[Planned]:
-    """Plans each problem with each seed; the results are those of :func:`pipeline.planner.planning.planned`."""
+def side_by_side(problems: Iterable[Problem], seeds: int, first_seed: int, each: Each) -> Iterator[Planned]:
+    """Plans each problem with each seed; the results are those of :func:`pipeline.planner.planning.planned`.
+
+    Some problems are taken and planned at a time, so that a caller that keeps no result has no more in memory.
+    """
+    waiting = iter(problems)
+    while group := list(islice(waiting, max(1, TRIED_MAX // seeds))):
+        yield from _of_group(group, seeds, first_seed, each)
+
+
+def _of_group(problems: Sequence[Problem], seeds: int, first_seed: int, each: Each) -> list[Planned]:
     known = [with_means(one) for one in problems]
     tasks = [(at, seed) for at in range(len(known)) for seed in range(first_seed, first_seed + seeds)]
     tried: list[Tried] = each(partial(_attempt, tuple(problem for problem, _ in known)), tasks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,10 @@ def test_loads_from_parquet(tmp_path: Path) -> None:
     parquet.write_table(pa.table(columns), tmp_path / "loads.parquet")
     found = read_loads(table, tmp_path / "loads.parquet")
     assert np.nan_to_num(found.bytes_in_per_s, nan=-1).tolist() == [-1, 1.5, -1]
+    dated = columns | {"bytes_in_per_s": [date(2026, 1, 1), None]}
+    parquet.write_table(pa.table(dated), tmp_path / "loads.parquet")
+    with pytest.raises(BadInput, match=r"loads\.parquet:1: bytes_in_per_s = datetime\.date\(2026, 1, 1\) is no number"):
+        read_loads(table, tmp_path / "loads.parquet")
 
 
 OWN = "topic,partition,broker,is_future,size_bytes,start_offset,end_offset,time_ms\n"
@@ -252,6 +257,8 @@ def test_rates_need_an_earlier_file_with_offsets(tmp_path: Path) -> None:
         ("topic,partition,size_bytes\norders,0\n", "now:2: its columns are not those of the header"),
         ("topic,partition,bytes\norders,0,1\n", "its columns are partition, topic"),
         ('{"topic":"orders","partition":0,"size_bytes":"x"}\n', "now:1: size_bytes = 'x'"),
+        ("topic,partition,size_bytes\norders,0," + "1" * 200_000 + "\n", "now is no CSV .*field larger than"),
+        ('{"topic":"orders","partition":0,"size_bytes":1' + "0" * 400 + "}\n", "now:1: "),
         ('{"topic":"orders",\n', "now:1: .*one JSON object a line"),
         ("PAR1xxxxxxxx", "no whole Parquet file"),
     ],

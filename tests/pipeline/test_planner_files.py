@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cli.exit_codes import Exit
 from pipeline.inputs import BadInput
 from pipeline.planner import output
 from pipeline.planner.broker_file import GivenBroker, read_brokers
+from pipeline.planner.problem import Problem
 from pipeline.planner.scenarios import read_scenarios, side_by_side
 from state_machines.model.types import Assignment
 from state_machines.planning.plan_file import decode_plan, difference
@@ -82,6 +84,7 @@ def test_a_plan_for_apply_has_reasons_and_fits_the_cluster_until_it_changes(
     )  # fmt: skip
     assert f"regent reassign apply {out}" in unwrapped(said.stderr)
     assert "size is unknown of all partitions" in unwrapped(said.stderr)
+    assert "the bytes to copy are not known" in unwrapped(said.stderr)
     assert {move["reason"] for move in json.loads(out.read_bytes())["moves"]} == {
         "no replica on dead or retiring brokers"
     }
@@ -99,6 +102,23 @@ def test_programs_get_the_moves(assignment: Path, brokers: Path) -> None:
     found = items("pipeline", "plan", "--from-assignment", assignment, "--brokers", brokers, "--retire", "2")
     assert len(found) == 6
     assert all(2 not in move["target"] and move["reason"] for move in found)
+    assert {move["sizeBytes"] for move in found} == {None}
+
+
+def test_parts_of_an_earlier_plan_and_loads_of_another_cluster_are_told(
+    assignment: Path, brokers: Path, tmp_path: Path
+) -> None:
+    loads, older, other = tmp_path / "loads.csv", tmp_path / "plan-4.json", tmp_path / "plan-b.json"
+    loads.write_text("topic,partition,size_bytes\nt,0,7\nelsewhere,0,7\n")
+    older.touch()
+    other.touch()
+    said = regent(
+        "pipeline", "plan", "--from-assignment", assignment, "--brokers", brokers, "--retire", 2, "--loads", loads,
+        "--cluster-id", CLUSTER_ID, "--parts", 3, "--out", tmp_path / "plan.json",
+    )  # fmt: skip
+    assert f"1 rows of {loads} are about partitions that are not in the cluster" in unwrapped(said.stderr)
+    told = f"not of this plan, remove what an earlier one left: {older}"
+    assert unwrapped(said.stderr).rstrip().endswith(told)
 
 
 def test_files_for_kafkas_tool_come_in_parts_each_with_its_way_back(
@@ -182,11 +202,32 @@ def test_the_searches_run_as_tasks_of_spark(spark: Any) -> None:
     from pipeline.executors import workers_of
 
     problems = [cluster({1: "a", 2: "b", 3: "c"}, {"t": PLACED}, retire=gone) for gone in ([], [2])]
-    there = side_by_side(problems, 2, 0, workers_of(spark).each)
-    here = side_by_side(problems, 2, 0, lambda function, values: list(map(function, values)))
+    there = list(side_by_side(problems, 2, 0, workers_of(spark).each))
+    here = list(side_by_side(problems, 2, 0, lambda function, values: list(map(function, values))))
     for one, other in zip(there, here, strict=True):
         assert (one.best.replicas == other.best.replicas).all()
         assert one.best.rank == other.best.rank
+
+
+def test_only_some_scenarios_are_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.planner.scenarios.TRIED_MAX", 4)
+    taken: list[int] = []
+    together: list[int] = []
+
+    def problems() -> Iterator[Problem]:
+        for number in range(5):
+            taken.append(number)
+            yield cluster({1: "a", 2: "b", 3: "c"}, {"t": PLACED})
+
+    def each(function: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+        together.append(len(values))
+        return list(map(function, values))
+
+    found = side_by_side(problems(), 2, 0, each)
+    next(found)
+    assert taken == [0, 1]
+    assert len(list(found)) == 4
+    assert together == [4, 4, 2]
 
 
 def _partitions(file: Path) -> list[dict[str, Any]]:
