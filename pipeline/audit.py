@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, reduce
 from typing import Final
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -15,9 +16,10 @@ from pipeline.racks import racks_kept
 from pipeline.region_opens import opens_kept
 from pipeline.regions import owned_once
 from pipeline.schema import GAPS
-from pipeline.storage import NothingToRead, for_spark
+from pipeline.storage import for_spark, remove_folder
 from pipeline.tables import keys_covered
-from pipeline.verdict import cleared
+from pipeline.verdict import ASIDE, cleared, take
+from pipeline.writing import writing
 from state_machines.journal.events import Kind
 
 RACKS: Final = {"A13": "only judged for a cluster that promises racks"}
@@ -28,30 +30,44 @@ Judge = Callable[[DataFrame, DataFrame], DataFrame]
 """Returns the violations that rows show; the second frame has the gaps."""
 
 
-def audit(spark: SparkSession, folder: str, manifest: Manifest, rows: Callable[[], DataFrame], *, racks: bool) -> None:
-    """Writes all violations of a folder into its ``violations``.
+def audit(spark: SparkSession, folder: str, manifest: Manifest, rows: Callable[[], DataFrame], *, racks: bool) -> int:
+    """Writes all violations of a folder into its ``violations``, and returns how many.
 
     ``rows`` makes the frame of all rows; a plan in Spark takes seconds, so it is only made for what the folder has.
     ``racks``: the cluster promises to spread replicas over racks (A13). Raises
-    :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.executors.Unfit`.
+    :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.writing.CannotMerge`,
+    :class:`~pipeline.disagreement.Disagreement`, :class:`~pipeline.executors.Unfit`.
     """
     found, into = given(folder, manifest), in_folder(folder, VIOLATIONS)
-    cleared(into)
-    judge_terms(found)
+    with writing(into):
+        cleared(into)
+    count = judge_terms(found)
     workers = workers_of(spark)
-    for fault in workers.each(partial(judge_buckets, found), shares(manifest, workers.slots)):
-        if fault is not None:
-            raise NothingToRead(fault)
+    for each in workers.each(partial(judge_buckets, found), shares(manifest, workers.slots)):
+        if isinstance(each, Exception):
+            raise each
+        count += each
     planned = _planned(manifest, racks=racks)
     if planned:
         frame, gaps = rows(), spark.read.schema(GAPS).parquet(for_spark(in_folder(folder, manifest.gaps)))
-        every = reduce(DataFrame.unionByName, [judge(frame, gaps) for judge in planned])
-        every.write.mode("append").parquet(for_spark(into))
+        count += _written(reduce(DataFrame.unionByName, [judge(frame, gaps) for judge in planned]), into)
+    return count
 
 
 def unjudged(*, racks: bool) -> dict[str, str]:
     """Returns the invariants that :func:`audit` does not judge, and why."""
     return {} if racks else dict(RACKS)
+
+
+def _written(found: DataFrame, into: str) -> int:
+    """Writes the violations that Spark finds, aside first, for the count must not depend on what others remove."""
+    aside = in_folder(into, f"{ASIDE}{uuid4().hex}")
+    with writing(into):
+        try:
+            found.write.parquet(for_spark(aside))
+            return take(aside, into)
+        finally:
+            remove_folder(aside)
 
 
 def _planned(manifest: Manifest, *, racks: bool) -> list[Judge]:

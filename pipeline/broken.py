@@ -9,30 +9,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from pipeline.columns import VIOLATION_COLUMNS
 from pipeline.kernel import Ints
 from state_machines.journal.events import SCHEMA_VERSION, Row
 
-VIOLATIONS: Final = pa.schema(
-    [
-        ("invariant", pa.string()),
-        ("what", pa.string()),
-        ("cluster", pa.string()),
-        ("ctl_epoch", pa.int32()),
-        ("seq", pa.int64()),
-        ("ctl_id", pa.int32()),
-        ("ts_us", pa.int64()),
-        ("kind", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("broker", pa.int32()),
-        ("table", pa.string()),
-        ("region", pa.int64()),
-        ("server", pa.string()),
-    ]
-)
-"""A violation: the invariant's number, a sentence with the values, and the row that shows it."""
-
-NAMED: Final = tuple(VIOLATIONS.names[2:])
+NAMED: Final = tuple(VIOLATION_COLUMNS.names[2:])
 """Columns of the row that a violation names."""
 
 Place = tuple[int, int]
@@ -66,9 +47,9 @@ class Gaps:
 
 
 def table_of(found: Iterable[Broken]) -> pa.Table:
-    """Returns violations as a table of columns :data:`VIOLATIONS`."""
+    """Returns violations as a table of columns :data:`~pipeline.columns.VIOLATION_COLUMNS`."""
     rows = [{"invariant": one.invariant, "what": one.what} | _named(one.row) for one in found]
-    return pa.Table.from_pylist(rows, schema=VIOLATIONS)
+    return pa.Table.from_pylist(rows, schema=VIOLATION_COLUMNS)
 
 
 def rows_of(table: pa.Table) -> list[Row]:
@@ -78,7 +59,7 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 
 def keyed(rows: Iterable[tuple[int, ...]], lines: int) -> Ints:
-    """Returns rows of numbers as sorted columns, for :func:`pipeline.kernel.latest`."""
+    """Returns rows of numbers as sorted columns, for :func:`pipeline.latest.latest`."""
     return np.ascontiguousarray(np.array(sorted(rows), np.int64).reshape(-1, lines).T)
 
 

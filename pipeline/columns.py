@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from pipeline.schema import EVENT, GAPS
+from pipeline.schema import EVENT, GAPS, VIOLATIONS
 
 _PLAIN: Final = {"integer": pa.int32(), "long": pa.int64(), "string": pa.string(), "boolean": pa.bool_()}
 
@@ -25,3 +25,4 @@ COLUMNS: Final = arrow_schema(EVENT)
 """Columns of a row."""
 
 GAP_COLUMNS: Final = arrow_schema(GAPS)
+VIOLATION_COLUMNS: Final = arrow_schema(VIOLATIONS)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
+from pipeline.lacking import lacking
 from pipeline.merge import Workers
 
 LIBRARIES: Final = ("msgspec", "numba", "numpy", "pyarrow")
@@ -59,22 +60,10 @@ def made_ready(spark: SparkSession) -> None:
         # Executors fetch it for as long as the context lives; Spark removes this folder then.
         context.addPyFile(str(_archive(Path(tempfile.mkdtemp(dir=SparkFiles.getRootDirectory())))))
     slots = max(context.defaultParallelism, 1)
-    lacking = context.parallelize(range(slots), slots).map(partial(_lacking, LIBRARIES)).filter(bool).take(1)
-    if lacking:
-        raise Unfit(f"the executors of Spark cannot import {lacking[0]}: {REMEDY}")
+    found = context.parallelize(range(slots), slots).map(partial(lacking, LIBRARIES)).filter(bool).take(1)
+    if found:
+        raise Unfit(f"the executors of Spark cannot import {found[0]}: {REMEDY}")
     _READY.add(context.applicationId)
-
-
-def _lacking(libraries: Sequence[str], _: int) -> str:
-    """Returns the first library that does not import, with the Python that lacks it; empty if all do."""
-    import sys
-
-    for name in libraries:
-        try:
-            import_module(name)
-        except ImportError as error:
-            return f"{name} ({sys.executable}: {error})"
-    return ""
 
 
 def _archive(folder: Path) -> Path:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -19,30 +20,30 @@ from pipeline.audit import audit as judged
 from pipeline.audit import unjudged
 from pipeline.executors import workers_of
 from pipeline.gaps import EXPIRED, HOLE, UNRECORDED
-from pipeline.judging import table_in
-from pipeline.layout import VIOLATIONS, in_folder, manifest_of
-from pipeline.merge import merge, write
+from pipeline.layout import AUDIT, VIOLATIONS, Manifest, in_folder, manifest_of, table_in
+from pipeline.merge import merge
 from pipeline.schema import EVENT
-from pipeline.storage import for_spark, remove
+from pipeline.storage import for_spark
 from pipeline.verdict import sentence, verdict
+from pipeline.writing import CannotMerge, discard, write
 
 Summary = dict[str, Any]
 """The result of a job for programs, as JSON."""
 
 SHOWN_MAX: Final = 20
 """Violations that a summary names; all of them are in the Parquet."""
+CHANGED: Final = "another audit or ingest changed {} during this audit: run the audit again when the other has ended"
 
 
 def ingest(spark: SparkSession, journals: Sequence[str], into: str) -> Summary:
     """Runs J1: merges ``journals`` (folders of ``*.jsonl``, or single files) into a bronze folder ``into``.
 
     It replaces the folder's content, audits as well, once all is there. Raises
-    :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.merge.CannotMerge`,
+    :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.writing.CannotMerge`,
     :class:`~pipeline.executors.Unfit`.
     """
     made, terms, missing = merge(workers_of(spark), journals, into)
-    remove(in_folder(into, "audit.json"))  # of other rows
-    return _kept(into, "ingest", {
+    return _kept(into, "ingest.json", {
         "rows": made.rows,
         "terms": len(terms),
         "from": _time(min((term.first_us for term in terms), default=None)),
@@ -61,29 +62,36 @@ def audit(spark: SparkSession, folder: str, *, racks: bool = False, strict: bool
 
     ``racks``: the cluster promises to spread replicas over racks. ``strict``: unexpected gaps and lines in quarantine
     count against a clean journal. Raises :class:`~pipeline.storage.NothingToRead`,
-    :class:`~pipeline.executors.Unfit`.
+    :class:`~pipeline.writing.CannotMerge`, also where another job changes the folder meanwhile,
+    :class:`~pipeline.disagreement.Disagreement`, :class:`~pipeline.executors.Unfit`.
     """
     made = manifest_of(folder)
-    remove(in_folder(folder, "audit.json"))  # of other violations
-    judged(spark, folder, made, lambda: rows_in(spark, folder), racks=racks)
+    discard(in_folder(folder, AUDIT))  # of other violations
+    count = judged(spark, folder, made, lambda: rows_in(spark, folder, made), racks=racks)
     found = verdict(in_folder(folder, VIOLATIONS), SHOWN_MAX)
+    if sum(found.broken.values()) != count:
+        raise CannotMerge(CHANGED.format(folder))
     holes = dict(sorted(Counter(table_in(folder, made.gaps)["kind"].to_pylist()).items()))
     incomplete = made.quarantined > 0 or any(kind != EXPIRED for kind in holes)
-    return _kept(folder, "audit", {
-        "clean": not found.broken and not (strict and incomplete),
+    summary = _kept(folder, AUDIT, {
+        "clean": count == 0 and not (strict and incomplete),
         "rows": made.rows,
-        "violations": sum(found.broken.values()),
+        "violations": count,
         "broken": found.broken,
         "first": [sentence(violation) for violation in found.first],
         "gaps": holes,
         "quarantined": made.quarantined,
         "unjudged": unjudged(racks=racks),
     })  # fmt: skip
+    if manifest_of(folder) != made:
+        discard(in_folder(folder, AUDIT))  # the ingest may have removed it before this wrote it
+        raise CannotMerge(CHANGED.format(folder))
+    return summary
 
 
-def rows_in(spark: SparkSession, folder: str) -> DataFrame:
-    """Reads the rows of a bronze folder. Raises :class:`~pipeline.storage.NothingToRead`."""
-    return _read(spark, folder, EVENT, [file.path for file in manifest_of(folder).files])
+def rows_in(spark: SparkSession, folder: str, made: Manifest) -> DataFrame:
+    """Reads the rows of a bronze folder."""
+    return _read(spark, folder, EVENT, [file.path for file in made.files])
 
 
 def _read(spark: SparkSession, folder: str, schema: StructType, paths: Sequence[str]) -> DataFrame:
@@ -95,7 +103,7 @@ def _time(microseconds: int | None) -> str | None:
 
 
 def _kept(folder: str, name: str, summary: Summary) -> Summary:
-    """Writes the summary beside the Parquet. Raises :class:`~pipeline.merge.CannotMerge`."""
+    """Writes the summary beside the Parquet. Raises :class:`~pipeline.writing.CannotMerge`."""
     text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
-    write(in_folder(folder, f"{name}.json"), name, text.encode())
+    write(in_folder(folder, name), uuid4().hex, text.encode())
     return summary

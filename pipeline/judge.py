@@ -15,7 +15,9 @@ from pipeline import arrays, kernel
 from pipeline.arrays import Arrays
 from pipeline.broken import NAMED, Broken, keyed, rows_of
 from pipeline.brokers_seen import Life
+from pipeline.disagreement import Disagreement
 from pipeline.kernel import Ints, Masks
+from pipeline.latest import latest
 from state_machines.journal.audit import CHECKS
 from state_machines.journal.events import Row
 from state_machines.journal.history import COMPARISONS, excusable
@@ -29,14 +31,11 @@ ALWAYS: Final = 2**63 - 1
 """Stands for an end that does not come."""
 
 
-class Disagreement(RuntimeError):
-    """The kernel finds a row broken that the rules find sound: a bug of regent."""
-
-
 def judged(table: pa.Table, lives: Sequence[Life]) -> Iterator[Broken]:
     """Yields each invariant that rows of a table break; its columns are :data:`JUDGED`.
 
-    ``table`` has all rows of its partitions, of all terms; ``lives`` all brokers of those terms.
+    ``table`` has all rows of its partitions, of all terms; ``lives`` all brokers of those terms. Raises
+    :class:`~pipeline.disagreement.Disagreement`.
     """
     masks, before = masked(arrays.arrays(table), lives)
     found = np.flatnonzero(masks)
@@ -84,7 +83,7 @@ def _mark_unseen(of: Arrays, lives: Sequence[Life], masks: Masks) -> None:
         len(Life._fields),
     )
     wanted = of.values[np.ix_((kernel.CLUSTER, kernel.CTL_EPOCH, kernel.LEADER1, kernel.SEQ), at)]
-    life = kernel.latest(known[:-1], wanted)
+    life = latest(known[:-1], wanted)
     there = life >= 0
     there[there] = wanted[-1, there] < known[-1, life[there]]
     masks[at[~there]] |= kernel.UNSEEN
@@ -107,5 +106,5 @@ def _sentences(mask: int, row: Row, before: Row) -> Iterator[Broken]:
 def _sure(invariant: str, row: Row, what: str | None) -> str:
     if what is None:
         place = f"epoch {row.ctl_epoch}, row {row.seq}"
-        raise Disagreement(f"{invariant} of {place}: the kernel finds it broken and the rules do not; report this row")
+        raise Disagreement(f"{invariant} of {place}: the kernel finds it broken and the rules do not")
     return what

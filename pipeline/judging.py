@@ -7,7 +7,7 @@ the gaps, is little, and is given to them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import chain
@@ -15,22 +15,23 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.arrays import CODED
 from pipeline.broken import Broken, Gaps, rows_of
 from pipeline.brokers_seen import BROKERS, Life, Registration, lives, registrations
 from pipeline.brokers_seen import READ as OF_BROKERS
+from pipeline.disagreement import Disagreement
 from pipeline.gaps import SAME_NUMBER
 from pipeline.judge import BATCH_ROWS_MAX, JUDGED, judged
-from pipeline.layout import REST, VIOLATIONS, Manifest, bucket_parts, in_folder
+from pipeline.layout import REST, VIOLATIONS, Manifest, bucket_parts, in_folder, table_in
 from pipeline.procedures import READ as OF_PROCEDURES
 from pipeline.procedures import Families
 from pipeline.requests import READ as OF_REQUESTS
 from pipeline.requests import overtaken, requests_kept
-from pipeline.storage import NothingToRead, opened
+from pipeline.storage import NothingToRead
 from pipeline.terms import Term, one_writer
 from pipeline.verdict import put
+from pipeline.writing import CannotMerge, writing
 from state_machines.journal.events import Kind, Row
 
 TASK_ROWS_MIN: Final = 100_000
@@ -80,28 +81,35 @@ def shares(manifest: Manifest, slots: int) -> list[list[int]]:
     return [buckets for _, buckets in sorted(open_, reverse=True)]
 
 
-def judge_buckets(given: Given, buckets: Sequence[int]) -> str | None:
-    """Judges buckets, and writes the violations of each into a file; returns what cannot be read or written."""
-    gaps, footers = Gaps(given.gaps), dict[str, Any]()
+def judge_buckets(given: Given, buckets: Sequence[int]) -> int | NothingToRead | CannotMerge | Disagreement:
+    """Judges buckets, and writes the violations of each into a file.
+
+    Returns how many it wrote, or the error with which it ended.
+    """
+    gaps, footers, count = Gaps(given.gaps), dict[str, Any](), 0
     try:
         for bucket in buckets:
             found = _rest(given) if bucket == REST else _bucket(given, bucket, footers)
-            put(found, gaps, in_folder(given.folder, VIOLATIONS), f"bucket-{bucket:02d}")
-    except (NothingToRead, OSError) as error:
-        return str(error)
-    return None
+            count += _kept(found, gaps, given.folder, f"bucket-{bucket:02d}")
+    except (NothingToRead, CannotMerge, Disagreement) as error:
+        return error
+    return count
 
 
-def judge_terms(given: Given) -> None:
-    """Judges the terms, and writes their violations into a file."""
+def judge_terms(given: Given) -> int:
+    """Judges the terms, and writes their violations into a file; returns how many.
+
+    Raises :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.writing.CannotMerge`.
+    """
     terms: list[Term] = table_in(given.folder, given.manifest.terms).to_pylist()
-    put(one_writer(terms), Gaps(()), in_folder(given.folder, VIOLATIONS), "terms")
+    return _kept(one_writer(terms), Gaps(()), given.folder, "terms")
 
 
-def table_in(folder: str, path: str) -> Any:
-    """Reads a file of Parquet of the folder as an Arrow table."""
-    with opened(in_folder(folder, path)) as file:
-        return pq.read_table(file)
+def _kept(found: Iterable[Broken], gaps: Gaps, folder: str, name: str) -> int:
+    """Writes violations; readers of rows raise errors of their own, so one of the file system is of the writing."""
+    into = in_folder(folder, VIOLATIONS)
+    with writing(into):
+        return put(found, gaps, into, name)
 
 
 def _bucket(given: Given, bucket: int, footers: dict[str, Any]) -> Iterator[Broken]:

@@ -33,6 +33,8 @@ ORDER: Final = ("cluster", "topic", "partition", "region", "ctl_epoch", "seq", "
 VERSION: Final = 2
 """Of the layout; ``manifest.json`` has it. The first one had no manifest."""
 MANIFEST: Final = "manifest.json"
+AUDIT: Final = "audit.json"
+"""The result of the audit of these rows."""
 ROWS: Final = "rows"
 TERMS: Final = "terms"
 GAPS: Final = "gaps"
@@ -101,16 +103,23 @@ def in_folder(folder: str, path: str) -> str:
     return f"{folder.rstrip('/')}/{path}"
 
 
-def bucket_of(topic: str | None, partition: int | None, region: int | None) -> int:
-    """Returns the bucket of a history; the same in every release with this layout."""
-    if topic is None and region is None:
-        return REST
-    name = 0 if topic is None else crc32(topic.encode())
-    return int(_mixed(np.uint64(name), np.int64(_or(partition)), np.int64(_or(region))))
+def table_in(folder: str, path: str) -> Any:
+    """Reads a file of Parquet of the folder as an Arrow table. Raises :class:`~pipeline.storage.NothingToRead`."""
+    named = in_folder(folder, path)
+    try:
+        with opened(named) as file:
+            return pq.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        raise NothingToRead(
+            f"{named} cannot be read: {first_line(error)}; run 'regent pipeline ingest' again"
+        ) from None
 
 
 def buckets(rows: Any) -> Any:
-    """Returns the bucket of each row of a table with ``topic``, ``partition`` and ``region``, as an array of int8."""
+    """Returns the bucket of each row of a table with ``topic``, ``partition`` and ``region``, as an array of int8.
+
+    It is the same in every release with this layout.
+    """
     topics = rows["topic"].combine_chunks().dictionary_encode()
     hashes = np.array([crc32(topic.encode()) for topic in topics.dictionary.to_pylist()] + [0], dtype=np.uint64)
     index = pc.fill_null(topics.indices, len(hashes) - 1).to_numpy()
@@ -189,7 +198,7 @@ def _order(keys: Any, names: Sequence[str]) -> Any:
 
 
 def _mixed(name: Any, partition: Any, region: Any) -> Any:
-    """Mixes a hash of a topic with a partition and a region into a bucket; works on numbers and on arrays."""
+    """Mixes hashes of topics with partitions and regions into buckets."""
     by_partition, by_region, last = map(np.uint64, _MULTIPLIERS)
     word = np.uint64(_WORD)
     with np.errstate(over="ignore"):
@@ -197,7 +206,3 @@ def _mixed(name: Any, partition: Any, region: Any) -> Any:
         mixed ^= (region.astype(np.uint64) + np.uint64(1)) * by_region & word
         mixed ^= mixed >> np.uint64(15)
         return ((mixed * last) & word) >> np.uint64(_SHIFT)
-
-
-def _or(number: int | None) -> int:
-    return -1 if number is None else number

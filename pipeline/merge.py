@@ -6,10 +6,10 @@ read once. Nothing counts before the manifest names it (:mod:`pipeline.layout`).
 
 from __future__ import annotations
 
-import errno
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
@@ -21,16 +21,28 @@ from pyspark import TaskContext
 
 from pipeline.columns import COLUMNS, GAP_COLUMNS
 from pipeline.gaps import Gap, gaps, terms
-from pipeline.layout import GAPS, MANIFEST, QUARANTINE, ROWS, TERMS, VERSION, VIOLATIONS, Manifest, RowsFile, in_folder
+from pipeline.layout import (
+    AUDIT,
+    GAPS,
+    MANIFEST,
+    QUARANTINE,
+    ROWS,
+    TERMS,
+    VERSION,
+    VIOLATIONS,
+    Manifest,
+    RowsFile,
+    in_folder,
+)
 from pipeline.pieces import Piece
 from pipeline.segments import PORTION_BYTES, PUT_ASIDE, Digest, Made, Source, digest, make, make_together
-from pipeline.storage import NothingToRead, first_line, listed, remove, size_of, under, written
+from pipeline.storage import NothingToRead, listed, remove, size_of, under, written
+from pipeline.writing import CannotMerge, discard, reason, write, writing
 
 T = TypeVar("T")
 
 JOURNAL: Final = ".jsonl"
 """Ending of a journal's files."""
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 TERM_COLUMNS: Final = pa.schema(
     [
@@ -48,10 +60,6 @@ TERM_COLUMNS: Final = pa.schema(
         ("fenced", pa.int64()),
     ]
 )
-
-
-class CannotMerge(Exception):
-    """A file cannot be read or written; the message names it, the cause, and the remedy."""
 
 
 class Workers(NamedTuple):
@@ -78,16 +86,18 @@ class _Failed(NamedTuple):
 def merge(workers: Workers, journals: Sequence[str], into: str) -> Merged:
     """Replaces the content of the folder ``into``. What it had stays whole until all is there.
 
-    Raises :class:`~pipeline.storage.NothingToRead`, :class:`CannotMerge`, and what the workers raise.
+    Raises :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.writing.CannotMerge`, and what the workers raise.
     """
     run = secrets.token_hex(4)
     try:
         merged = _merged(workers, files_of(journals), into, run)
     except BaseException:
-        _clear(into, lambda path: run in path)
+        with suppress(CannotMerge):  # the first error is the one to know
+            _clear(into, lambda path: run in path)
         raise
     named = _named(merged.manifest)
     _clear(into, lambda path: path not in named)
+    discard(in_folder(into, AUDIT))  # an audit of earlier rows may have ended since the manifest was written
     return merged
 
 
@@ -152,6 +162,7 @@ def _merged(workers: Workers, files: Sequence[tuple[str, int]], into: str, run: 
         sum(each.quarantined for each in made),
     )
     assert manifest.lines == manifest.rows + manifest.quarantined + manifest.copies
+    discard(in_folder(into, AUDIT))  # never beside rows that it is not about, wherever this process is killed
     write(in_folder(into, MANIFEST), run, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     return Merged(manifest, found, missing)
 
@@ -222,15 +233,10 @@ def _make_together(sources: Sequence[Source], into: str, run: str) -> list[Made]
 def _guarded(work: Callable[[], T], path: str) -> T | _Failed:
     try:
         return work()
+    except NothingToRead as error:
+        return _Failed(str(error))
     except OSError as error:
         return _Failed(reason(error, path))
-
-
-def reason(error: OSError, path: str) -> str:
-    """Words an error of a file system with its remedy."""
-    if error.errno in FULL:
-        return f"there is no room left to write {path}: free some, or name another folder, and run it again"
-    return f"{path}: {first_line(error)}"
 
 
 def _attempt() -> str:
@@ -255,21 +261,9 @@ def _gaps_table(found: Sequence[Gap]) -> Any:
 def _table(into: str, kind: str, run: str, table: Any) -> RowsFile:
     """Writes a small table of the driver."""
     path = f"{kind}/{run}.parquet"
-    try:
-        with written(in_folder(into, path), run) as stream:
-            pq.write_table(table, stream, compression="zstd")
-    except OSError as error:
-        raise CannotMerge(reason(error, into)) from None
+    with writing(into), written(in_folder(into, path), run) as stream:
+        pq.write_table(table, stream, compression="zstd")
     return RowsFile(path, [])
-
-
-def write(path: str, run: str, content: bytes) -> None:
-    """Writes a small file whole, or not at all. Raises :class:`CannotMerge`."""
-    try:
-        with written(path, run) as stream:
-            stream.write(content)
-    except OSError as error:
-        raise CannotMerge(reason(error, path)) from None
 
 
 def _file(path: str) -> list[tuple[str, int]]:
@@ -291,9 +285,10 @@ def _named(manifest: Manifest) -> set[str]:
 def _clear(into: str, removed: Callable[[str], bool]) -> None:
     """Removes files of the folder that no manifest needs, also those that earlier, killed runs left.
 
-    The violations that an audit of earlier rows found are no longer true.
+    The violations that an audit of earlier rows found are no longer true. Raises :class:`CannotMerge`.
     """
-    found = [path for kind in (ROWS, TERMS, GAPS, QUARANTINE, VIOLATIONS) for path in under(into, kind)]
-    found += [path for path in under(into) if path.endswith(f"-{MANIFEST}")]
-    for path in filter(removed, found):
-        remove(in_folder(into, path))
+    with writing(into):
+        found = [path for kind in (ROWS, TERMS, GAPS, QUARANTINE, VIOLATIONS) for path in under(into, kind)]
+        found += [path for path in under(into) if path.endswith(f"-{MANIFEST}")]
+        for path in filter(removed, found):
+            remove(in_folder(into, path))

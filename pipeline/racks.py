@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from pipeline.violations import VIOLATIONS, sentence
+from pipeline.schema import VIOLATIONS
+from pipeline.violations import sentence
 from state_machines.journal.events import Kind
 
 

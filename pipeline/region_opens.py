@@ -6,7 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from pipeline.regions import OPEN, OPENING, earlier, nothing, rows_of
-from pipeline.violations import VIOLATIONS, sentence, unexcused
+from pipeline.schema import VIOLATIONS
+from pipeline.violations import sentence, unexcused
 from regent_agent.protocol import OPENED
 from state_machines.journal.events import Kind
 

@@ -10,7 +10,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as fn
 
-from pipeline.violations import VIOLATIONS, sentence, unexcused
+from pipeline.schema import VIOLATIONS
+from pipeline.violations import sentence, unexcused
 from state_machines.journal.events import Kind
 from state_machines.regions.states import RegionState
 

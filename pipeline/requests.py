@@ -13,7 +13,8 @@ from pipeline.arrays import numbers
 from pipeline.broken import NAMED, Broken, keyed, rows_of
 from pipeline.brokers_seen import Registration
 from pipeline.judge import ALWAYS, BATCH_ROWS_MAX
-from pipeline.kernel import ABSENT, Ints, latest
+from pipeline.kernel import ABSENT, Ints
+from pipeline.latest import latest
 from state_machines.journal.events import Kind, Row
 
 CLOCKS_US_MAX: Final = 1_000_000

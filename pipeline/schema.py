@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from state_machines.journal.events import PARTITION_KINDS, Row
+from state_machines.journal.events import Row
 
 LONGS: Final = frozenset(
     {"seq", "ts_us", "mono_us", "t_detect", "t_decide", "t_committed", "broker_epoch", "lost"}
@@ -49,9 +49,6 @@ REQUIRED: Final = tuple(field.name for field in fields(Row) if field.required)
 EVENT: Final = StructType([StructField(field.name, _type(field.name, field.type)) for field in fields(Row)])
 """One row of a journal."""
 
-OF_PARTITION: Final = tuple(sorted(kind.value for kind in PARTITION_KINDS))
-"""Kinds of rows with a partition's leadership before and after."""
-
 GAPS: Final = StructType(
     [
         StructField("cluster", StringType()),
@@ -67,3 +64,23 @@ GAPS: Final = StructType(
 )
 """Where something is missing: from ``seq`` of ``ctl_epoch`` on, ``rows`` of them (null: not known), in the time from
 the last row before to the first row after (wall clock, microseconds; null: open)."""
+
+VIOLATIONS: Final = StructType(
+    [
+        StructField("invariant", StringType()),
+        StructField("what", StringType()),
+        StructField("cluster", StringType()),
+        StructField("ctl_epoch", IntegerType()),
+        StructField("seq", LongType()),
+        StructField("ctl_id", IntegerType()),
+        StructField("ts_us", LongType()),
+        StructField("kind", StringType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("broker", IntegerType()),
+        StructField("table", StringType()),
+        StructField("region", LongType()),
+        StructField("server", StringType()),
+    ]
+)
+"""A violation: the invariant's number, a sentence with the values, and the row that shows it."""

@@ -54,10 +54,6 @@ class Made(Struct, frozen=True):
     kinds: dict[str, int]
     pieces: Sequence[Piece]
 
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files)
-
 
 class Digest(Struct, frozen=True):
     """The number of a file's lines, and a digest of all its bytes."""

@@ -23,6 +23,7 @@ LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "1
 """Of a local master: nothing listens for others."""
 HUGE_METHODS: Final = "-XX:-DontCompileHugeMethods"
 """The audit looks at a row in one generated method; one that is long the JVM would by default interpret for ever."""
+_PYTHON_ERROR: Final = re.compile(r"(?!org\.|java\.)[A-Za-z_][\w.]*(Error|Exception|Disagreement|Interrupt)\b: ")
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -66,6 +67,22 @@ def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSessio
         raise CannotStart(f"Spark does not start on {master}: {str(error).splitlines()[0]}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def errors() -> tuple[type[Exception], ...]:
+    """Returns what Spark raises for a job that it gives up, and for a gateway that is gone."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException
+
+
+def cause(error: Exception) -> str:
+    """Returns what an error of Spark's gateway is about: the JVM's sentence, and the last line of a Python task."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    from_jvm = next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0])
+    in_python = next((line for line in lines if _PYTHON_ERROR.match(line)), "")
+    return f"{from_jvm}: {in_python}" if in_python and in_python not in from_jvm else from_jvm
 
 
 def need_java() -> None:

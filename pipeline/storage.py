@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ KNOWN: Final = ("file", "hdfs", "viewfs", "s3", "gs", "abfs", "abfss")
 
 
 class NothingToRead(Exception):
-    """There is no such journal, or no such bronze folder; the message names it."""
+    """There is no such journal, or no such bronze folder, or it cannot be read; the message names it."""
 
 
 def place(path: str) -> tuple[Any, str]:
@@ -48,10 +48,14 @@ def for_spark(path: str) -> str:
 def listed(folder: str, ending: str = "") -> list[tuple[str, int]]:
     """Lists the files of a folder that end so, with their bytes and in the order of their names; none without it.
 
-    Hidden ones (their names begin with ``_`` or a dot) are left out.
+    Hidden ones (their names begin with ``_`` or a dot) are left out. Raises :class:`NothingToRead` for what is no
+    folder, or one that does not open.
     """
     store, inside = place(folder)
-    found = store.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+    try:
+        found = store.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+    except OSError as error:
+        raise NothingToRead(f"{folder} cannot be listed as a folder: {first_line(error)}") from None
     files = [(f"{folder.rstrip('/')}/{each.base_name}", each.size) for each in found if each.type == fs.FileType.File]
     return sorted((path, size) for path, size in files if _shown(path, ending))
 
@@ -103,6 +107,19 @@ def remove(path: str) -> None:
     _removed(*place(path))
 
 
+def move(path: str, to: str) -> None:
+    """Moves a file to another place of the same store."""
+    store, inside = place(path)
+    store.move(inside, place(to)[1])
+
+
+def remove_folder(path: str) -> None:
+    """Removes a folder with all that is in it, if it is there."""
+    store, inside = place(path)
+    if store.get_file_info(inside).type == fs.FileType.Directory:
+        store.delete_dir(inside)
+
+
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's text."""
     return (str(error).splitlines() or [type(error).__name__])[0]
@@ -110,7 +127,8 @@ def first_line(error: BaseException) -> str:
 
 def _removed(store: Any, inside: str) -> None:
     if store.get_file_info(inside).type == fs.FileType.File:
-        store.delete_file(inside)
+        with suppress(FileNotFoundError):  # another process may have removed it since
+            store.delete_file(inside)
 
 
 def _shown(path: str, ending: str) -> bool:

@@ -6,7 +6,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 from pipeline.regions import rows_of
-from pipeline.violations import VIOLATIONS, sentence, unexcused
+from pipeline.schema import VIOLATIONS
+from pipeline.violations import sentence, unexcused
 from state_machines.journal.events import Kind
 from state_machines.regions.states import TableState
 

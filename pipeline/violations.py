@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from pipeline.gaps import SAME_NUMBER
-
-VIOLATIONS: Final = StructType(
-    [
-        StructField("invariant", StringType()),
-        StructField("what", StringType()),
-        StructField("cluster", StringType()),
-        StructField("ctl_epoch", IntegerType()),
-        StructField("seq", LongType()),
-        StructField("ctl_id", IntegerType()),
-        StructField("ts_us", LongType()),
-        StructField("kind", StringType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("broker", IntegerType()),
-        StructField("table", StringType()),
-        StructField("region", LongType()),
-        StructField("server", StringType()),
-    ]
-)
-"""A violation: the invariant's number, a sentence with the values, and the row that shows it."""
+from pipeline.schema import VIOLATIONS
 
 
 def sentence(*parts: str | Column) -> Column:

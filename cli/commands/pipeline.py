@@ -40,8 +40,8 @@ def ingest(
     with running(master, conf) as spark:
         from pipeline import jobs
         from pipeline.executors import Unfit
-        from pipeline.merge import CannotMerge
         from pipeline.storage import NothingToRead
+        from pipeline.writing import CannotMerge
 
         try:
             summary = jobs.ingest(spark, journals, into)
@@ -72,8 +72,8 @@ def audit(
     with running(master, conf) as spark:
         from pipeline import jobs
         from pipeline.executors import Unfit
-        from pipeline.merge import CannotMerge
         from pipeline.storage import NothingToRead
+        from pipeline.writing import CannotMerge
 
         try:
             summary = jobs.audit(spark, folder, racks=racks, strict=strict)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.exit_codes import Exit, Failure
+from cli.planner_needs import agreeing
 
 Master = Annotated[str, typer.Option("--master", help="Master of Spark: local[2], spark://host:7077, yarn, k8s://...")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", help="A setting of Spark, NAME=VALUE; may be repeated.")]
@@ -17,8 +18,11 @@ LOCAL = "local[*]"
 
 @contextmanager
 def running(master: str, conf: list[str] | None) -> Iterator[Any]:
-    """Provides a Spark session and stops it at the end; a missing part of Spark is a failure of one sentence."""
-    from pipeline.session import CannotStart, start
+    """Provides a Spark session and stops it at the end.
+
+    A missing part of Spark, a job that it gives up, and counts that differ are failures of one sentence.
+    """
+    from pipeline.session import CannotStart, cause, errors, start
 
     settings = dict(_setting(text) for text in conf or ())
     try:
@@ -26,7 +30,10 @@ def running(master: str, conf: list[str] | None) -> Iterator[Any]:
     except CannotStart as error:
         raise Failure(Exit.FAILED, str(error)) from None
     try:
-        yield spark
+        with agreeing():
+            yield spark
+    except errors() as error:
+        raise Failure(Exit.FAILED, f"Spark gave up: {cause(error)}", "its own messages above have the rest") from error
     finally:
         spark.stop()
 

@@ -17,14 +17,14 @@ from msgspec import Struct
 
 from pipeline.columns import COLUMNS
 from pipeline.executors import workers_of
-from pipeline.layout import BUCKETS, REST, Manifest, bucket_parts, bucket_tables, in_folder, manifest_of
+from pipeline.layout import BUCKETS, REST, Manifest, bucket_parts, bucket_tables, in_folder, manifest_of, table_in
 from pipeline.merge import Workers
 from pipeline.report import asking, history
 from pipeline.report.asking import Beside, Wanted
 from pipeline.report.bucket import Found, Question, answered
 from pipeline.report.merging import Known, merged
 from pipeline.report.result import Result
-from pipeline.storage import NothingToRead, first_line, opened, written
+from pipeline.storage import NothingToRead, first_line, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,6 +173,5 @@ def _bucket(of: Source, shared: Shared, intervals: str | None, bucket: int) -> F
 
 
 def _gaps(of: Source) -> list[dict[str, Any]]:
-    with opened(in_folder(of.folder, of.manifest.gaps)) as file:
-        rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
+    rows: list[dict[str, Any]] = table_in(of.folder, of.manifest.gaps).to_pylist()
     return [row for row in rows if (row["cluster"] or "") == of.cluster]

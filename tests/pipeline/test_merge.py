@@ -22,10 +22,11 @@ pytest.importorskip("pyspark", reason="the extra pipeline is not installed")
 
 import pyarrow.parquet as pq
 
-from pipeline import lines, merge, segments, storage
+from pipeline import lines, merge, segments, storage, writing
 from pipeline.layout import manifest_of
-from pipeline.merge import CannotMerge, Merged, Workers
+from pipeline.merge import Merged, Workers
 from pipeline.storage import NothingToRead
+from pipeline.writing import CannotMerge
 
 HERE = Workers(lambda function, values: [function(value) for value in values], 2)
 
@@ -228,6 +229,38 @@ def test_a_path_may_have_the_scheme_file(tmp_path: Path) -> None:
     assert len(rows_of(tmp_path / "bronze")) == 4
 
 
+def test_what_is_neither_a_folder_nor_a_journal_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("")
+    with pytest.raises(NothingToRead, match=r"a\.txt cannot be listed as a folder"):
+        merge.files_of([str(tmp_path / "a.txt")])
+
+
+def test_a_store_that_a_task_cannot_reach_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(path: str) -> Any:
+        raise NothingToRead(f"{path}: its store does not open")
+
+    monkeypatch.setattr(segments, "opened", unreachable)
+    with pytest.raises(CannotMerge, match=r"a\.jsonl: its store does not open"):
+        merged([written(tmp_path / "j", a=text(term(4)))], tmp_path / "bronze")
+
+
+def test_a_kill_after_the_manifest_leaves_no_verdict_on_other_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    journal, bronze = written(tmp_path / "j", a=text(term(4))), tmp_path / "bronze"
+    merged([journal], bronze)
+    (bronze / "audit.json").write_text("{}")
+    written(journal, b=text(term(9)))
+    monkeypatch.setattr(merge, "_clear", kill)
+    with pytest.raises(Killed):
+        merged([journal], bronze)
+    assert len(rows_of(bronze)) > 4
+    assert not (bronze / "audit.json").exists()
+
+
 @contextmanager
 def full(path: str, aside: str) -> Iterator[Any]:
     """Has no room for rows."""
@@ -291,6 +324,7 @@ def test_an_ingest_that_is_killed_anywhere_leaves_nothing_that_counts(
             writer = killing(steps)
             patch.setattr(segments, "written", writer)
             patch.setattr(merge, "written", writer)
+            patch.setattr(writing, "written", writer)
             try:
                 merged([journal], bronze)
             except Killed:

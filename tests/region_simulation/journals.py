@@ -68,7 +68,7 @@ def spark_here() -> SparkSession | None:
 def audited(spark: SparkSession, journals: Path, into: Path) -> dict[str, list[str]]:
     """Runs both jobs over journals of many seeds; returns the violations of each cluster that has some."""
     from pipeline import jobs
-    from pipeline.violations import VIOLATIONS
+    from pipeline.schema import VIOLATIONS
 
     jobs.ingest(spark, [f"{journals}/*"], str(into))
     jobs.audit(spark, str(into))
