@@ -8,7 +8,7 @@ from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import KINDS
 from pipeline.planner.compiling import compiled
 from pipeline.planner.placing import lists, note
-from pipeline.planner.scoring import above, below, drawn, fill, gained, shift
+from pipeline.planner.scoring import SLACK, above, below, drawn, fill, gained, shift
 from pipeline.planner.shedding import GAIN_MIN
 from pipeline.planner.state import CAP, FACTOR, FREE, HOST, LEFT, LOAD, State
 
@@ -19,7 +19,8 @@ PASSES_MAX: Final = 10
 def lead(st: State, capped: Array, spread: Array) -> bool:
     """Gives partitions another first replica until the brokers are within their bounds; True where any changed.
 
-    Each change makes the penalties smaller, also where the next broker gets above a bound: it passes others on.
+    Each change makes the penalties smaller, also where the next broker gets above a soft bound: it passes others on.
+    None gets above a hard bound by it, unless the broker that it relieves is above the same one.
     """
     replicas, part, book, who = st.replicas, st.part, st.book, st.who
     width, changed, brokers = replicas.shape[1], False, len(who)
@@ -90,7 +91,7 @@ def _lead_one(st: State, row: int, place: int, change: Array, follower: Array, r
     best, most = 0, GAIN_MIN
     for other in range(1, st.part[row, FACTOR]):
         taker = replicas[row, other]
-        if (place != 0 and place != other) or who[taker, HOST] == 0:
+        if (place != 0 and place != other) or who[taker, HOST] == 0 or _passes_on(book, first, taker, change):
             continue
         gain = gained(book, taker, change, 1.0) + leave
         if gain > most:
@@ -99,6 +100,17 @@ def _lead_one(st: State, row: int, place: int, change: Array, follower: Array, r
         return False
     exchange(st, row, best, change, reason)
     return True
+
+
+@compiled
+def _passes_on(book: Array, giver: int, taker: int, change: Array) -> bool:
+    """Checks whether a change puts the taker above a hard bound of a kind of which the giver is within its own."""
+    for kind in range(KINDS):
+        most = book[CAP, taker, kind] + SLACK * change[kind]
+        over = change[kind] > 0.0 and book[LOAD, taker, kind] + change[kind] > most
+        if over and book[LOAD, giver, kind] <= book[CAP, giver, kind]:
+            return True
+    return False
 
 
 @compiled

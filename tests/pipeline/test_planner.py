@@ -224,3 +224,10 @@ def test_the_certificate_finds_what_a_wrong_plan_breaks() -> None:
         certified(problem, np.array([[0, 2], [1, 1]], np.int32))
     with pytest.raises(ValueError, match="another number of replicas"):
         certified(problem, np.array([[0, -1], [1, 2]], np.int32))
+
+
+def test_leaders_are_not_made_even_beyond_a_cap() -> None:
+    small = {2: GivenBroker(bytes_out_per_s=125.0)}
+    found = plan(cluster({1: "a", 2: "b"}, {"t": [(1, 2)] * 20}, given=small))
+    assert found.best.certificate.hard_broken == 0
+    assert len(found.rows) == 3, "80 % of 125 bytes a second are those of three leaders"
