@@ -70,7 +70,7 @@ def audited(spark: SparkSession, journals: Path, into: Path) -> dict[str, list[s
     from pipeline import jobs
     from pipeline.schema import VIOLATIONS
 
-    jobs.ingest(spark, [f"{journals}/*"], str(into))
+    jobs.ingest(spark, [str(folder) for folder in sorted(journals.iterdir())], str(into))
     jobs.audit(spark, str(into))
     violations = spark.read.schema(VIOLATIONS).parquet(f"{into}/violations").orderBy("ctl_epoch", "seq")
     found: dict[str, list[str]] = {}
