@@ -124,8 +124,12 @@ class PlanDraft:
         return self.view.assignments[row].replicas if drawn is None else drawn.target
 
     def move(self, topic: str, row: int, target: Replicas) -> None:
-        """Draws a move, or draws it anew; none is left where the target is what the partition has."""
+        """Draws a move, or draws it anew; none is left where the target is what the partition has.
+
+        Replicas behind the first one that the partition has already keep their order, whatever was drawn before.
+        """
         origin, partition, current = self.view.assignments[row].replicas, self.view.partitions[row], self.current(row)
+        target = in_order_of(origin, target)
         if target == current:
             return
         self.loads.move(current, target)
@@ -175,3 +179,10 @@ def _distinct(assignments: Sequence[Assignment]) -> list[tuple[Assignment, int]]
     """Returns assignments with the number of their rows; most rows share theirs with many others."""
     rows = Counter(map(id, assignments))
     return [(assignment, rows[i]) for i, assignment in {id(a): a for a in assignments}.items()]
+
+
+def in_order_of(origin: Replicas, target: Replicas) -> Replicas:
+    """Returns ``target`` with those behind its first replica that are of ``origin`` in the order of ``origin``."""
+    first, *others = target
+    stay = iter(sorted((b for b in others if b in origin), key=origin.index))
+    return (first, *(next(stay) if b in origin else b for b in others))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from state_machines.planning.cluster_view import ClusterView
+from state_machines.planning.drafting import in_order_of
 from state_machines.planning.goals import Add, Decommission, Goal, Rebalance, ReplicationFactor, RestoreRacks
 from state_machines.planning.plan import Plan
 from state_machines.planning.planner import plan
@@ -81,6 +83,16 @@ def test_replicas_that_stay_keep_their_order_but_for_the_first(case: Case) -> No
     for move in case[2].moves:
         stays = [b for b in move.target[1:] if b in move.origin]
         assert stays == [b for b in move.origin if b in stays]
+
+
+@pytest.mark.parametrize(
+    ("target", "drawn"),
+    [((3, 2, 1, 4), (3, 1, 2, 4)), ((3, 2, 9, 1), (3, 1, 9, 2)), ((9, 8), (9, 8)), ((2, 9), (2, 9)), ((1,), (1,))],
+)
+def test_a_first_replica_that_changes_twice_leaves_the_others_in_order(
+    target: tuple[int, ...], drawn: tuple[int, ...]
+) -> None:
+    assert in_order_of((1, 2, 3, 4), target) == drawn
 
 
 @EXAMPLES
