@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cli.columns import COLUMNS, cell, label
+from cli.cells import cell, label
+from cli.columns import COLUMNS
 from cli.progress import ProgressLine
 
 API_VERSION: Final = "regent/v1"

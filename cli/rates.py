@@ -53,6 +53,15 @@ def given(throttle: Rates | None) -> dict[str, Any]:
     return {} if throttle is None else throttle.request()
 
 
+TimeRate = Annotated[
+    int | None,
+    typer.Option(
+        "--rate",
+        parser=one_rate,
+        metavar="RATE",
+        help="Bytes per second of each broker and direction, as 50M, for the time.",
+    ),
+]
 Throttle = Annotated[
     Rates | None,
     typer.Option(

@@ -107,7 +107,7 @@ def _with_moves(way: Way, pid: int, back: way_back.WayBack, *, dry_run: bool) ->
 
 
 def _carry_out(session: Session, way: Way, pid: int, back: way_back.WayBack | None, reason: str) -> None:
-    """Sends the request of a way, and begins the plan of a way back; shows what came of both."""
+    """Sends the request that ends a procedure, then begins the plan that moves replicas back; shows both responses."""
     client, output, frees = session.client(), session.output, "brokers" in way.body
     moves = back if back is not None and back.moves else None
     if way.path:

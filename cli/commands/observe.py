@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.columns import cell
+from cli.cells import cell
 from cli.exit_codes import Exit
 from cli.help import Panel
 from cli.output import Format

@@ -6,19 +6,19 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
+from cli.commands import pipeline_plan_options as options
 from cli.commands.pipeline_plan_shown import scenario_row, show
 from cli.commands.reassign import MOVES_MAX
 from cli.commands.spark import Conf, running
 from cli.exit_codes import Exit, Failure
 from cli.planner_needs import agreeing, needed, warn_of_strangers
-from cli.rates import one_rate
+from cli.rates import TimeRate
 from cli.session import Session
 
 if TYPE_CHECKING:
@@ -39,74 +39,32 @@ EXAMPLES: Final = (
 )
 
 
-class Export(StrEnum):
-    """Form of the files."""
-
-    REGENT = "regent"
-    KAFKA = "kafka"
-
-
 def plan(
     session: Session,
-    snapshot: Annotated[Path | None, typer.Option("--snapshot", help="A snapshot that a daemon wrote.")] = None,
-    from_assignment: Annotated[
-        Path | None, typer.Option("--from-assignment", help="Instead: a file of kafka-reassign-partitions.")
-    ] = None,
-    loads: Annotated[
-        Path | None, typer.Option("--loads", help="Loads of partitions: CSV, JSON lines or Parquet.")
-    ] = None,
-    loads_before: Annotated[
-        Path | None, typer.Option("--loads-before", help="An earlier file of 'regent loads': two of them give rates.")
-    ] = None,
-    brokers: Annotated[
-        Path | None, typer.Option("--brokers", help="Racks and capacities of brokers, CSV; may name new brokers.")
-    ] = None,
-    cluster_id: Annotated[
-        str, typer.Option("--cluster-id", help="Id of the cluster, where the input does not have it.")
-    ] = "",
-    retire: Annotated[
-        list[int] | None, typer.Option("--retire", min=0, help="A broker that all replicas leave; repeatable.")
-    ] = None,
-    exclude_broker: Annotated[
-        list[int] | None,
-        typer.Option("--exclude-broker", min=0, help="A broker that takes no further replica; repeatable."),
-    ] = None,
-    exclude_topic: Annotated[
-        list[str] | None,
-        typer.Option("--exclude-topic", help="A topic, or those of a pattern, that stay as they are; repeatable."),
-    ] = None,
-    spread: Annotated[
-        float, typer.Option("--spread", min=0.01, max=1, help="How far a broker may be from its share, as a share.")
-    ] = 0.10,
-    replicas_max: Annotated[int, typer.Option("--replicas-max", min=1, help="Replicas of one broker.")] = 10_000,
-    disk_max: Annotated[float, typer.Option(min=0.01, max=1, help="Share of a disk that may be full.")] = 0.80,
-    in_max: Annotated[float, typer.Option(min=0.01, max=1, help="Share of the capacity for bytes in.")] = 0.80,
-    out_max: Annotated[float, typer.Option(min=0.01, max=1, help="Share of the capacity for bytes out.")] = 0.80,
-    cpu_max: Annotated[float, typer.Option(min=0.01, max=1, help="Share of the CPU.")] = 0.70,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=64, help="Searches, of which the best counts.")] = 4,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="First seed: the same ones give the same plan.")] = 0,
-    rate: Annotated[
-        int | None,
-        typer.Option(
-            "--rate",
-            parser=one_rate,
-            metavar="RATE",
-            help="Bytes per second of each broker and direction, as 50M, for the time.",
-        ),
-    ] = None,
-    scenarios: Annotated[
-        Path | None, typer.Option("--scenarios", help="JSON list of scenarios, which are compared; writes no plan.")
-    ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option("--master", help="Runs the searches as tasks of Spark: local[2], spark://host:7077, yarn, ..."),
-    ] = None,
+    snapshot: options.Snapshot = None,
+    from_assignment: options.Assignment = None,
+    loads: options.Loads = None,
+    loads_before: options.LoadsBefore = None,
+    brokers: options.Brokers = None,
+    cluster_id: options.ClusterId = "",
+    retire: options.Retire = None,
+    exclude_broker: options.ExcludeBroker = None,
+    exclude_topic: options.ExcludeTopic = None,
+    spread: options.Spread = 0.10,
+    replicas_max: options.ReplicasMax = 10_000,
+    disk_max: options.DiskMax = 0.80,
+    in_max: options.InMax = 0.80,
+    out_max: options.OutMax = 0.80,
+    cpu_max: options.CpuMax = 0.70,
+    seeds: options.Seeds = 4,
+    seed: options.Seed = 0,
+    rate: TimeRate = None,
+    scenarios: options.Scenarios = None,
+    master: options.Master = None,
     conf: Conf = None,
-    out: Annotated[Path | None, typer.Option("--out", help="File of the plan; without it nothing is written.")] = None,
-    export: Annotated[
-        Export, typer.Option("--export", help="kafka: files of kafka-reassign-partitions, each with its way back.")
-    ] = Export.REGENT,
-    parts: Annotated[int, typer.Option("--parts", min=1, max=10_000, help="Number of files at least.")] = 1,
+    out: options.Out = None,
+    export: options.Form = options.Export.REGENT,
+    parts: options.Parts = 1,
 ) -> None:
     """Plan moves that balance replicas, bytes, CPU and leaders; changes nothing. Needs neither a daemon nor Spark.
 
@@ -117,7 +75,7 @@ def plan(
         from pipeline.planner.broker_file import read_brokers
         from pipeline.planner.cluster import Wanted
         from pipeline.planner.problem import Limits
-        from pipeline.planner.scenarios import read_scenarios, side_by_side
+        from pipeline.planner.scenarios import read_scenarios
     if scenarios is not None and out is not None:
         what = "--scenarios compares plans and writes none"
         raise Failure(Exit.USAGE, what, "repeat the command with the options of one scenario and --out")
@@ -132,27 +90,33 @@ def plan(
             make(one.added_to(wanted))  # a wrong one is refused before the first search, and none is kept
     except BadInput as error:
         raise Failure(Exit.USAGE, str(error)) from None
-    if out is not None and export is Export.REGENT and not first.cluster_id:
+    if out is not None and export is options.Export.REGENT and not first.cluster_id:
         raise Failure(Exit.USAGE, "the input does not name its cluster", "give --cluster-id, or --export kafka")
     compiles = "the first one after an installation compiles for 10 to 60 s"
     session.output.message(f"{seeds * max(1, len(several))} searches of {len(first.topic)} partitions; {compiles}")
-    with agreeing(), _side_by_side(master, conf) as each:
-        problems = (make(one.added_to(wanted)) for one in several) if several else iter((first,))
-        results = side_by_side(problems, seeds, seed, each)
-        if several:
-            rows = [scenario_row(one.name, found, rate) for one, found in zip(several, results, strict=True)]
-            best = None
-        else:
-            [best] = results
-            rows = [scenario_row("", best, rate)]
-    if best is None:
+    problems = (make(one.added_to(wanted)) for one in several) if several else iter((first,))
+    results = _searched(problems, seeds, seed, master, conf)
+    if several:  # the results of one group are kept at a time
+        rows = [scenario_row(one.name, found, rate) for one, found in zip(several, results, strict=True)]
         session.output.listing("Scenario", rows)
     else:
+        [best] = results
+        rows = [scenario_row("", best, rate)]
         show(session, best, rate)
         if out is not None:
             _write(session, best, out, export, parts)
     if any(row["hardBroken"] for row in rows):
         raise typer.Exit(Exit.REFUSED)
+
+
+def _searched(
+    problems: Iterator[Problem], seeds: int, seed: int, master: str | None, conf: list[str] | None
+) -> Iterator[Planned]:
+    """Yields the best plan for each problem."""
+    from pipeline.planner.scenarios import side_by_side
+
+    with agreeing(), _side_by_side(master, conf) as each:
+        yield from side_by_side(problems, seeds, seed, each)
 
 
 @contextmanager
@@ -197,7 +161,7 @@ def _input(
     return partial(problem_of, read, known, cluster_id=cluster_id)
 
 
-def _write(session: Session, found: Planned, out: Path, export: Export, parts: int) -> None:
+def _write(session: Session, found: Planned, out: Path, export: options.Export, parts: int) -> None:
     from pipeline.planner.output import left_over, moves_of, write_kafka, write_plan
     from state_machines.planning.json_file import UnusableFile
 
@@ -206,7 +170,7 @@ def _write(session: Session, found: Planned, out: Path, export: Export, parts: i
         session.output.message(f"nothing is to be moved: {out} is not written", style="yellow")
         return
     try:
-        if export is Export.KAFKA:
+        if export is options.Export.KAFKA:
             files = write_kafka(out, moves, parts, KAFKA_MOVES_MAX)
         else:
             files = write_plan(out, found.problem.cluster_id, moves, parts, MOVES_MAX)
@@ -218,9 +182,9 @@ def _write(session: Session, found: Planned, out: Path, export: Export, parts: i
         session.output.message(f"not of this plan, remove what an earlier one left: {named}", style="yellow")
 
 
-def _next(files: list[Path], export: Export, moves: int) -> str:
+def _next(files: list[Path], export: options.Export, moves: int) -> str:
     """Returns where the moves are, and the command that comes next."""
-    if export is Export.KAFKA:
+    if export is options.Export.KAFKA:
         return f"{moves} moves are in {files[0]} to {files[-1]}: kafka-reassign-partitions --execute, in this order"
     if len(files) == 1:
         return f"{moves} moves are in {files[0]}: regent reassign apply {files[0]}"

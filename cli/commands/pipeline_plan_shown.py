@@ -31,7 +31,7 @@ def scenario_row(name: str, found: Planned, rate: int | None) -> dict[str, Any]:
 
 
 def show(session: Session, found: Planned, rate: int | None) -> None:
-    """Writes the goals before and after, or for programs the moves, and sentences about costs and what is not met."""
+    """Prints the goals before and after, or the moves for programs; then the costs, and each goal that is not met."""
     from controller.process.wording import in_bytes, in_time
     from pipeline.planner.output import goal_rows, moves_of
     from pipeline.planner.unmet import unmet

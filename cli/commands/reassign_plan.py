@@ -13,7 +13,7 @@ import typer
 from cli.commands.reassign_undo import undone, unusable
 from cli.exit_codes import Exit, Failure
 from cli.planner_needs import needed
-from cli.rates import one_rate
+from cli.rates import TimeRate
 from cli.session import Session
 
 if TYPE_CHECKING:
@@ -80,15 +80,7 @@ def make(
     exclude: Annotated[
         list[str] | None, typer.Option("--exclude", help="Leaves a topic, or topics of a pattern, out; repeatable.")
     ] = None,
-    rate: Annotated[
-        int | None,
-        typer.Option(
-            "--rate",
-            parser=one_rate,
-            metavar="RATE",
-            help="Bytes per second of each broker and direction, as 50M, for the time.",
-        ),
-    ] = None,
+    rate: TimeRate = None,
     sizes: Annotated[bool, typer.Option("--sizes/--no-sizes", help="Query brokers for the sizes of replicas.")] = True,
 ) -> None:
     """Plan moves of replicas; changes nothing. Reads ZooKeeper and brokers, no daemon needs to be alive.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.columns import cell
+from cli.cells import cell
 from cli.commands import restart_run
 from cli.commands.restarting import (
     JUDGE_TIMEOUT_S,

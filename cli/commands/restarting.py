@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.columns import cell
+from cli.cells import cell
 from cli.commands.procedures import queried
 from cli.exit_codes import Exit, Failure
 from cli.output import Output

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.columns import cell
+from cli.cells import cell
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.output import Output

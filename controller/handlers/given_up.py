@@ -90,7 +90,7 @@ async def _give_up(c: Controller, wanted: GiveUp) -> str | None:
 
 
 async def _one_by_one(c: Controller, wanted: GiveUp) -> str | None:
-    """Ends the waits for each broker by a write of its own; what is done before a refusal stays."""
+    """Ends the wait for one broker after the other, each by its own write; a refusal leaves earlier ones ended."""
     for at, broker in enumerate(wanted.brokers):
         if (why := await _give_up(c, replace(wanted, brokers=(broker,)))) is not None:
             done = f"the wait for brokers {list(wanted.brokers[:at])} has ended; " if at else ""

@@ -57,4 +57,4 @@ def _remove_topic(c: Controller, name: str) -> int:
     if c.reassignment_queue.names(name):
         c.queue.signal(EventKind.REASSIGN_PARTITIONS)
     c.journal.event(Kind.TOPIC_DELETE, topic=name)
-    return len(c.cluster.observe_topic_gone(name, rows_ended=True))
+    return len(c.cluster.observe_topic_gone(name))

@@ -1,6 +1,7 @@
 """Asks the operator's policy about new topics, beside the queue: no other event waits for its answers.
 
-A call is judged first. The policy is asked about its sound topics, and the call is handled again with the answers.
+Kafka's own rules judge a call first. A task asks the policy about the topics that pass; then the call is handled again
+with the answers.
 """
 
 from __future__ import annotations

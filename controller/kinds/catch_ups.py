@@ -1,7 +1,7 @@
 """Looks at the replicas that a throttled plan copies, so that its lists let them go shortly before they catch up.
 
-Leaders and destinations are queried beside the event queue, for moves under way alone. What was found is of this
-daemon's memory: the next one looks anew.
+A task beside the event queue queries the leaders and destinations of moves under way. The sizes are in the memory of
+this daemon alone: the next one queries again.
 """
 
 from __future__ import annotations

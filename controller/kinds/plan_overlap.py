@@ -13,6 +13,8 @@ from state_machines.procedures.states import State
 
 PLANS_MAX: Final = 100
 """Plans that run or wait; a further one is refused."""
+KNOWN_MAX: Final = 2 * PLANS_MAX
+"""Plans of which the partitions are kept; beyond it the oldest ones go first, and are decoded again where needed."""
 
 Numbers: TypeAlias = Mapping[str, Set[int]]
 """Numbers of partitions by topic."""
@@ -56,6 +58,8 @@ class LeftOfPlans:
         known = self._known.get(record.pid)
         if known is None or known.data != record.data:
             known = self._known[record.pid] = _Known(record.data, left_of(self._moves_of(record)))
+            for pid in list(self._known)[:-KNOWN_MAX]:
+                self._known.pop(pid, None)
         return known.left
 
     def keep(self, pids: Collection[int]) -> None:

@@ -121,7 +121,7 @@ class SnapshotKeeper:
                 continue
 
     def _chosen(self) -> Attempt | None:
-        """Returns what is to be taken now; an error is logged, and ends neither the keeper nor the daemon."""
+        """Returns the snapshot that is due. An error is logged, and the keeper goes on."""
         try:
             chosen = self._next(self._clock())
         except Exception as error:

@@ -100,7 +100,7 @@ def _begin(term: Term, folder: Path, settings: SnapshotsSettings, cause: str, da
 
 
 async def _sent(term: Term, writer: Writer, begin: Begin) -> End:
-    """Sends all messages and returns the last one; a writer that has ended tells the reason in its answer."""
+    """Sends all messages and returns the last one; stops where the writer has ended, whose answer has the reason."""
     end = End(begin.header.seq, wall_ms() * 1_000)
     loop, patience_s = asyncio.get_running_loop(), PATIENCE_S_MAX
     with suppress(BrokenPipeError):

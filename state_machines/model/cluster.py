@@ -215,15 +215,13 @@ class Cluster(Assigned):
     def _is_deleted(self, row: PartitionRow) -> bool:
         return row.state is _NON_EXISTENT and row.topic in self.deletions
 
-    def observe_topic_gone(self, name: str, *, rows_ended: bool = False) -> list[int]:
-        """Ends a topic whose znode vanished, and its rows where the caller has not; returns the rows."""
+    def observe_topic_gone(self, name: str) -> list[int]:
+        """Ends a topic whose znode vanished, once :meth:`end_rows` has ended all its rows; returns these."""
         index = self.topic_index.pop(name, None)
         if index is None:
             return []
         self.topic_ids.pop(self.topics[index].topic_id or b"", None)
         rows = list(self.topics[index].rows)
-        if not rows_ended:
-            self.end_rows(rows)
         self.deletions.discard(index)
         self.ended += len(rows)
         return rows

@@ -28,7 +28,7 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change, Decision, Refusal, ReplicaMove, TopicChange, Transition
 from state_machines.model.types import Assignment, Broker, TopicAssignment
 from state_machines.propagation.propagation import Propagation
-from tests.core.model import NaiveZooKeeper, broker
+from tests.core.model import NaiveZooKeeper, broker, topic_gone
 
 ROUNDS_MAX = 3
 WRITTEN, CONFLICT, REPLY_LOST, REFUSED = "write", "conflict", "reply lost", "refused"
@@ -234,7 +234,7 @@ class CoreWorld:
         self.zookeeper.states = {key: held for key, held in self.zookeeper.states.items() if key[0] != topic}
         self.unobserved = {key for key in self.unobserved if key[0] != topic}
         self.markers.discard(topic)
-        self.cluster.observe_topic_gone(topic)
+        topic_gone(self.cluster, topic)
 
     def delete_queued(self, *, retry: bool = False) -> None:
         """Queues topics with a marker and starts their deletion where it may begin."""

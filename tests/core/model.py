@@ -58,6 +58,13 @@ def topic(name: str, replicas: Iterable[tuple[int, ...]], *, version: int = 0, c
     return TopicAssignment(name, bytes(15) + bytes([len(name)]), partitions, version, czxid)
 
 
+def topic_gone(cluster: Cluster, name: str) -> list[int]:
+    """Ends the rows of a topic whose znode vanished, and then the topic; returns the rows."""
+    if (topic := cluster.topic(name)) is not None:
+        cluster.end_rows(list(topic.rows))
+    return cluster.observe_topic_gone(name)
+
+
 def make_cluster(*partitions: P, brokers: Iterable[int] = (1, 2, 3), recovery_state: bool = True) -> Cluster:
     """Loads a model: topic ``t`` with the given partitions on registered ``brokers``."""
     cluster = Cluster(EPOCH, recovery_state=recovery_state)

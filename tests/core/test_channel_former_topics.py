@@ -5,12 +5,13 @@ from __future__ import annotations
 from state_machines.model.types import Assignment, TopicAssignment
 from tests.core.channel_world import World, in_flight, settled, stop, world
 from tests.core.fake_broker import STOP_REPLICA
+from tests.core.model import topic_gone
 
 
 def remove(w: World, rows: list[int]) -> None:
     """Removes the topic, and stops its replicas on broker 1."""
     w.channels.propagate((), [stop(i, delete=True) for i in rows])
-    w.cluster.observe_topic_gone("t")
+    topic_gone(w.cluster, "t")
 
 
 def recreate(w: World, partitions: int) -> None:
@@ -57,7 +58,7 @@ async def test_a_late_stop_of_a_former_incarnation_deletes_no_log_of_the_next_on
     """StopReplica names no topic id: after the leadership of the new replica it would hit that one."""
     async with world(1) as w:
         former = w.add_topic("t", [(1,), (1,)])
-        w.cluster.observe_topic_gone("t")
+        topic_gone(w.cluster, "t")
         recreate(w, 1)
         await settled(w)
         w.channels.propagate((), [stop(i, delete=True) for i in former])

@@ -17,7 +17,7 @@ from tests.core.channel_world import (
     world,
 )
 from tests.core.fake_broker import LEADER_AND_ISR, UPDATE_METADATA
-from tests.core.model import EPOCH, topic
+from tests.core.model import EPOCH, topic, topic_gone
 from tests.polling import eventually
 
 TURN = 100
@@ -166,7 +166,7 @@ async def test_a_returned_broker_gets_all_topics_first_up_to_a_size_of_the_clust
     monkeypatch.setattr(channel, "INTRODUCED_ROWS_MAX", 249)
     async with world(1, register=False, snapshot_turn_partitions=TURN) as w:
         w.add_topic("gone", [(1,)] * gone)
-        w.cluster.observe_topic_gone("gone")
+        topic_gone(w.cluster, "gone")
         w.add_topic("t", [(1,)] * present)
         w.register(1)
         w.channels.snapshot([1], came_up=True)

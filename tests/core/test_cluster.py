@@ -21,7 +21,19 @@ from state_machines.model.types import (
     ReplicaState,
     TopicAssignment,
 )
-from tests.core.model import EPOCH, P, carried_out, come_back, decided, die, enter, make_cluster, topic, writes_of
+from tests.core.model import (
+    EPOCH,
+    P,
+    carried_out,
+    come_back,
+    decided,
+    die,
+    enter,
+    make_cluster,
+    topic,
+    topic_gone,
+    writes_of,
+)
 
 
 def test_equal_assignments_and_isrs_are_one_object() -> None:
@@ -44,9 +56,9 @@ def test_a_recreated_topic_gets_rows_of_its_own() -> None:
     """A write that is under way for the former incarnation cannot hit the next."""
     cluster = make_cluster(P((1, 2), 1))
     stale = decided(cluster, partial(broker_death, dead=[1]))
-    assert cluster.observe_topic_gone("t") == [0]
+    assert topic_gone(cluster, "t") == [0]
     assert cluster.topic("t") is None
-    assert cluster.observe_topic_gone("t") == []
+    assert topic_gone(cluster, "t") == []
     assert cluster.observe_topic(topic("t", [(2, 3)], czxid=90)) == [1]
     again = cluster.topic("t")
     assert again is not None
@@ -77,7 +89,7 @@ def test_a_loaded_partition_is_new_online_or_offline_by_its_state_znode(
     assert cluster.rows[row].state is state
     assert leadership_of(cluster.rows[row]) == found
     assert (row in cluster.leaderless) == (state is not PartitionState.ONLINE)
-    assert cluster.observe_topic_gone("t") == [row]
+    assert topic_gone(cluster, "t") == [row]
     assert (cluster.rows[row].state, cluster.leaderless) == (PartitionState.NON_EXISTENT, set())
     assert not cluster.rows[row].has_leadership
     assert cluster.find("t", 0) is None
@@ -143,7 +155,7 @@ def test_a_create_that_was_given_up_is_decided_again_at_the_next_event() -> None
 
 def test_a_write_that_was_given_up_brings_no_vanished_topic_back() -> None:
     cluster = make_cluster(P((1, 2), 1))
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     cluster.observe_undecided([0])
     assert cluster.rows[0].state is PartitionState.NON_EXISTENT
     assert cluster.leaderless == set()
@@ -165,7 +177,7 @@ def test_a_broker_hosts_the_rows_that_exist() -> None:
     assert cluster.hosted(1) == [0, 2, 3]
     cluster.observe_topic(topic("u", [(1,)]))
     assert cluster.hosted(1) == [0, 2, 3], "it has not started yet"
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert cluster.hosted(1) == []
 
 
@@ -178,7 +190,7 @@ def test_exceptions_of_replicas_end_with_the_incarnation_of_their_broker() -> No
     come_back(cluster, 1)
     assert not cluster.stopped(0, 1)
     assert cluster.replica_states == {(1, 3): ReplicaState.DELETION_STARTED}
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert cluster.replica_states == {}
 
 
@@ -212,7 +224,7 @@ def test_a_known_topic_id_is_replaced_only_while_no_evidence_confirms_it() -> No
     assert [cluster.doubts_id(topic) for topic in cluster.topics] == [False, True]
     cluster.observe_topic_id("u", third)
     assert (known(), cluster.ids_learned, cluster.ids_refused) == ([None, None, "u"], 3, {})
-    cluster.observe_topic_gone("u")
+    topic_gone(cluster, "u")
     assert known() == [None] * 3
 
 
@@ -231,7 +243,7 @@ def test_an_id_is_in_doubt_until_each_log_that_refused_it_is_deleted() -> None:
 
 def test_rows_are_found_by_their_brokers_even_when_they_are_gone() -> None:
     cluster = make_cluster(P((1, 2), 1), P((2, 3), 2), P((1, 2), 1), P((3, 9), 3))
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert [cluster.rows_on(brokers) for brokers in ([1], [1, 9], [2, 3], [7], [])] == [
         {0, 2}, {0, 2, 3}, {0, 1, 2, 3}, set(), set(),
     ]  # fmt: skip
@@ -287,7 +299,7 @@ def test_assignments_of_known_partitions_are_observed() -> None:
     assert cluster.observe_assignments("t", 5, {1: Assignment((1, 2))}) == [1]
     assert cluster.reassigning == {}
     cluster.observe_assignments("t", 6, {1: moving})
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert cluster.reassigning == {}
 
 

@@ -12,7 +12,7 @@ from controller.operator import counts as counts_module
 from controller.operator.counts import Counted, Counts, Deletions, imbalance
 from state_machines.decisions.deletion import advance, replicas_left
 from state_machines.model.cluster import Cluster
-from tests.core.model import P, carried_out, die, make_cluster
+from tests.core.model import P, carried_out, die, make_cluster, topic_gone
 from tests.core.view_kit import several
 
 
@@ -33,7 +33,7 @@ async def test_a_large_model_is_counted_in_turns(monkeypatch: pytest.MonkeyPatch
 
 def test_rows_of_vanished_topics_do_not_count() -> None:
     cluster = several(2, 3)
-    cluster.observe_topic_gone("t00")
+    topic_gone(cluster, "t00")
     found = Counted().of(cluster)
     assert found is not None
     assert (found.leads[1], found.under_replicated) == (3, 1)
@@ -102,5 +102,5 @@ async def test_a_topic_that_vanishes_between_two_turns_is_left_out(monkeypatch: 
     cluster = several(1, 20)
     cluster.observe_deletions(["t00"])
     monkeypatch.setattr(counts_module, "TURN_DELETED_ROWS", 7)
-    asyncio.get_running_loop().call_soon(cluster.observe_topic_gone, "t00")
+    asyncio.get_running_loop().call_soon(topic_gone, cluster, "t00")
     assert (await Deletions.in_turns(cluster)).replicas <= 7 * 3

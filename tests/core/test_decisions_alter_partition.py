@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from state_machines.decisions.alter_partition import IsrError, IsrRequest, alter_partitions, judge
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import NO_LEADER
-from tests.core.model import EPOCH, P, carried_out, decided, die, make_cluster, shown, writes_of
+from tests.core.model import EPOCH, P, carried_out, decided, die, make_cluster, shown, topic_gone, writes_of
 
 E = IsrError
 
@@ -176,5 +176,5 @@ def test_of_two_requests_for_a_partition_the_first_is_written_and_the_other_judg
     assert writes_of(decision) == {0: (1, (1, 2, 3), 5, 10)}
     assert judge(cluster, second) is E.INVALID_UPDATE_VERSION
     assert judge(cluster, repeated) is E.NONE
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert judge(cluster, repeated) is E.UNKNOWN_TOPIC_ID

@@ -24,7 +24,18 @@ from state_machines.decisions.failover import TAKEN_UP, take_up
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision, ReplicaMove
 from state_machines.model.types import NO_LEADER, Assignment, PartitionState, ReplicaState, TopicAssignment
-from tests.core.model import P, broker, carried_out, decided, die, make_cluster, registered, topic, writes_of
+from tests.core.model import (
+    P,
+    broker,
+    carried_out,
+    decided,
+    die,
+    make_cluster,
+    registered,
+    topic,
+    topic_gone,
+    writes_of,
+)
 
 
 def death(cluster: Cluster, *dead: int) -> Decision:
@@ -72,7 +83,7 @@ def test_partitions_of_a_vanished_topic_are_not_decided_on() -> None:
     cluster = make_cluster(P((1, 2), 1))
     cluster.observe_topic(topic("u", [(1, 3)]))
     cluster.load_leadership([1], [P((1, 3), 1).leadership()])
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert list(writes_of(death(cluster, 1))) == [1]
     assert list(writes_of(death(cluster, 3))) == [1]
     assert cluster.rows[0].state is PartitionState.NON_EXISTENT

@@ -30,7 +30,7 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision
 from state_machines.model.types import Assignment, Leadership, PartitionRow, PartitionState, ReplicaState
 from state_machines.propagation.propagation import Propagation
-from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
+from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, topic_gone, writes_of
 
 ONLINE, OFFLINE = ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL, INELIGIBLE = (
@@ -151,7 +151,7 @@ def test_brokers_are_sent_the_end_of_a_partition_that_started_even_when_its_znod
     respond(cluster, 1, 0, 1)
     respond(cluster, 2, 0, 1)
     assert finished(cluster, [0]) == [0]
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert propagation.feed.since(0, propagation.feed.number, 99)[0] == [0, 1], "brokers may know both"
     assert cluster.rows[0].has_leadership
     assert all(row.is_removed for row in cluster.rows)
@@ -251,7 +251,7 @@ def test_only_partitions_that_were_added_to_a_queued_topic_are_taken_back() -> N
 def test_a_recreated_topic_has_nothing_of_the_deleted_one() -> None:
     cluster = queued(P((1, 2), 1))
     start(cluster)
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert {cluster.replica_state(0, b) for b in (1, 2)} == {ReplicaState.NON_EXISTENT}
     [row] = cluster.observe_topic(topic("t", [(1, 2)], czxid=90))
     cluster.load_leadership([row], [Leadership(1, 0, (1, 2), 7, 0)])

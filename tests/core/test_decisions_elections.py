@@ -27,7 +27,7 @@ from state_machines.machines import selectors
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Refusal
 from state_machines.model.types import NO_LEADER, Assignment
-from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
+from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, topic_gone, writes_of
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 
@@ -52,7 +52,7 @@ def test_an_election_is_refused_where_it_is_not_needed_or_not_possible(
 ) -> None:
     cluster = make_cluster(P((1, 2), 1), P((1, 2), 2), P((8, 2), 8), P((1, 2), NO_LEADER), P((8, 9)))
     cluster.observe_topic(topic("gone", [(1, 2)], czxid=60))
-    cluster.observe_topic_gone("gone")
+    topic_gone(cluster, "gone")
     if queued:
         cluster.observe_deletions(["t"])
     why = preferred if kind is PREFERRED else unclean

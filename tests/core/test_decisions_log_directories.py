@@ -14,7 +14,7 @@ from state_machines.machines import selectors
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision, Refusal
 from state_machines.model.types import NO_LEADER, PartitionState, ReplicaState
-from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
+from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, topic_gone, writes_of
 
 
 def fail(cluster: Cluster, broker: int, *rows: int, unclean: bool = False) -> Decision:
@@ -89,6 +89,6 @@ def test_a_new_partition_starts_without_its_failed_replica() -> None:
 def test_failures_of_a_topic_that_is_gone_decide_nothing() -> None:
     cluster = make_cluster(P((1, 2), 1))
     cluster.observe_failed_dirs(1, [0])
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert cluster.failed_dirs == {}
     assert carried_out(cluster, partial(log_directories_failed, failed={1: [0]})).empty

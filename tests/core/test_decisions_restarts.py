@@ -31,7 +31,7 @@ from state_machines.decisions.stopping import can_remove, can_stop, stopping
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import UNKNOWN, MinIsr, under
 from state_machines.model.types import Assignment, Leadership, PartitionState
-from tests.core.model import EPOCH, P, broker, carried_out, come_back, die, make_cluster, topic
+from tests.core.model import EPOCH, P, broker, carried_out, come_back, die, make_cluster, topic, topic_gone
 
 ONE, TWO, THREE = (MinIsr(least, {}) for least in (1, 2, 3))
 PERMANENT = (StopCause.SINGLE_REPLICA, StopCause.BELOW_MIN_ISR, StopCause.NO_LEADER)
@@ -164,7 +164,7 @@ def test_topics_that_are_being_deleted_hinder_no_stop() -> None:
     found = can_stop(cluster, [1], ONE)
     assert (found.allowed, found.partitions) == (True, 0)
     assert causes(can_remove(cluster, [1])) == {RemoveCause.ASSIGNED}, "its logs are there until it is gone"
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert can_remove(cluster, [1]).allowed
 
 

@@ -12,7 +12,7 @@ from state_machines.decisions.strays import Stray, StrayReason, strays
 from state_machines.model.cluster import Cluster
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
 from state_machines.model.types import Assignment, Leadership, TopicAssignment
-from tests.core.model import EPOCH, P, make_cluster, registered
+from tests.core.model import EPOCH, P, make_cluster, registered, topic_gone
 
 UNKNOWN, NOT_ASSIGNED = StrayReason.TOPIC_UNKNOWN, StrayReason.NOT_ASSIGNED
 OFFLINE = StrayReason.DIRECTORY_OFFLINE
@@ -73,7 +73,7 @@ def test_no_log_of_a_topic_that_is_being_deleted_is_a_stray(partition: int) -> N
     cluster = loaded(PLAIN)
     cluster.observe_deletions(["t"])
     assert reasons(cluster, report(partition=partition)) == {}
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert reasons(cluster, report(partition=partition)) == dict.fromkeys((1, 2, 3, 4), UNKNOWN)
 
 

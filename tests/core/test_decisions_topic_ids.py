@@ -6,7 +6,7 @@ import pytest
 
 from state_machines.decisions.topic_ids import Evidence, TopicIds, any_has_id, id_changes
 from state_machines.model.types import Assignment, TopicAssignment
-from tests.core.model import P, broker, make_cluster, topic
+from tests.core.model import P, broker, make_cluster, topic, topic_gone
 
 ID, OTHER = b"a" * 16, b"b" * 16
 
@@ -39,7 +39,7 @@ def test_ids_are_written_to_topics_that_exist_and_have_none() -> None:
     cluster = make_cluster()
     for name, topic_id in (("has", OTHER), ("lacks", None), ("gone", None)):
         cluster.observe_topic(TopicAssignment(name, topic_id, {0: Assignment((1,))}, 3, 60))
-    cluster.observe_topic_gone("gone")
+    topic_gone(cluster, "gone")
     [change] = id_changes(cluster, dict.fromkeys(("has", "lacks", "gone", "never"), ID))
     assert (change.topic, change.version, change.partitions, change.topic_id, change.czxid) == ("lacks", 3, {}, ID, 60)
 
@@ -51,5 +51,5 @@ def test_a_topic_with_an_id_counts_once_it_runs_and_while_it_exists() -> None:
     cluster.load_leadership([row], [P((1, 2), 1).leadership()])
     assert any_has_id(cluster)
     cluster.observe_deletions(["t"])
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert not any_has_id(cluster)

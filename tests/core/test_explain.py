@@ -17,7 +17,7 @@ from state_machines.machines.selectors import OFFLINE_IN_ISR
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change
 from state_machines.model.types import NO_LEADER, Assignment, Leadership, TopicAssignment
-from tests.core.model import P, carried_out, come_back, decided, die, make_cluster
+from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic_gone
 
 
 def sentences(cluster: Cluster, *, unclean: bool = False, last: str | None = None) -> str:
@@ -154,7 +154,7 @@ def test_an_allowed_unclean_election_is_announced() -> None:
 
 def test_a_partition_whose_znode_cannot_be_used() -> None:
     cluster = make_cluster(P((1, 2), leader=1))
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     text = sentences(cluster)
     assert "NON_EXISTENT" in text
     assert "repairing or deleting its state znode" in text

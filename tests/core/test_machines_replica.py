@@ -15,7 +15,7 @@ from state_machines.machines.replica import LEADS, ReplicaStateMachine
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Refusal
 from state_machines.model.types import PartitionState, ReplicaState
-from tests.core.model import P, decided, die, enter, make_cluster, writes_of
+from tests.core.model import P, decided, die, enter, make_cluster, topic_gone, writes_of
 
 NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = (
     ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED,
@@ -110,7 +110,7 @@ def test_a_replica_is_online_offline_or_gone_with_its_broker_and_topic() -> None
     assert cluster.replica_state(0, 3) is NON_EXISTENT, "not assigned"
     die(cluster, 1)
     assert cluster.replica_state(0, 1) is OFFLINE
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert cluster.replica_state(0, 2) is NON_EXISTENT
 
 

@@ -8,7 +8,7 @@ from state_machines.decisions.hindrances import at_once
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicAssignment
 from state_machines.planning.cluster_view import PlannedBroker, view_in_turns, view_of
-from tests.core.model import broker
+from tests.core.model import broker, topic_gone
 from tests.core.planning_kit import CLUSTER_ID, DAEMON, assigned, make_view
 
 
@@ -59,7 +59,7 @@ def test_topics_that_vanished_are_not_in_the_view_and_those_to_be_deleted_are_na
     cluster = Cluster(7)
     for name in "abc":
         cluster.observe_topic(TopicAssignment(name, None, {0: Assignment((1,))}, 0, 50))
-    cluster.observe_topic_gone("b")
+    topic_gone(cluster, "b")
     cluster.observe_deletions(["c"])
     view = view_of(cluster, CLUSTER_ID, min_isr={"a": 2})
     assert list(view.topics) == ["a", "c"]
@@ -72,7 +72,7 @@ def test_a_view_stays_as_it_is_when_the_model_changes() -> None:
     cluster.observe_topic(TopicAssignment("t", None, {0: Assignment((1,))}, 0, 50))
     view = view_of(cluster, CLUSTER_ID)
     cluster.observe_topic(TopicAssignment("t", None, {0: Assignment((1,)), 1: Assignment((2,))}, 1, 50))
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     assert assigned(view) == {("t", 0): Assignment((1,))}
 
 
@@ -83,7 +83,7 @@ def test_a_view_is_made_in_turns_between_which_topics_may_go(monkeypatch: pytest
         cluster.observe_topic(TopicAssignment(name, None, {0: Assignment((1,)), 1: Assignment((2,))}, 0, 50))
     turns = view_in_turns(cluster, CLUSTER_ID)
     next(turns)
-    cluster.observe_topic_gone("c")
+    topic_gone(cluster, "c")
     view = at_once(turns)
     assert list(view.topics) == ["a", "b", "d"]
     assert view == view_of(cluster, CLUSTER_ID)

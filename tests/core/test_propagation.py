@@ -12,7 +12,7 @@ from state_machines.model.decision import Change
 from state_machines.model.types import NO_VERSION, Assignment, Leadership, PartitionRow, PartitionState
 from state_machines.propagation.propagation import Propagation
 from state_machines.propagation.view import is_removed, is_sent, needs_leader_and_isr
-from tests.core.model import P, die, make_cluster, topic
+from tests.core.model import P, die, make_cluster, topic, topic_gone
 
 MANY = 1_000_000
 
@@ -294,7 +294,7 @@ def test_a_log_that_is_needed_by_now_is_not_deleted() -> None:
     assert propagation.deletable(1, entries) == {1: False}
     assert propagation.deletable(2, entries) == entries
     assert propagation.superseded(2) == []
-    cluster.observe_topic_gone("t")
+    topic_gone(cluster, "t")
     rows = cluster.observe_topic(topic("t", [(1, 2), (1, 3), (1, 2)], czxid=90))
     cluster.load_leadership(rows, [P(replicas, 1).leadership() for replicas in ((1, 2), (1, 3), (1, 2))])
     for i in range(4):

@@ -33,6 +33,7 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.types import Assignment, TopicAssignment
 from tests.core.journal_kit import DAEMON
+from tests.core.model import topic_gone
 from tests.core.snapshot_kit import SESSION_MS, Desk, TermDouble, add_topic, lines_of, model, whole
 from tests.polling import eventually
 
@@ -86,8 +87,8 @@ def test_topics_come_and_go_while_the_model_is_read() -> None:
     cluster = model(topics=4, partitions=3)
     parts = parts_of(cluster, UNKNOWN, rows_max=2)
     read = Counter({topic.name: len(topic.rows) for topic in next(parts).topics})
-    cluster.observe_topic_gone("t000000")
-    cluster.observe_topic_gone("t000002")
+    topic_gone(cluster, "t000000")
+    topic_gone(cluster, "t000002")
     add_topic(cluster, "t000003", 5)
     add_topic(cluster, "t000002", 1)
     for part in parts:
