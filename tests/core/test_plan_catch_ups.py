@@ -176,6 +176,30 @@ async def test_a_plan_without_a_throttle_queries_no_broker(w: World) -> None:
     assert not disks.queried
 
 
+async def test_sizes_that_were_read_for_a_plan_that_has_ended_count_for_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = Copy(TopicPartition("a", 0), 3, 1)
+    monkeypatch.setattr(catch_ups, "_copies", lambda _, rows: iter([one] if rows else []))
+    monkeypatch.setattr(catch_ups, "_epoch", lambda *_: 1)
+    monkeypatch.setattr(catch_ups, "FIRST_LOOK_S", 0.0)
+    works: list[Any] = []
+    c: Any = SimpleNamespace(dial=object(), cluster=None, spawn=lambda work, at_end: works.append(work))
+    found = catch_ups.CatchUps()
+    entered: list[object] = []
+
+    async def sizes(*_: object) -> dict[Any, int]:
+        found.near(c, 2, [0], lambda _: None)
+        found.stop()
+        return {}
+
+    monkeypatch.setattr(found, "_sizes", sizes)
+    monkeypatch.setattr(found, "_enter", lambda *of: entered.append(of))
+    found.near(c, 1, [0], lambda _: None)
+    await works[0]
+    assert entered == []
+
+
 async def test_looks_that_end_late_let_no_second_ones_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Copy(TopicPartition("a", 0), 3, 1)
     monkeypatch.setattr(catch_ups, "_copies", lambda _, rows: iter([one] if rows else []))

@@ -79,3 +79,18 @@ def test_a_plan_beyond_the_most_is_refused_with_the_one_to_wait_for(
         "2 plans run or wait, at most 2 may: "
         "wait for the end of one, 'regent procedures wait 1'; then apply this one again"
     )
+
+
+def test_the_partitions_of_some_plans_are_kept_and_no_more(decoder: mock.Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that has given the role back admits no plan, so nothing else would forget those that have ended."""
+    monkeypatch.setattr(plan_overlap, "KNOWN_MAX", 2)
+    records = [planned(pid, pid) for pid in (1, 2, 3)]
+    for record in records:
+        demand(record)
+    reassign._decoded.cache_clear()
+    decoder.decode.reset_mock()
+    for record in reversed(records[1:]):
+        demand(record)
+    assert decoder.decode.call_count == 0
+    demand(records[0])
+    assert decoder.decode.call_count == 1

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from state_machines.model.types import Assignment
 from state_machines.planning.cluster_view import ClusterView
 from state_machines.planning.drafting import in_order_of
 from state_machines.planning.goals import Add, Decommission, Goal, Rebalance, ReplicationFactor, RestoreRacks
@@ -19,6 +20,7 @@ from tests.core.planning_kit import (
     counts_of,
     goals,
     hosts_of,
+    make_view,
     moved,
     rack_of,
     racks_of,
@@ -171,6 +173,31 @@ def test_the_same_goal_has_the_same_plan_and_none_once_it_is_reached(case: Case)
     view, goal, result = case
     assert plan(view, goal) == result
     assert plan(moved(view, result.moves), goal).moves == ()
+
+
+def test_a_rebalance_that_changes_a_first_replica_twice_keeps_the_order_of_the_others() -> None:
+    view = make_view(dict.fromkeys(range(1, 7), "a"), {"a": [(1, 2, 3, 4)] * 7 + [(DAEMON,)]})
+    found = plan(view, Rebalance(None)).moves
+    assert any(move.target[0] != move.origin[0] for move in found)
+    for move in found:
+        stays = [b for b in move.target[1:] if b in move.origin]
+        assert stays == [b for b in move.origin if b in stays]
+
+
+def test_a_rebalance_goes_on_where_a_swap_opens_a_way_that_racks_forbade() -> None:
+    """One pass over replicas and bytes would leave a move to the next plan."""
+    left, right = (1, 2, 4, 5), (1, 2, 3, 4)
+    view = make_view(
+        {2: "a", 3: "b", 4: "c", 6: "a", 7: "b", 1: None, 5: None},
+        {
+            "a": (left, left, left, right, right, left, right, right, left, (DAEMON,)),
+            "b": (Assignment((3, 1), (3,), (1,)), (3,), (3,), (DAEMON,)),
+        },
+        dead=(1, 5),
+        sizes={("a", number): int(number > 3) for number in range(6)},
+    )
+    goal = Rebalance(None)
+    assert plan(moved(view, plan(view, goal).moves), goal).moves == ()
 
 
 @EXAMPLES

@@ -366,6 +366,11 @@ async def test_a_folder_that_cannot_be_written_is_one_log_line_and_a_row(
     assert "Remedy: " in line.message
     [row] = desk.term.book.read()
     assert (row.kind, row.reason, row.err, row.snapshot) == (Kind.SNAPSHOT, "election", "Not a directory", None)
+    looks = iter(range(20))
+    await desk.until(lambda: next(looks, None) is None)
+    assert len(desk.keeper.attempts) == 1, "the next one by itself comes after a pause"
+    desk.later_s += 3_601.0
+    await desk.until(lambda: desk.counters.snapshot_failures == 2)
     desk.keeper.folder = tmp_path / "snapshots"
     await desk.ended(desk.keeper.request("", "uid 0"))
     assert desk.counters.snapshots == 1
