@@ -6,12 +6,14 @@ noticed. Nothing is downloaded: dependencies come from the environment that runs
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import tempfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Iterable
@@ -35,8 +37,7 @@ for name in names:
 note = f"; {left_out} others need an extra that is not here" if left_out else ""
 print(f"package: {len(names) - left_out} modules imported from the installed wheel{note}")
 """
-MAY_BE_MISSING = ("pyspark",)
-"""Packages that only the modules of an extra import, and that the environment need not have."""
+NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
 def main() -> None:
@@ -62,7 +63,14 @@ def prove(wheel: Path, home: Path) -> None:
     site = only((home / "lib").glob("python*/site-packages"))
     # A plain path entry: .pth files over there, such as that of the editable install, are not read.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    run(str(python), "-I", "-c", IMPORT_ALL % (MAY_BE_MISSING,), cwd=home, given="\n".join(modules(wheel)))
+    run(str(python), "-I", "-c", IMPORT_ALL % (packages_of_extras(),), cwd=home, given="\n".join(modules(wheel)))
+
+
+def packages_of_extras() -> tuple[str, ...]:
+    """Returns the packages that only the modules of an extra import, so that the environment need not have them."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found = (NAME.match(requirement) for wanted in extras.values() for requirement in wanted)
+    return tuple(sorted({name.group() for name in found if name}))
 
 
 def modules(wheel: Path) -> list[str]:

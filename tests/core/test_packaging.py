@@ -17,6 +17,7 @@ from configs.credentials import CREDENTIALS, GIVEN_SECRET
 from configs.http_section import HttpSettings
 from configs.loading import DEFAULT_FILE
 from configs.sections import ControllerSettings, ListenerSettings, StateSettings
+from scripts.package import packages_of_extras
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
@@ -234,3 +235,8 @@ def test_every_documented_extra_exists() -> None:
     ]
     named = {extra for text in texts for extra in re.findall(r"(?:\.|regent-controller)\[(\w+)\]", text.read_text())}
     assert {"java", "pipeline"} <= named <= project["optional-dependencies"].keys()
+
+
+def test_modules_of_an_extra_may_lack_their_packages_when_the_wheel_is_proven() -> None:
+    assert {"pyspark", "numpy", "numba", "pyarrow", "pandas"} <= set(packages_of_extras())
+    assert not {"msgspec", "kazoo", "typer"} & set(packages_of_extras())
