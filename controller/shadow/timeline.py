@@ -93,7 +93,10 @@ class Timeline:
         )
 
     def _forget(self, name: str, why: str) -> None:
-        rows = set(self.tracker.model.observe_topic_gone(name))
+        model = self.tracker.model
+        if (topic := model.topic(name)) is not None:
+            model.end_rows(topic.rows)
+        rows = set(model.observe_topic_gone(name))
         self.tracker.forget(sorted(rows), why)
         self._adopted -= rows
         self._fresh = [fresh for fresh in self._fresh if rows.isdisjoint(fresh.rows)]

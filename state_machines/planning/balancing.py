@@ -80,7 +80,7 @@ def draw_between(
             target = _step(draft, current, [b for b in current if gives(b)], takes)
             if target is None:
                 break
-            draft.move(topic, row, draft.arranged(current, target))
+            draft.move_in_order(topic, row, draft.arranged(current, target))
             current, takes = draft.current(row), takers()
             low = min((counts[b] for b in takes), default=None)
             if low is None:

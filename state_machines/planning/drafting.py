@@ -123,13 +123,13 @@ class PlanDraft:
         drawn = self._moves.get(row)
         return self.view.assignments[row].replicas if drawn is None else drawn.target
 
-    def move(self, topic: str, row: int, target: Replicas) -> None:
-        """Draws a move, or draws it anew; none is left where the target is what the partition has.
+    def move_in_order(self, topic: str, row: int, target: Replicas) -> None:
+        """Draws a move as :meth:`move` does; replicas behind the first one that stay keep the order that they have."""
+        self.move(topic, row, in_order_of(self.view.assignments[row].replicas, target))
 
-        Replicas behind the first one that the partition has already keep their order, whatever was drawn before.
-        """
+    def move(self, topic: str, row: int, target: Replicas) -> None:
+        """Draws a move, or draws it anew; none is left where the target is what the partition has."""
         origin, partition, current = self.view.assignments[row].replicas, self.view.partitions[row], self.current(row)
-        target = in_order_of(origin, target)
         if target == current:
             return
         self.loads.move(current, target)

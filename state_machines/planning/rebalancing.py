@@ -85,7 +85,7 @@ def _leaders_moved(draft: PlanDraft, rows: Sequence[Row]) -> bool:
         current = draft.current(row)
         least = min((b for b in current if b in draft.hosts), key=lambda b: (first[b], b), default=current[0])
         if first[current[0]] - first[least] > 1:
-            draft.move(topic, row, (least, *(b for b in current if b != least)))
+            draft.move_in_order(topic, row, (least, *(b for b in current if b != least)))
             moved = True
     return moved
 
@@ -137,7 +137,7 @@ def _swap(draft: PlanDraft, large: Sized, small: Sized, full: int, empty: int) -
     if any(racks.missing(new) > racks.missing(old) for new, old in zip(after, befores, strict=True)):
         return False
     for (one, _, _), target in zip(changes, after, strict=True):
-        draft.move(one.topic, one.row, target)
+        draft.move_in_order(one.topic, one.row, target)
     return True
 
 

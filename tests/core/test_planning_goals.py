@@ -37,7 +37,17 @@ def target(*given: tuple[str, int, Replicas]) -> Target:
     return Target(tuple(TargetReplicas(*one) for one in given))
 
 
+def test_a_given_order_of_replicas_is_the_order_of_the_plan() -> None:
+    found = plan(make_view(BARE, {"a": [(1, 2, 3)]}), target(("a", 0, (1, 3, 2))))
+    assert [move.target for move in found.moves] == [(1, 3, 2)]
+
+
 # -- the way back
+
+
+def test_a_way_back_gives_partitions_the_order_that_they_had() -> None:
+    found = plan(make_view(BARE, {"a": [(4, 3, 2)]}), way_back((0, (1, 2, 3), (4, 3, 2))))
+    assert [move.target for move in found.moves] == [(1, 2, 3)]
 
 
 def way_back(*moves: tuple[int, Replicas, Replicas]) -> Undo:
