@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline.planner.compiling import compiled, kept
+from pipeline.compiling import compiled, kept
 
 Ints = Any
 """An array of NumPy's int64."""

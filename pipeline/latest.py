@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.planner.compiling import kept
+from pipeline.compiling import kept
 
 Ints = Any
 """An array of NumPy's int64."""

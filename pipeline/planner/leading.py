@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import KINDS
-from pipeline.planner.compiling import compiled
 from pipeline.planner.placing import lists, note
 from pipeline.planner.scoring import SLACK, above, below, drawn, fill, gained, shift
 from pipeline.planner.shedding import GAIN_MIN

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
-from pipeline.planner.compiling import compiled
 from pipeline.planner.scoring import drawn, fits, gained, shift
 from pipeline.planner.state import FACTOR, HOST, ORDER, RACK, REASON, TOPIC, State
 

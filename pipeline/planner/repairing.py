@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import KINDS
-from pipeline.planner.compiling import compiled
 from pipeline.planner.placing import best_taker, crowding, put
 from pipeline.planner.scoring import drawn, fill
 from pipeline.planner.state import FACTOR, FREE, LEFT, State

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import COUNT, CPU, DISK, IN, KINDS, LEADER_IN, LEADERS, OUT, POTENTIAL
-from pipeline.planner.compiling import compiled
 from pipeline.planner.state import CAP, HIGH, LOAD, LOW, SCALE, WEIGHT
 
 CAP_WEIGHT: Final = 30.0

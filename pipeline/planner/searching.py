@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from pipeline.compiling import compiled, digest, kept
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import (
     COUNT,
@@ -21,7 +22,6 @@ from pipeline.planner.bounds import (
     racks_allowed,
     topic_bounds,
 )
-from pipeline.planner.compiling import compiled, digest, kept
 from pipeline.planner.feeding import feed
 from pipeline.planner.goals import Goal
 from pipeline.planner.leading import lead
@@ -47,6 +47,11 @@ SPREAD: Final = {
     LEADERS: Goal.LEADERS, CPU: Goal.CPU, OUT: Goal.OUT, LEADER_IN: Goal.LEADER_IN,
 }  # fmt: skip
 """The goals of each kind of load: that of its hard bound, and that of its soft bounds."""
+PARTS: Final = (
+    *("arrays", "bounds", "feeding", "leading", "placing", "repairing", "scoring", "searching", "shedding", "state"),
+    *("swapping", "taking_back"),
+)
+"""Modules with a part of what is compiled."""
 
 
 def state_of(problem: Problem, loads: Array, bounds: Bounds, seed: int) -> State:
@@ -150,4 +155,4 @@ def _kept(version: int) -> Callable[..., None]:
     return run
 
 
-_run: Final = _kept(digest())
+_run: Final = _kept(digest("pipeline.planner", PARTS))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import DISK, KINDS
-from pipeline.planner.compiling import compiled
 from pipeline.planner.placing import best_taker, lists, put
 from pipeline.planner.scoring import above, below, drawn, fill, gained, spares
 from pipeline.planner.state import CAP, FACTOR, FREE, HOST, LEFT, LOAD, SCALE, TOPIC, WEIGHT, State

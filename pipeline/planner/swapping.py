@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import KINDS
-from pipeline.planner.compiling import compiled
 from pipeline.planner.placing import legal, lists, put, topic_room
 from pipeline.planner.scoring import above, below, drawn, fill, fits, gained, outside, spares
 from pipeline.planner.shedding import GAIN_MIN, MOVE_COST

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import KINDS
-from pipeline.planner.compiling import compiled
 from pipeline.planner.leading import difference, exchange
 from pipeline.planner.placing import holds, legal, put, topic_room
 from pipeline.planner.scoring import fill, fits, spares
