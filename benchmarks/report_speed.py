@@ -63,7 +63,7 @@ def main() -> None:
 def measured(folder: Path, master: str, memory: str) -> dict[str, Any]:
     """Returns the seconds, the CPU seconds of all processes, and the result of a report."""
     if master == "none":
-        return _reports(folder, Engine(Workers(lambda call, of: [call(each) for each in of], 1), _shared))
+        return _reports(folder, Engine(Workers(lambda call, of, _=None: [call(each) for each in of], 1), _shared))
     from pipeline.session import start
 
     spark = start(master, {"spark.driver.memory": memory})

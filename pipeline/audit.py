@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.executors import workers_of
 from pipeline.judging import given, judge_buckets, judge_terms, shares
-from pipeline.layout import VIOLATIONS, Manifest, in_folder
+from pipeline.layout import VIOLATIONS, Manifest, in_folder, rows_by_bucket
+from pipeline.progress import Phase, of_buckets, telling
 from pipeline.racks import racks_kept
 from pipeline.region_opens import opens_kept
 from pipeline.regions import owned_once
@@ -43,14 +44,18 @@ def audit(spark: SparkSession, folder: str, manifest: Manifest, rows: Callable[[
         cleared(into)
     count = judge_terms(found)
     workers = workers_of(spark)
-    for each in workers.each(partial(judge_buckets, found), shares(manifest, workers.slots)):
+    buckets = shares(manifest, workers.slots)
+    for each in workers.each(
+        partial(judge_buckets, found), buckets, of_buckets("judging", buckets, rows_by_bucket(manifest))
+    ):
         if isinstance(each, Exception):
             raise each
         count += each
     planned = _planned(manifest, racks=racks)
     if planned:
         frame, gaps = rows(), spark.read.schema(GAPS).parquet(for_spark(in_folder(folder, manifest.gaps)))
-        count += _written(reduce(DataFrame.unionByName, [judge(frame, gaps) for judge in planned]), into)
+        with telling(Phase("judging regions and racks")):
+            count += _written(reduce(DataFrame.unionByName, [judge(frame, gaps) for judge in planned]), into)
     return count
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark import SparkFiles
+from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import SparkSession
 
 from pipeline.lacking import lacking
 from pipeline.merge import Workers
+from pipeline.progress import NOTHING, Done, Phase, amount, is_heard, telling
 
 LIBRARIES: Final = ("msgspec", "numba", "numpy", "pyarrow")
 """What tasks import, beside Spark and the code below."""
@@ -40,14 +42,38 @@ def workers_of(spark: SparkSession) -> Workers:
     lack a library.
     """
 
-    def each(function: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+    def each(function: Callable[[Any], Any], values: Sequence[Any], phase: Phase | None = None) -> list[Any]:
         if not values:
             return []
         made_ready(spark)
-        found: list[Any] = spark.sparkContext.parallelize(list(values), len(values)).map(function).collect()
+        context = spark.sparkContext
+        found: list[Any]
+        if phase is None or not is_heard():
+            found = context.parallelize(list(values), len(values)).map(function).collect()
+            return found
+        done = context.accumulator(NOTHING, _Sum())
+        with telling(phase, lambda: done.value):
+            numbered = context.parallelize(list(enumerate(values)), len(values))
+            found = numbered.map(partial(_counted, function, phase, done)).collect()
         return found
 
     return Workers(each, max(spark.sparkContext.defaultParallelism, 1))
+
+
+class _Sum(AccumulatorParam[Done]):
+    def zero(self, value: Done) -> Done:  # of any value
+        return NOTHING
+
+    def addInPlace(self, value1: Done, value2: Done) -> Done:  # noqa: N802  # Spark's name
+        return value1 + value2
+
+
+def _counted(function: Callable[[Any], Any], phase: Phase, done: Accumulator[Done], numbered: tuple[int, Any]) -> Any:
+    """Runs a task, and counts what it has done."""
+    number, value = numbered
+    found = function(value)
+    done.add(amount(phase, number, found))
+    return found
 
 
 def made_ready(spark: SparkSession) -> None:

@@ -23,7 +23,7 @@ from pipeline.brokers_seen import READ as OF_BROKERS
 from pipeline.disagreement import Disagreement
 from pipeline.gaps import SAME_NUMBER
 from pipeline.judge import BATCH_ROWS_MAX, JUDGED, judged
-from pipeline.layout import REST, VIOLATIONS, Manifest, bucket_parts, in_folder, table_in
+from pipeline.layout import REST, VIOLATIONS, Manifest, bucket_parts, in_folder, rows_by_bucket, table_in
 from pipeline.procedures import READ as OF_PROCEDURES
 from pipeline.procedures import Families
 from pipeline.requests import READ as OF_REQUESTS
@@ -69,10 +69,7 @@ def shares(manifest: Manifest, slots: int) -> list[list[int]]:
 
     ``slots``: tasks that run at once.
     """
-    sizes = Counter({bucket: 0 for file in manifest.files for bucket, _ in file.groups})
-    for file in manifest.files:
-        for bucket, rows in file.groups:
-            sizes[bucket] += rows
+    sizes = Counter({bucket: rows for bucket, rows in enumerate(rows_by_bucket(manifest)) if rows})
     tasks = min(TASKS_PER_SLOT * slots, len(sizes), -(-manifest.rows // TASK_ROWS_MIN))
     open_: list[tuple[int, list[int]]] = [(0, []) for _ in range(tasks)]
     for bucket, rows in sizes.most_common():

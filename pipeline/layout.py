@@ -98,6 +98,15 @@ def manifest_of(folder: str) -> Manifest:
     return found
 
 
+def rows_by_bucket(manifest: Manifest) -> list[int]:
+    """Returns how many rows each bucket has, also those without any."""
+    sizes = [0] * (BUCKETS + 1)
+    for file in manifest.files:
+        for bucket, rows in file.groups:
+            sizes[bucket] += rows
+    return sizes
+
+
 def in_folder(folder: str, path: str) -> str:
     """Returns the path of a file whose path in the folder is ``path``."""
     return f"{folder.rstrip('/')}/{path}"

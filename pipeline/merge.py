@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -35,6 +35,7 @@ from pipeline.layout import (
     in_folder,
 )
 from pipeline.pieces import Piece
+from pipeline.progress import Phase
 from pipeline.segments import PORTION_BYTES, PUT_ASIDE, Digest, Made, Source, digest, make, make_together
 from pipeline.storage import NothingToRead, listed, remove, size_of, under, written
 from pipeline.writing import CannotMerge, discard, reason, write, writing
@@ -62,10 +63,19 @@ TERM_COLUMNS: Final = pa.schema(
 )
 
 
+class Each(Protocol):
+    """Calls a function with each of many values, and returns the results in their order."""
+
+    def __call__(
+        self, function: Callable[[Any], Any], values: Sequence[Any], phase: Phase | None = None, /
+    ) -> list[Any]:
+        """Does so. With ``phase``, which has a task for each value, it says how far it is."""
+
+
 class Workers(NamedTuple):
     """Processes that call a function with each of many values, ``slots`` of them at a time."""
 
-    each: Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+    each: Each
     slots: int
 
 
@@ -171,7 +181,8 @@ def _without_copies(workers: Workers, files: Sequence[tuple[str, int]]) -> tuple
     """Returns files of which no two are equal, and the lines of the others."""
     sizes = Counter(size for _, size in files)
     alike = [path for path, size in files if sizes[size] > 1 and size > 0]
-    digests = dict(zip(alike, _run(workers, _digest, alike), strict=True))
+    phase = Phase("comparing files", "files", [1] * len(alike), [size for _, size in files if sizes[size] > 1 and size])
+    digests = dict(zip(alike, _run(workers, _digest, alike, phase), strict=True))
     kept, copies, seen = [], 0, set()
     for path, size in files:
         found = digests.get(path)
@@ -187,15 +198,19 @@ def _without_copies(workers: Workers, files: Sequence[tuple[str, int]]) -> tuple
 def _made(workers: Workers, files: Sequence[tuple[str, int]], into: str, run: str) -> list[Made]:
     """Writes all files, several small ones in one task."""
     tasks: list[list[Source]] = []
+    sizes: list[int] = []
     share = sum(size for _, size in files) // workers.slots
     room = 0
     for number, (path, size) in enumerate(files):
         if not tasks or size > room:
             tasks.append([])
+            sizes.append(0)
             room = min(share, PORTION_BYTES)
         tasks[-1].append(Source(path, number))
+        sizes[-1] += size
         room -= size
-    return [*chain.from_iterable(_run(workers, partial(_make, into=into, run=run), tasks))]
+    phase = Phase("reading journals", "files", [len(task) for task in tasks], sizes, _rows)
+    return [*chain.from_iterable(_run(workers, partial(_make, into=into, run=run), tasks, phase))]
 
 
 def _compared(
@@ -203,13 +218,15 @@ def _compared(
 ) -> list[Made]:
     """Returns the results, with those of groups made again with rows that are the same left out."""
     tasks = [[Source(made[index].source.path, len(made) + index) for index in group] for group in groups]
-    again = chain.from_iterable(_run(workers, partial(_make_together, into=into, run=run), tasks))
+    sizes = [sum(made[index].lines for index in group) for group in groups]
+    phase = Phase("comparing rows", "files", [len(task) for task in tasks], sizes, _rows)
+    again = chain.from_iterable(_run(workers, partial(_make_together, into=into, run=run), tasks, phase))
     instead = dict(zip(chain.from_iterable(groups), again, strict=True))
     return [instead.get(index, each) for index, each in enumerate(made)]
 
 
-def _run(workers: Workers, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-    results = workers.each(function, tasks)
+def _run(workers: Workers, function: Callable[[Any], Any], tasks: Sequence[Any], phase: Phase) -> list[Any]:
+    results = workers.each(function, tasks, phase)
     for result in results:
         if isinstance(result, _Failed):
             raise CannotMerge(result.message)
@@ -237,6 +254,10 @@ def _guarded(work: Callable[[], T], path: str) -> T | _Failed:
         return _Failed(str(error))
     except OSError as error:
         return _Failed(reason(error, path))
+
+
+def _rows(made: list[Made] | _Failed) -> int:
+    return 0 if isinstance(made, _Failed) else sum(file.rows for each in made for file in each.files)
 
 
 def _attempt() -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.commands import pipeline_plan, pipeline_report, pipeline_what_if
-from cli.commands.spark import LOCAL, Conf, Master, running
+from cli.commands.spark import LOCAL, Conf, Master, Quiet, running
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.session import Session, command, group
@@ -35,9 +35,10 @@ def ingest(
     into: Annotated[str, typer.Option("--into", help="Folder for the Parquet; its content is replaced.")],
     master: Master = LOCAL,
     conf: Conf = None,
+    quiet: Quiet = False,
 ) -> None:
     """Merge the journals of all daemons into Parquet, and find their gaps."""
-    with running(master, conf) as spark:
+    with running(master, conf, quiet=quiet) as spark:
         from pipeline import jobs
         from pipeline.executors import Unfit
         from pipeline.storage import NothingToRead
@@ -67,9 +68,10 @@ def audit(
     ] = False,
     master: Master = LOCAL,
     conf: Conf = None,
+    quiet: Quiet = False,
 ) -> None:
     """Judge the merged journals: exit code 3 if an invariant is broken."""
-    with running(master, conf) as spark:
+    with running(master, conf, quiet=quiet) as spark:
         from pipeline import jobs
         from pipeline.executors import Unfit
         from pipeline.storage import NothingToRead

@@ -17,8 +17,19 @@ from msgspec import Struct
 
 from pipeline.columns import COLUMNS
 from pipeline.executors import workers_of
-from pipeline.layout import BUCKETS, REST, Manifest, bucket_parts, bucket_tables, in_folder, manifest_of, table_in
+from pipeline.layout import (
+    BUCKETS,
+    REST,
+    Manifest,
+    bucket_parts,
+    bucket_tables,
+    in_folder,
+    manifest_of,
+    rows_by_bucket,
+    table_in,
+)
 from pipeline.merge import Workers
+from pipeline.progress import of_buckets
 from pipeline.report import asking, history
 from pipeline.report.asking import Beside, Wanted
 from pipeline.report.bucket import Found, Question, answered
@@ -145,7 +156,8 @@ def report(engine: Engine, of: Source, wanted: Wanted, files: Files, intervals: 
         raise NoReport(str(error)) from None
     shared = engine.share(question)
     try:
-        answers = engine.workers.each(partial(_bucket, of, shared, intervals), range(BUCKETS))
+        phase = of_buckets("reporting", [[bucket] for bucket in range(BUCKETS)], rows_by_bucket(of.manifest))
+        answers = engine.workers.each(partial(_bucket, of, shared, intervals), range(BUCKETS), phase)
     finally:
         shared.destroy()
     if failed := next((each for each in answers if isinstance(each, str)), None):

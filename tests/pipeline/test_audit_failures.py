@@ -23,7 +23,7 @@ from pipeline.merge import Workers, merge
 from pipeline.storage import NothingToRead
 from pipeline.writing import CannotMerge
 
-HERE = Workers(lambda function, values: [function(value) for value in values], 2)
+HERE = Workers(lambda function, values, _=None: [function(value) for value in values], 2)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from pipeline.merge import Merged, Workers
 from pipeline.storage import NothingToRead
 from pipeline.writing import CannotMerge
 
-HERE = Workers(lambda function, values: [function(value) for value in values], 2)
+HERE = Workers(lambda function, values, _=None: [function(value) for value in values], 2)
 
 
 def merged(journals: list[Path], into: Path) -> Merged:
