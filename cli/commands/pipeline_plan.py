@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from cli.commands import pipeline_plan_options as options
-from cli.commands.pipeline_plan_shown import scenario_row, show
+from cli.commands.pipeline_plan_shown import scenario_row, show, worse_in_words
 from cli.commands.reassign import MOVES_MAX
 from cli.commands.spark import Conf, running
 from cli.exit_codes import Exit, Failure
@@ -162,21 +162,25 @@ def _input(
 
 
 def _write(session: Session, found: Planned, out: Path, export: options.Export, parts: int) -> None:
-    from pipeline.planner.output import left_over, moves_of, write_kafka, write_plan
+    from pipeline.planner.output import left_over, moves_by_part, write_kafka, write_plan
+    from pipeline.planner.parting import in_parts
     from state_machines.planning.json_file import UnusableFile
 
-    moves = moves_of(found)
-    if not moves:
+    if not len(found.rows):
         session.output.message(f"nothing is to be moved: {out} is not written", style="yellow")
         return
+    kafkas = export is options.Export.KAFKA
+    cut = in_parts(found, parts, KAFKA_MOVES_MAX if kafkas else MOVES_MAX)
     try:
-        if export is options.Export.KAFKA:
-            files = write_kafka(out, moves, parts, KAFKA_MOVES_MAX)
-        else:
-            files = write_plan(out, found.problem.cluster_id, moves, parts, MOVES_MAX)
+        moves = moves_by_part(cut)
+        files = write_kafka(out, moves) if kafkas else write_plan(out, found.problem.cluster_id, moves)
     except (OSError, UnusableFile) as error:
         raise Failure(Exit.FAILED, f"{out} cannot be written: {error}", "name another file with --out") from error
-    session.output.message(_next(files, export, len(moves)))
+    session.output.message(_next(files, export, len(found.rows)))
+    if len(cut.ends) > 1 and not cut.worse:
+        session.output.message("after each part no hard goal is worse than before the first one")
+    for worse in cut.worse[:NAMED_MAX]:
+        session.output.message(worse_in_words(worse, found, len(cut.ends)), style="yellow")
     if others := left_over(out, files):
         named = ", ".join(map(str, others[:NAMED_MAX])) + (" and others" if len(others) > NAMED_MAX else "")
         session.output.message(f"not of this plan, remove what an earlier one left: {named}", style="yellow")
@@ -185,7 +189,10 @@ def _write(session: Session, found: Planned, out: Path, export: options.Export, 
 def _next(files: list[Path], export: options.Export, moves: int) -> str:
     """Returns where the moves are, and the command that comes next."""
     if export is options.Export.KAFKA:
-        return f"{moves} moves are in {files[0]} to {files[-1]}: kafka-reassign-partitions --execute, in this order"
+        there = files[::2]
+        named = f"{there[0]}" if len(there) == 1 else f"{there[0]} to {there[-1]}"
+        order = "" if len(there) == 1 else ", each once the one before is complete, and back in the opposite order"
+        return f"{moves} moves are in {named}: kafka-reassign-partitions --execute{order}"
     if len(files) == 1:
         return f"{moves} moves are in {files[0]}: regent reassign apply {files[0]}"
     return f"{moves} moves are in {files[0]} to {files[-1]}: regent reassign apply {files[0]}, then the others in order"

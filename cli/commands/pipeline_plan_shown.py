@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cli.session import Session
 
 if TYPE_CHECKING:
+    from pipeline.planner.certifying import Worse
     from pipeline.planner.output import ExplainedMove
     from pipeline.planner.planning import Planned
+
+NAMED_MAX: Final = 5
+"""Brokers or partitions that a sentence names."""
 
 
 def scenario_row(name: str, found: Planned, rate: int | None) -> dict[str, Any]:
@@ -63,6 +67,17 @@ def show(session: Session, found: Planned, rate: int | None) -> None:
     for goal in unmet(found):
         named = ", ".join(goal.named) + (f" and {more} more" if (more := goal.broken - len(goal.named)) > 0 else "")
         output.message(f"not reached: {goal.goal}: {named}: {goal.why}", style="red")
+
+
+def worse_in_words(worse: Worse, found: Planned, parts: int) -> str:
+    """Returns a sentence about a hard goal that is worse after a part than before the first one."""
+    from pipeline.planner.goals import WORDS, Goal
+
+    problem, partitions = found.problem, worse.goal in (Goal.ALIVE, Goal.RACKS)
+    names = [problem.name(at) if partitions else f"broker {problem.brokers.ids[at]}" for at in worse.at[:NAMED_MAX]]
+    more = f" and {len(worse.at) - NAMED_MAX} more" if len(worse.at) > NAMED_MAX else ""
+    part = f"after part {worse.part} of {parts}, until a later one"
+    return f"{part}, worse than before the first one: {WORDS[worse.goal]}: {', '.join(names)}{more}: plan fewer parts"
 
 
 def _move(move: ExplainedMove) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -75,11 +76,7 @@ def certified(problem: Problem, replicas: Array) -> Certificate:
     counts = [
         _alive(problem, replicas),
         _racks(problem, replicas),
-        _below(Goal.REPLICAS_MAX, sums["count"], np.full(len(hosts), limits.replicas_max), brokers.live),
-        _below(Goal.DISK_MAX, sums["disk"], brokers.disk * limits.disk, brokers.live),
-        _below(Goal.IN_MAX, sums["in"], brokers.bytes_in * limits.bytes_in, brokers.live),
-        _below(Goal.OUT_MAX, outs, brokers.bytes_out * limits.bytes_out, brokers.live),
-        _below(Goal.CPU_MAX, cpu, brokers.cpu * limits.cpu, brokers.live),
+        *(_below(goal, sums[kind], bound, brokers.live) for goal, (kind, bound) in _hard_bounds(problem).items()),
         _even(Goal.REPLICAS, problem, sums["count"], None, spread, whole=True),
         _below(Goal.POTENTIAL_OUT, sums["potential"], brokers.bytes_out * limits.bytes_out, hosts),
         _even(Goal.DISK, problem, sums["disk"], brokers.disk, spread, brokers.disk * limits.disk),
@@ -91,6 +88,49 @@ def certified(problem: Problem, replicas: Array) -> Certificate:
         _even(Goal.LEADER_IN, problem, sums["leader_in"], None, spread, upper_only=True),
     ]
     return Certificate(tuple(counts))
+
+
+class Worse(NamedTuple):
+    """A hard goal that is worse after a part of a plan than before the first one.
+
+    ``part``: from 1. ``at``: places of brokers, or of partitions, as the goal is about.
+    """
+
+    part: int
+    goal: Goal
+    at: tuple[int, ...]
+
+
+def worse_between(problem: Problem, replicas: Array, parts: Sequence[Array]) -> Iterator[Worse]:
+    """Counts the hard goals after each part; yields those that are worse than at the begin.
+
+    A broker is worse where it is above a bound, and further than before the first part. ``parts``: places of the
+    partitions that get ``replicas`` with each part.
+    """
+    sums, bounds = _sums(problem, problem.replicas), _hard_bounds(problem)
+    allowed = {goal: np.maximum(bound, sums[kind]) * (1 + ROUNDING) for goal, (kind, bound) in bounds.items()}
+    for number, rows in enumerate(parts, start=1):
+        some, new = problem.only(rows), replicas[rows]
+        gone, come = _sums(some, some.replicas), _sums(some, new)
+        for goal, (kind, _) in bounds.items():
+            sums[kind] += come[kind] - gone[kind]
+            if len(bad := np.nonzero(problem.brokers.live & (sums[kind] > allowed[goal]))[0]):
+                yield Worse(number, goal, tuple(bad.tolist()))
+        for goal, count in ((Goal.ALIVE, _alive), (Goal.RACKS, _racks)):
+            if (found := count(some, new)).broken > count(some, some.replicas).broken:
+                yield Worse(number, goal, tuple(rows[list(found.at)].tolist()))
+
+
+def _hard_bounds(problem: Problem) -> dict[Goal, tuple[str, Array]]:
+    """Returns the bounds of brokers by goal, with the kind of sum that each is for."""
+    brokers, limits = problem.brokers, problem.limits
+    return {
+        Goal.REPLICAS_MAX: ("count", np.full(len(brokers.ids), limits.replicas_max)),
+        Goal.DISK_MAX: ("disk", brokers.disk * limits.disk),
+        Goal.IN_MAX: ("in", brokers.bytes_in * limits.bytes_in),
+        Goal.OUT_MAX: ("out", brokers.bytes_out * limits.bytes_out),
+        Goal.CPU_MAX: ("cpu", brokers.cpu * limits.cpu),
+    }
 
 
 def _check_form(problem: Problem, replicas: Array) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from pipeline.planner.goals import WORDS
+from pipeline.planner.parting import Parts
 from pipeline.planner.planning import Planned
 from state_machines.planning.kafka_json import encode_kafka
 from state_machines.planning.plan import Move, Plan, Summary
@@ -24,10 +26,7 @@ class ExplainedMove(Move, frozen=True, gc=False):
 
 
 def moves_of(found: Planned) -> list[ExplainedMove]:
-    """Returns the moves in the order of the search, without bytes where no size is known.
-
-    The goals are counted before the first move and after the last one, not in between.
-    """
+    """Returns the moves in the order of ``found.rows``, without bytes where no size is known."""
     problem, rows = found.problem, found.rows
     ids = problem.brokers.ids
     before, after = problem.replicas[rows], found.best.replicas[rows]
@@ -46,30 +45,28 @@ def moves_of(found: Planned) -> list[ExplainedMove]:
     ]
 
 
-def parts(moves: Sequence[Move], count: int, moves_max: int) -> list[Sequence[Move]]:
-    """Splits moves, in their order, into ``count`` parts or more: none has more than ``moves_max`` moves."""
-    wanted = min(max(count, -(-len(moves) // moves_max)), len(moves)) or 1
-    return [moves[len(moves) * i // wanted : len(moves) * (i + 1) // wanted] for i in range(wanted)]
+def moves_by_part(cut: Parts) -> list[list[ExplainedMove]]:
+    """Returns the moves of each part, in their order."""
+    moves = moves_of(cut.found)
+    return [moves[begin:end] for begin, end in pairwise((0, *cut.ends))]
 
 
-def write_plan(out: Path, cluster_id: str, moves: Sequence[Move], count: int, moves_max: int) -> list[Path]:
+def write_plan(out: Path, cluster_id: str, parts: Sequence[Sequence[Move]]) -> list[Path]:
     """Writes files for ``regent reassign apply``: ``out`` itself, or with several parts ``out`` with their numbers."""
-    split = parts(moves, count, moves_max)
     nothing = Summary(0, 0, (), 0, 0)
     files = []
-    for at, part in enumerate(split, start=1):
-        words = GOAL_WORDS if len(split) == 1 else f"{GOAL_WORDS}, part {at} of {len(split)}"
+    for at, part in enumerate(parts, start=1):
+        words = GOAL_WORDS if len(parts) == 1 else f"{GOAL_WORDS}, part {at} of {len(parts)}"
         data = encode_plan(Plan(cluster_id, words, tuple(part), (), nothing))
-        files.append((out if len(split) == 1 else _numbered(out, at, len(split)), data))
+        files.append((out if len(parts) == 1 else _numbered(out, at, len(parts)), data))
     return _written(files)
 
 
-def write_kafka(out: Path, moves: Sequence[Move], count: int, moves_max: int) -> list[Path]:
+def write_kafka(out: Path, parts: Sequence[Sequence[Move]]) -> list[Path]:
     """Writes files for Kafka's tool, and for each a file with ``rollback`` in its name that restores its partitions."""
-    split = parts(moves, count, moves_max)
     files = []
-    for at, part in enumerate(split, start=1):
-        name = out if len(split) == 1 else _numbered(out, at, len(split))
+    for at, part in enumerate(parts, start=1):
+        name = out if len(parts) == 1 else _numbered(out, at, len(parts))
         back = [Move(one.topic, one.partition, one.target, one.origin) for one in part]
         files += [
             (name, encode_kafka(part)),

@@ -89,6 +89,11 @@ class Problem:
         """Returns topic and number of a partition."""
         return f"{self.topics[self.topic[row]]}-{self.partition[row]}"
 
+    def only(self, rows: Array) -> Problem:
+        """Returns the problem of some partitions alone; ``rows``: their places."""
+        arrays = ("topic", "partition", "replicas", "size", "bytes_in", "bytes_out", "stuck")
+        return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
+
     @property
     def factors(self) -> Array:
         """Returns the number of replicas of each partition (int32, P)."""

@@ -19,6 +19,7 @@ from cli.exit_codes import Exit
 from pipeline.inputs import BadInput
 from pipeline.planner import output
 from pipeline.planner.broker_file import GivenBroker, read_brokers
+from pipeline.planner.parting import in_parts
 from pipeline.planner.problem import Problem
 from pipeline.planner.scenarios import read_scenarios, side_by_side
 from state_machines.model.types import Assignment
@@ -257,8 +258,9 @@ def test_wrong_options_are_refused(assignment: Path, options: list[str], words: 
 
 
 def test_a_plan_with_more_moves_than_one_may_have_comes_in_parts(tmp_path: Path) -> None:
-    moves = output.moves_of(plan(cluster({1: "a", 2: "b", 3: "c"}, {"t": PLACED}, retire=[2])))
-    files = output.write_plan(tmp_path / "p.json", "c", moves, 1, 4)
+    found = plan(cluster({1: "a", 2: "b", 3: "c"}, {"t": PLACED}, retire=[2]))
+    moves = output.moves_of(found)
+    files = output.write_plan(tmp_path / "p.json", "c", output.moves_by_part(in_parts(found, 1, 4)))
     saved = [decode_plan(file.read_bytes()) for file in files]
     assert [len(one.moves) for one in saved] == [3, 3]
     assert [move.name for one in saved for move in one.moves] == [move.name for move in moves]
