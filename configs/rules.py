@@ -165,6 +165,12 @@ def _journal_files(s: AllSections) -> Broken | None:
     )
 
 
+def _topic_needs_journal(s: AllSections) -> Broken | None:
+    if s.journal.enabled or not s.journal.topic:
+        return None
+    return Broken("gets the rows of the journal, which is switched off", "set journal.enabled, or leave the topic out")
+
+
 def _sasl_needs_user(s: AllSections) -> Broken | None:
     if not s.security.protocol.startswith("SASL") or s.security.sasl_file:
         return None
@@ -287,6 +293,7 @@ RULES: Final = (
     Rule(("security.client_certificates", "security.protocol"), _tls_alone_needs_client_certificates),
     Rule(("admin.tls", "admin.certificate_file"), _admin_tls_needs_certificate),
     Rule(("journal.bytes_max", "journal.segment_bytes"), _journal_files),
+    Rule(("journal.topic", "journal.enabled"), _topic_needs_journal),
     Rule(("http.address", "http.certificate_file", "http.token_file", "http.client_ca_file"), _http_needs_credentials),
     Rule(("http.client_ca_file", "http.certificate_file"), _http_clients_need_tls),
     Rule(("regions.frame_timeout_ms", "regions.idle_timeout_ms"), _regions_frame_within_idle),

@@ -19,7 +19,9 @@ from configs.values import (
     Ibp,
     Level,
     ListenerName,
+    OptionalConnectString,
     OptionalListenerName,
+    OptionalTopic,
     PolicyHook,
     key,
 )
@@ -374,6 +376,24 @@ class JournalSettings(Section):
         "the gap.",
         ge=1_000,
         le=10_000_000,
+    )
+    topic: OptionalTopic = key(
+        "",
+        "Topic of Kafka that gets the journal's rows, too, a record for each; empty: none. It must exist: the daemon "
+        "does not create it. It writes to partition 0 alone, with [security] as to the brokers.",
+        remedy="give the name of a topic that exists, or leave it empty",
+    )
+    topic_bootstrap: OptionalConnectString = key(
+        "",
+        "Brokers of the topic's cluster, host:port,host:port. Empty: the brokers that the daemon controls.",
+        remedy="give host:port of some brokers of the topic's cluster",
+    )
+    topic_bytes_max: int = key(
+        33_554_432,
+        "Most bytes of rows that wait for the topic's brokers. The daemon drops and counts further rows; the files "
+        "have them.",
+        ge=65_536,
+        le=1_073_741_824,
     )
 
 

@@ -42,6 +42,7 @@ _HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*\.?")
 _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/,\s]+)(:(?P<port>\d{1,5}))?")
 _IBP = re.compile(r"(0\.\d+\.\d+|[1-9]\d*\.\d+)(-IV\d+)?")
 _LISTENER = re.compile(r"[A-Za-z0-9_.-]{1,249}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SOCKET_PATH_BYTES_MAX: Final = 96
 """``sun_path`` of Linux holds 107 bytes; the rest is for the socket's temporary name before it is renamed."""
 
@@ -120,6 +121,20 @@ def _listener_name(value: str) -> str:
     return value.upper()
 
 
+def _topic(value: str) -> str:
+    if value and (not _TOPIC.fullmatch(value) or value in {".", ".."}):
+        raise ValueError("is not a name of a topic")
+    return value
+
+
+def _bootstrap(value: str) -> str:
+    for server in value.split(",") if value else ():
+        found = _SERVER.fullmatch(server.strip())
+        if not found or not found["port"]:
+            raise ValueError(f"contains {server!r}, which is not host:port")
+    return value and _connect(value)
+
+
 def _named_listener(value: str) -> str:
     if not value:
         raise ValueError("is empty")
@@ -189,6 +204,8 @@ OptionalAddress = Annotated[str, AfterValidator(_optional_address)]
 ConnectString = Annotated[str, AfterValidator(_connect)]
 Ibp = Annotated[str, AfterValidator(_ibp)]
 ListenerName = Annotated[str, AfterValidator(_named_listener)]
+OptionalConnectString = Annotated[str, AfterValidator(_bootstrap)]
+OptionalTopic = Annotated[str, AfterValidator(_topic)]
 OptionalListenerName = Annotated[str, AfterValidator(_listener_name)]
 Digest = Annotated[SecretStr, AfterValidator(check_digest)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]

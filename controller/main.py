@@ -24,6 +24,8 @@ from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
 from controller.journal.journal import Journal, folder_in
+from controller.journal.topic import JournalTopic
+from controller.journal.topic_producer import connect
 from controller.life import failed, log_start, need_http, need_regions, tune
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
@@ -68,7 +70,8 @@ async def run(
         except SecurityUnusable as error:
             return failed(error)
         counters = Counters()
-        journal = journal_of(settings, counters) if not shadow else None
+        topic = topic_of(settings, counters) if not shadow else None
+        journal = journal_of(settings, counters, topic) if not shadow else None
         regions = domain_of(settings, access.tls, secrets) if settings.regions.enabled and not shadow else None
         daemon = Daemon(
             settings,
@@ -86,6 +89,8 @@ async def run(
             access=access,
         )
         view = View(daemon, lines_dropped=lambda: lines.dropped)
+        if topic is not None:
+            topic.start(partial(addresses, daemon))
         guard.on_lag = counters.loop_lag.record
         guard.last_words = partial(lines.log_last, log)
         if guarded:
@@ -129,13 +134,29 @@ async def _serve(daemon: Daemon, view: View, regions: RegionsDomain | None) -> N
         tasks.cancel_scope.cancel()
 
 
-def journal_of(settings: Settings, counters: Counters) -> Journal | None:
+def journal_of(settings: Settings, counters: Counters, topic: JournalTopic | None = None) -> Journal | None:
     """Starts the daemon's journal; returns None where it is switched off."""
     if not settings.journal.enabled:
         return None
-    journal = Journal(folder_in(settings.state.directory), settings.journal, counters)
+    journal = Journal(folder_in(settings.state.directory), settings.journal, counters, copies=topic)
     journal.start()
     return journal
+
+
+def topic_of(settings: Settings, counters: Counters) -> JournalTopic | None:
+    """Returns the topic that gets the journal's rows, not started; None where there is none."""
+    if not settings.journal.topic:
+        return None
+    timeout_s = settings.brokers.request_timeout_ms / 1000
+    return JournalTopic(settings.journal, counters, partial(connect, security=settings.security, timeout_s=timeout_s))
+
+
+def addresses(daemon: Daemon) -> list[str]:
+    """Returns ``host:port`` of the live brokers by the model, where a term has one. Any thread."""
+    term, listener = daemon.term, daemon.settings.brokers.inter_broker_listener
+    brokers = list(term.controller.cluster.brokers.values()) if term is not None else []
+    found = [endpoint for broker in brokers if (endpoint := broker.endpoint(listener)) is not None]
+    return [f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}" for at in found]
 
 
 def secret_of(settings: Settings) -> bytes | None:

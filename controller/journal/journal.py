@@ -65,8 +65,27 @@ class JournalCounters(Protocol):
     journal_failing: str
 
 
+class Copies(Protocol):
+    """Takes the lines that go to the files, for another place. No method waits or raises."""
+
+    def stage(self, epoch: int, seq: int, rows: int, data: bytes) -> None:
+        """Keeps lines of a term, of which ``seq`` is the first row, until the files have them."""
+
+    def commit(self) -> None:
+        """The files have what was staged."""
+
+    def discard(self) -> None:
+        """The files do not have what was staged."""
+
+    def close(self) -> None:
+        """Ends, in bounded time."""
+
+
 class Journal:
-    """The journal of one daemon: :meth:`term` begins a term's part, :meth:`close` writes the queue."""
+    """The journal of one daemon: :meth:`term` begins a term's part, :meth:`close` writes the queue.
+
+    ``copies``: gets all rows that the files have.
+    """
 
     def __init__(
         self,
@@ -74,9 +93,11 @@ class Journal:
         settings: JournalSettings,
         counters: JournalCounters,
         *,
+        copies: Copies | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.folder = folder
+        self._copies = copies
         self._counters = counters
         self._rows_max = settings.queue_rows_max
         bounds = Bounds(
@@ -125,6 +146,8 @@ class Journal:
         self._thread.join(CLOSE_S_MAX)
         if self._thread.is_alive():
             log.error("the journal in %s lost its last rows, because its disk stalls: check the disk", self.folder)
+        if self._copies is not None:
+            self._copies.close()
 
     # -- the thread
 
@@ -140,7 +163,7 @@ class Journal:
                 self._write(taken, last=closing)
             except Exception:
                 log.exception("a defect in the journal: %d entries are lost", len(taken))
-                self._segments.abandon()
+                self._abandon()
                 self._owe([*self._owed, *taken], DEFECT)
             if closing and not self._queue:
                 with contextlib.suppress(OSError):
@@ -174,10 +197,12 @@ class Journal:
             if not entries:
                 self._segments.expire()
         except OSError as error:
-            self._segments.abandon()
+            self._abandon()
             self._owe(entries, f"it could not be written: {error.strerror or error}")
             self._fail(error)
             return
+        if self._copies is not None:
+            self._copies.commit()
         self._counters.journal_rows += rows
         self._counters.journal_bytes = self._segments.bytes_on_disk
         self._owed = []
@@ -188,8 +213,16 @@ class Journal:
         seq, epoch, written = entry.seq, entry.head.ctl_epoch, 0
         for count, data in encoded(entry):
             self._segments.append(epoch, seq + written, data)
+            if self._copies is not None:
+                self._copies.stage(epoch, seq + written, count, data)
             written += count
         return written
+
+    def _abandon(self) -> None:
+        """Cuts off what was not flushed."""
+        self._segments.abandon()
+        if self._copies is not None:
+            self._copies.discard()
 
     def _owe(self, entries: Iterable[Entry], why: str = "") -> None:
         """Replaces entries by marks of their loss, which are written once the disk works again."""

@@ -88,6 +88,10 @@ class Counters:
     journal_rows_lost: int = 0
     journal_bytes: int = 0
     journal_failing: str = ""
+    journal_topic_rows: int = 0
+    journal_topic_rows_lost: int = 0
+    journal_topic_bytes_waiting: int = 0
+    journal_topic_failing: str = ""
     snapshots: int = 0
     snapshot_failures: int = 0
     snapshot_s: float | None = None

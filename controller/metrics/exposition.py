@@ -230,6 +230,13 @@ def _journal(c: Counters) -> Iterator[Metric]:
     yield counter("regent_journal_rows_lost", "Rows that are missing in the journal", c.journal_rows_lost)
     yield gauge("regent_journal_bytes", "Size of the journal on disk", c.journal_bytes)
     yield gauge("regent_journal_failing", "1 while the journal cannot be written", float(bool(c.journal_failing)))
+    yield counter(
+        "regent_journal_topic_rows", "Rows that the topic of the journal has acknowledged", c.journal_topic_rows
+    )
+    yield counter("regent_journal_topic_rows_lost", "Rows that are missing in the topic", c.journal_topic_rows_lost)
+    yield gauge("regent_journal_topic_bytes_waiting", "Rows that wait for the topic", c.journal_topic_bytes_waiting)
+    failing = float(bool(c.journal_topic_failing))
+    yield gauge("regent_journal_topic_failing", "1 while the topic takes no rows", failing)
 
 
 def _snapshots(c: Counters) -> Iterator[Metric]:

@@ -147,6 +147,8 @@ def _warnings(daemon: Daemon, term: Term | None, counts: Counts | None, lags: La
         yield f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than the controller"
     if counters.journal_failing:
         yield f"the journal cannot be written, decisions are not recorded: {counters.journal_failing}"
+    if counters.journal_topic_failing:
+        yield f"no row of the journal reaches its topic: {counters.journal_topic_failing}"
     if counters.shadow_differences:
         yield (
             f"{counters.shadow_differences} of {counters.shadow_compared} compared decisions differ from Kafka's: "

@@ -1,6 +1,7 @@
 """Writes records at a fixed rate, remembers every acknowledged one, and reads them back: nothing may be lost.
 
-It is the only door to aiokafka. A record's value is ``run tag:sequence number``, so several loads may share a topic.
+It is the door of tests and the demo to aiokafka. A record's value is ``run tag:sequence number``, so several loads may
+share a topic.
 """
 
 from __future__ import annotations

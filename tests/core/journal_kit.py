@@ -106,7 +106,7 @@ class Desk:
         self.counters = Counters()
         self.folder = folder
         fields: dict[str, Any] = {"segment_bytes": 1_048_576, "bytes_max": 2_097_152, "queue_rows_max": 1_000}
-        clock = {"wall": lambda: disk.now_s} if disk is not None else {}
+        clock: dict[str, Any] = {"wall": lambda: disk.now_s} if disk is not None else {}
         self.journal = Journal(folder, JournalSettings(**(fields | settings)), self.counters, **clock)
 
     def term(self, epoch: int = 1) -> TermJournal:

@@ -94,6 +94,9 @@ COUNTED = {
     "shadow_compared": "regent_shadow_compared_total",
     "shadow_differences": "regent_shadow_differences_total", "journal_rows": "regent_journal_rows_total",
     "journal_rows_lost": "regent_journal_rows_lost_total", "journal_bytes": "regent_journal_bytes",
+    "journal_topic_rows": "regent_journal_topic_rows_total",
+    "journal_topic_rows_lost": "regent_journal_topic_rows_lost_total",
+    "journal_topic_bytes_waiting": "regent_journal_topic_bytes_waiting",
     "snapshots": "regent_snapshots_total", "snapshot_failures": "regent_snapshot_failures_total",
     "unclean_elections": f"{STATS}_uncleanleaderelections_total",
 }  # fmt: skip
@@ -148,13 +151,13 @@ def test_every_count_of_the_daemon_has_its_name() -> None:
     counters = Counters(**given)  # type: ignore[arg-type]
     for name, (_, label) in REASONS.items():
         getattr(counters, name).update({f"{label} of {name}": 7})
-    counters.journal_failing = "No space left on device"
+    counters.journal_failing, counters.journal_topic_failing = "No space left on device", "no broker can be reached"
     found = scrape(counters, View(BUSY))
     assert {name: found.get(COUNTED[name]) for name in given} == given
     assert found[f"{STATS}_uncleanleaderelectionspersec"] == given["unclean_elections"]
     for name, (metric, label) in REASONS.items():
         assert found[f'{metric}{{{label}="{label} of {name}"}}'] == 7
-    assert found["regent_journal_failing"] == 1
+    assert (found["regent_journal_failing"], found["regent_journal_topic_failing"]) == (1, 1)
     plain = {field.name for field in fields(Counters) if field.type == "int"}
     assert plain == COUNTED.keys(), "a new counter needs its row"
 

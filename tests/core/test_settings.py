@@ -123,6 +123,12 @@ BAD = [
     ("http", "address", ":9097"),
     ("http", "certificate_file", "relative.pem"),
     ("state", "directory", "relative/path"),
+    ("journal", "topic", "two words"),
+    ("journal", "topic", ".."),
+    ("journal", "topic_bootstrap", "kafka1"),
+    ("journal", "topic_bootstrap", "kafka1:9092,"),
+    ("journal", "topic_bootstrap", "kafka1:65536"),
+    ("journal", "topic_bytes_max", "1"),
 ]
 
 
@@ -148,6 +154,8 @@ def test_a_bad_value_is_named_with_its_key(tmp_path: Path, section: str, key: st
         ("brokers", "control_plane_listener", ""),
         ("http", "socket", f"/{'x' * 95}"),
         ("http", "address", "localhost:0"),
+        ("journal", "topic", "regent.journal"),
+        ("journal", "topic_bootstrap", "kafka1:9092,[::1]:9093"),
         ("http", "address", "[::1]:65535"),
     ],
     ids=lambda part: part[:30],

@@ -122,6 +122,12 @@ ROWS: Final = (
         ({"brokers.control_plane_listener": "other"}, {"brokers.control_plane_listener": ""}),
     ),
     Row(
+        ("journal.topic", "journal.enabled"),
+        {"journal.topic": "regent", "journal.enabled": "false"},
+        ("which is switched off", "set journal.enabled"),
+        ({"journal.topic": ""}, {"journal.enabled": "true"}),
+    ),
+    Row(
         ("security.protocol", "security.sasl_file"),
         SASL,
         ("the daemon's user at the brokers", "security.sasl_file", "user:password"),
