@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ COLUMNS: Final = ("size_bytes", "bytes_in_per_s", "bytes_out_per_s")
 OFFSETS: Final = ("start_offset", "end_offset", "time_ms")
 """Columns of ``regent loads`` that give a rate, with another file of it."""
 
-_FIELDS: Final = ("topic", "partition", "is_future", *COLUMNS, *OFFSETS)
+_FIELDS: Final = ("topic", "partition", "broker", "log_dir", "is_future", *COLUMNS, *OFFSETS)
 FORM: Final = "give the columns topic, partition and any of " + ", ".join(COLUMNS)
 
 Value = str | int | float | bool | None
@@ -46,6 +47,24 @@ def read_loads(partitions: Partitions, path: Path | str, earlier: Path | str | N
         values[1] = np.where(np.isnan(values[1]), rates, values[1])
     size: Int64s = np.nan_to_num(values[0], nan=NONE).astype(np.int64)
     return Loads(size, values[1], values[2], found.unknown)
+
+
+def read_log_dirs(partitions: Partitions, path: Path | str) -> Iterator[tuple[int, int, str]]:
+    """Yields the log directory of each replica as (row of the partition, broker id, path); raises :class:`BadInput`.
+
+    Nothing is known of a file that is none of ``regent loads``.
+    """
+    file = Path(path)
+    names: list[tuple[str, int]] = []
+    places: list[tuple[int, str]] = []
+    for line, row in _rows(file):
+        log_dir = row.get("log_dir")
+        if isinstance(log_dir, str) and log_dir and not _flag(row.get("is_future")):
+            where = f"{file}:{line}"
+            names.append((_topic(where, row), int(_number(where, row, "partition", required=True))))
+            places.append((int(_number(where, row, "broker", required=True)), sys.intern(log_dir)))
+    rows = partitions.rows_of([topic for topic, _ in names], [number for _, number in names])
+    yield from ((row, *place) for row, place in zip(rows.tolist(), places, strict=True) if row != NONE)
 
 
 def _rates(before: _Columns, now: _Columns) -> Floats:

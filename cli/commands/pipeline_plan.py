@@ -23,6 +23,7 @@ from cli.session import Session
 
 if TYPE_CHECKING:
     from pipeline.planner.cluster import Wanted
+    from pipeline.planner.disks import OnDisks
     from pipeline.planner.planning import Planned
     from pipeline.planner.problem import Problem
     from pipeline.planner.scenarios import Each
@@ -74,6 +75,7 @@ def plan(
         from pipeline.inputs import BadInput
         from pipeline.planner.broker_file import read_brokers
         from pipeline.planner.cluster import Wanted
+        from pipeline.planner.disks import on_disks
         from pipeline.planner.problem import Limits
         from pipeline.planner.scenarios import read_scenarios
     if scenarios is not None and out is not None:
@@ -84,7 +86,8 @@ def plan(
         given = read_brokers(brokers) if brokers is not None else {}
         wanted = Wanted(retire or (), exclude_broker or (), exclude_topic or (), given, limits)
         several = read_scenarios(scenarios) if scenarios is not None else ()
-        make = _input(session, snapshot, from_assignment, (loads, loads_before), cluster_id)
+        disks = any(one.log_dirs for one in given.values())
+        make = _input(session, snapshot, from_assignment, (loads, loads_before), cluster_id, disks=disks)
         first = make(wanted)
         for one in several:
             make(one.added_to(wanted))  # a wrong one is refused before the first search, and none is kept
@@ -97,14 +100,15 @@ def plan(
     problems = (make(one.added_to(wanted)) for one in several) if several else iter((first,))
     results = _searched(problems, seeds, seed, master, conf)
     if several:  # the results of one group are kept at a time
-        rows = [scenario_row(one.name, found, rate) for one, found in zip(several, results, strict=True)]
+        rows = [scenario_row(one.name, each, on_disks(each), rate) for one, each in zip(several, results, strict=True)]
         session.output.listing("Scenario", rows)
     else:
         [best] = results
-        rows = [scenario_row("", best, rate)]
-        show(session, best, rate)
+        placed = on_disks(best)
+        rows = [scenario_row("", best, placed, rate)]
+        show(session, best, placed, rate)
         if out is not None:
-            _write(session, best, out, export, parts)
+            _write(session, best, placed, out, (export, parts))
     if any(row["hardBroken"] for row in rows):
         raise typer.Exit(Exit.REFUSED)
 
@@ -141,11 +145,13 @@ def _input(
     assignment: Path | None,
     loads: tuple[Path | None, Path | None],
     cluster_id: str,
+    *,
+    disks: bool,
 ) -> Callable[[Wanted], Problem]:
-    """Reads partitions and loads once; returns what makes a problem of them."""
+    """Reads partitions and loads once; returns what makes a problem of them. ``disks``: read log directories, too."""
     from pipeline.assignment_file import read_assignment
     from pipeline.inputs import Loads
-    from pipeline.loads_file import read_loads
+    from pipeline.loads_file import read_loads, read_log_dirs
     from pipeline.planner.cluster import problem_of
     from pipeline.snapshot_file import read_snapshot
 
@@ -158,25 +164,37 @@ def _input(
     table = read.partitions
     known = read_loads(table, loads[0], loads[1]) if loads[0] is not None else Loads.none(len(table))
     warn_of_strangers(session, known.unknown, loads[0])
-    return partial(problem_of, read, known, cluster_id=cluster_id)
+    log_dirs = list(read_log_dirs(table, loads[0])) if disks and loads[0] is not None else []
+    return partial(problem_of, read, known, cluster_id=cluster_id, log_dirs=log_dirs)
 
 
-def _write(session: Session, found: Planned, out: Path, export: options.Export, parts: int) -> None:
-    from pipeline.planner.output import left_over, moves_by_part, write_kafka, write_plan
+def _write(
+    session: Session, found: Planned, placed: OnDisks | None, out: Path, form: tuple[options.Export, int]
+) -> None:
+    from pipeline.planner.output import left_over, log_dirs_of, moves_by_part, moves_within, write_kafka, write_plan
     from pipeline.planner.parting import in_parts
     from state_machines.planning.json_file import UnusableFile
 
-    if not len(found.rows):
+    export, parts = form
+    kafkas = export is options.Export.KAFKA
+    within = moves_within(found, placed) if kafkas and placed is not None else []
+    if not len(found.rows) and not within:
         session.output.message(f"nothing is to be moved: {out} is not written", style="yellow")
         return
-    kafkas = export is options.Export.KAFKA
     cut = in_parts(found, parts, KAFKA_MOVES_MAX if kafkas else MOVES_MAX)
+    moves = moves_by_part(cut)
     try:
-        moves = moves_by_part(cut)
-        files = write_kafka(out, moves) if kafkas else write_plan(out, found.problem.cluster_id, moves)
+        if kafkas:
+            moves[-1] += within
+            files = write_kafka(out, moves, log_dirs_of(found, placed) if placed is not None else None)
+        else:
+            files = write_plan(out, found.problem.cluster_id, moves)
     except (OSError, UnusableFile) as error:
         raise Failure(Exit.FAILED, f"{out} cannot be written: {error}", "name another file with --out") from error
-    session.output.message(_next(files, export, len(found.rows)))
+    session.output.message(_next(files, export, sum(map(len, moves))))
+    if placed is not None and not kafkas:
+        what = "this file names no log directory, brokers choose it: --export kafka names those of the plan"
+        session.output.message(what, style="yellow")
     if len(cut.ends) > 1 and not cut.worse:
         session.output.message("after each part no hard goal is worse than before the first one")
     for worse in cut.worse[:NAMED_MAX]:

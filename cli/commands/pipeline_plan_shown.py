@@ -8,17 +8,18 @@ from cli.session import Session
 
 if TYPE_CHECKING:
     from pipeline.planner.certifying import Worse
-    from pipeline.planner.output import ExplainedMove
+    from pipeline.planner.disks import OnDisks
+    from pipeline.planner.output import ExplainedMove, LogDirs
     from pipeline.planner.planning import Planned
+    from pipeline.planner.unmet import Unmet
 
 NAMED_MAX: Final = 5
 """Brokers or partitions that a sentence names."""
 
 
-def scenario_row(name: str, found: Planned, rate: int | None) -> dict[str, Any]:
+def scenario_row(name: str, found: Planned, placed: OnDisks | None, rate: int | None) -> dict[str, Any]:
     """Returns what the best plan of a scenario costs and reaches."""
     from pipeline.planner.output import moves_of
-    from pipeline.planner.unmet import unmet
     from state_machines.planning.expected_time import expected
 
     slowest = expected(moves_of(found), rate) if rate is not None else None
@@ -28,24 +29,31 @@ def scenario_row(name: str, found: Planned, rate: int | None) -> dict[str, Any]:
         "bytes": round(found.best.bytes_moved) if found.sizes_known else None,
         "bytesAtLeast": round(found.bytes_min) if found.sizes_known else None,
         "seconds": slowest.seconds if slowest is not None else None,
-        "hardBroken": found.best.certificate.hard_broken,
-        "softBroken": found.best.certificate.soft_broken,
-        "unmet": [f"{one.goal}: {one.why}" for one in unmet(found)],
+        "hardBroken": found.best.certificate.hard_broken + (len(placed.after.full) if placed is not None else 0),
+        "softBroken": found.best.certificate.soft_broken + (placed.after.uneven if placed is not None else 0),
+        "unmet": [f"{one.goal}: {one.why}" for one in _all_unmet(found, placed)],
     }
 
 
-def show(session: Session, found: Planned, rate: int | None) -> None:
+def _all_unmet(found: Planned, placed: OnDisks | None) -> list[Unmet]:
+    from pipeline.planner.unmet import unmet, unmet_on_disks
+
+    return [*unmet(found), *(unmet_on_disks(found, placed) if placed is not None else ())]
+
+
+def show(session: Session, found: Planned, placed: OnDisks | None, rate: int | None) -> None:
     """Prints the goals before and after, or the moves for programs; then the costs, and each goal that is not met."""
     from controller.process.wording import in_bytes, in_time
-    from pipeline.planner.output import goal_rows, moves_of
-    from pipeline.planner.unmet import unmet
+    from pipeline.planner.output import goal_rows, log_dirs_of, moves_of, moves_within
     from state_machines.planning.expected_time import expected
 
     output, moves = session.output, moves_of(found)
     if output.for_programs:
-        output.document("Move", [_move(move) for move in moves])
+        within = moves_within(found, placed) if placed is not None else []
+        log_dirs = log_dirs_of(found, placed) if placed is not None else {}
+        output.document("Move", [_move(move, log_dirs) for move in (*moves, *within)])
     else:
-        output.listing("PlannedGoal", list(goal_rows(found)))
+        output.listing("PlannedGoal", list(goal_rows(found, placed)))
     for one in found.assumed:
         if one.partitions == len(found.problem.topic):
             output.message(f"{one.kind} is unknown of all partitions: no goal looks at it", style="yellow")
@@ -64,9 +72,24 @@ def show(session: Session, found: Planned, rate: int | None) -> None:
         moved = f"broker {slowest.broker} {slowest.direction} {in_bytes(slowest.bytes)}"
         time = in_time(slowest.seconds)
         output.message(f"about {time} at {in_bytes(rate)}/s for each broker and direction: {moved}")
-    for goal in unmet(found):
+    if placed is not None:
+        _show_disks(session, placed)
+    for goal in _all_unmet(found, placed):
         named = ", ".join(goal.named) + (f" and {more} more" if (more := goal.broken - len(goal.named)) > 0 else "")
         output.message(f"not reached: {goal.goal}: {named}: {goal.why}", style="red")
+
+
+def _show_disks(session: Session, placed: OnDisks) -> None:
+    from controller.process.wording import in_bytes
+
+    if len(placed.rows):
+        copied = in_bytes(round(placed.bytes_within))
+        session.output.message(
+            f"{len(placed.rows)} partitions change log directories within a broker, {copied} to copy"
+        )
+    if placed.unplaced:
+        what = f"the log directories of {placed.unplaced} replicas are not known and not chosen"
+        session.output.message(f"{what}: give --loads a file of 'regent loads', and all directories", style="yellow")
 
 
 def worse_in_words(worse: Worse, found: Planned, parts: int) -> str:
@@ -80,7 +103,8 @@ def worse_in_words(worse: Worse, found: Planned, parts: int) -> str:
     return f"{part}, worse than before the first one: {WORDS[worse.goal]}: {', '.join(names)}{more}: plan fewer parts"
 
 
-def _move(move: ExplainedMove) -> dict[str, Any]:
+def _move(move: ExplainedMove, log_dirs: LogDirs) -> dict[str, Any]:
+    named = {"logDirs": list(log_dirs[move.topic, move.partition][1])} if log_dirs else {}
     return {
         "topic": move.topic,
         "partition": move.partition,
@@ -88,4 +112,5 @@ def _move(move: ExplainedMove) -> dict[str, Any]:
         "target": list(move.target),
         "sizeBytes": move.bytes,
         "reason": move.reason,
+        **named,
     }

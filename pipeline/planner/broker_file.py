@@ -1,38 +1,46 @@
-"""Reads racks and capacities of brokers from CSV."""
+"""Reads racks and capacities of brokers, and of their log directories, from CSV."""
 
 from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pipeline.inputs import BadInput
 
 NUMBERS: Final = ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu_bytes_per_s")
-FORM: Final = "give a header of broker and any of rack, " + ", ".join(NUMBERS)
+FORM: Final = "give a header of broker and any of rack, log_dir, " + ", ".join(NUMBERS)
 
 
 @dataclass(frozen=True)
 class GivenBroker:
-    """The rack and the capacities of a broker; None where unknown. ``cpu_bytes_per_s``: bytes in that it can lead."""
+    """The rack and the capacities of a broker; None where unknown. ``cpu_bytes_per_s``: bytes in that it can lead.
+
+    ``log_dirs``: the capacity in bytes of each log directory, where these are given; ``disk_bytes`` is their sum.
+    """
 
     rack: str | None = None
     disk_bytes: float | None = None
     bytes_in_per_s: float | None = None
     bytes_out_per_s: float | None = None
     cpu_bytes_per_s: float | None = None
+    log_dirs: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_brokers(path: Path | str) -> dict[int, GivenBroker]:
-    """Reads brokers by id; an empty value is unknown. Raises :class:`BadInput`."""
+    """Reads brokers by id; an empty value is unknown. Raises :class:`BadInput`.
+
+    A broker has one line, or one for each of its log directories; then the other values may be in any one of them.
+    """
     file, found = Path(path), dict[int, GivenBroker]()
     try:
         with file.open(newline="") as lines:
             rows = csv.DictReader(lines)
             columns = rows.fieldnames or ()
-            unknown = sorted(set(columns) - {"broker", "rack", *NUMBERS})
+            unknown = sorted(set(columns) - {"broker", "rack", "log_dir", *NUMBERS})
             if "broker" not in columns or unknown:
                 wrong = f"unknown columns {', '.join(unknown)}" if unknown else "no column broker"
                 raise BadInput(f"{file}: {wrong}: {FORM}")
@@ -41,13 +49,42 @@ def read_brokers(path: Path | str) -> dict[int, GivenBroker]:
                 text = (row["broker"] or "").strip()
                 if not (text.isascii() and text.isdigit()) or int(text) >= 2**31:
                     raise BadInput(f"{where}: broker = {text!r} is no broker id: give 0 or more")
-                if int(text) in found:
-                    raise BadInput(f"{where}: broker = {text} is there twice: keep one of the two lines")
-                numbers = {name: _number(where, name, row.get(name)) for name in NUMBERS}
-                found[int(text)] = GivenBroker((row.get("rack") or "").strip() or None, **numbers)
+                numbers: dict[str, Any] = {name: _number(where, name, row.get(name)) for name in NUMBERS}
+                given = GivenBroker((row.get("rack") or "").strip() or None, **numbers)
+                if log_dir := (row.get("log_dir") or "").strip():
+                    given = _with_log_dir(where, log_dir, given)
+                found[int(text)] = _joined(where, int(text), found.get(int(text)), given)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{file} cannot be read: {error}") from None
     return found
+
+
+def _with_log_dir(where: str, log_dir: str, given: GivenBroker) -> GivenBroker:
+    if given.disk_bytes is None:
+        raise BadInput(f"{where}: disk_bytes is missing: give the capacity of {log_dir}")
+    return replace(given, log_dirs={log_dir: given.disk_bytes})
+
+
+def _joined(where: str, broker: int, before: GivenBroker | None, given: GivenBroker) -> GivenBroker:
+    """Returns what the lines of a broker say together; raises :class:`BadInput` where they contradict each other."""
+    if before is None:
+        return given
+    if not before.log_dirs or not given.log_dirs:
+        raise BadInput(
+            f"{where}: broker = {broker} is there twice: keep one of the two lines, or give each its log_dir"
+        )
+    if twice := before.log_dirs.keys() & given.log_dirs.keys():
+        raise BadInput(
+            f"{where}: log_dir = {min(twice)!r} of broker {broker} is there twice: keep one of the two lines"
+        )
+    log_dirs = {**before.log_dirs, **given.log_dirs}
+    values: dict[str, Any] = {}
+    for name in ("rack", "bytes_in_per_s", "bytes_out_per_s", "cpu_bytes_per_s"):
+        one, other = getattr(before, name), getattr(given, name)
+        if one is not None and other is not None and one != other:
+            raise BadInput(f"{where}: {name} = {other}, and {one} in an earlier line of broker {broker}: give it once")
+        values[name] = other if one is None else one
+    return GivenBroker(disk_bytes=sum(log_dirs.values()), log_dirs=log_dirs, **values)
 
 
 def _number(where: str, name: str, text: str | None) -> float | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from pipeline.inputs import NONE, BadInput, Loads, Snapshot
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.broker_file import GivenBroker
-from pipeline.planner.problem import Brokers, Limits, Problem
+from pipeline.planner.problem import Brokers, Disks, Limits, Problem
 from state_machines.planning.topics import chosen_topics
 
 WHY_STUCK: Final = (
@@ -19,6 +19,7 @@ WHY_STUCK: Final = (
     "none of its replicas is live, so none can be copied: start a broker of them",
 )
 _MOVING, _EXCLUDED, _LOST = 1, 2, 3
+Placed: TypeAlias = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,13 @@ class Wanted:
     limits: Limits = field(default_factory=Limits)
 
 
-def problem_of(snapshot: Snapshot, loads: Loads, wanted: Wanted, cluster_id: str = "") -> Problem:
-    """Returns the problem; raises :class:`BadInput` for a broker or a topic that is not there."""
+def problem_of(
+    snapshot: Snapshot, loads: Loads, wanted: Wanted, cluster_id: str = "", log_dirs: Sequence[Placed] = ()
+) -> Problem:
+    """Returns the problem; raises :class:`BadInput` for a broker or a topic that is not there.
+
+    ``log_dirs``: of replicas, as (row of the partition, broker id, path).
+    """
     table = snapshot.partitions
     ids = np.union1d(snapshot.brokers.ids, table.replicas[table.replicas != NONE])
     ids = np.union1d(ids, np.array(sorted(wanted.given), np.int32)).astype(np.int32)
@@ -60,6 +66,29 @@ def problem_of(snapshot: Snapshot, loads: Loads, wanted: Wanted, cluster_id: str
         brokers=brokers,
         limits=wanted.limits,
         why_stuck=WHY_STUCK,
+        disks=_disks(ids, replicas, wanted, log_dirs),
+    )
+
+
+def _disks(ids: Array, replicas: Array, wanted: Wanted, log_dirs: Sequence[Placed]) -> Disks | None:
+    """Returns the log directories that are given, and where replicas are; None without any."""
+    given = [(at, one) for at, broker in enumerate(ids.tolist()) if (one := wanted.given.get(broker)) is not None]
+    listed = [(at, path, size) for at, one in given for path, size in one.log_dirs.items()]
+    if not listed:
+        return None
+    index = {(at, path): number for number, (at, path, _) in enumerate(listed)}
+    places = {broker: at for at, broker in enumerate(ids.tolist())}
+    rows = np.array([row for row, _, _ in log_dirs], np.int64)
+    brokers = np.array([places.get(broker, -2) for _, broker, _ in log_dirs], np.int64)
+    found = np.array([index.get((places.get(broker, -2), path), -1) for _, broker, path in log_dirs], np.int32)
+    here = replicas[rows] == brokers[:, None]
+    there, at = here.any(axis=1), np.full(replicas.shape, -1, np.int32)
+    at[rows[there], here.argmax(axis=1)[there]] = found[there]
+    return Disks(
+        np.array([one[0] for one in listed], np.int32),
+        tuple(one[1] for one in listed),
+        np.array([one[2] for one in listed], np.float64),
+        at,
     )
 
 

@@ -49,3 +49,7 @@ WORDS: Final = {
     Goal.LEADER_IN: "even bytes in of leaders",
 }
 """What each goal asks for, as the reason of a move and in the summary."""
+
+DISKS_FULL: Final = "log directories below their capacity"  # IntraBrokerDiskCapacityGoal
+DISKS_EVEN: Final = "even log directories of a broker"  # IntraBrokerDiskUsageDistributionGoal
+"""Goals within brokers, where log directories are given; the first one is hard. They come after all others."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from pipeline.planner.goals import WORDS
+from pipeline.planner.arrays import np
+from pipeline.planner.disks import OnDisks
+from pipeline.planner.goals import DISKS_EVEN, DISKS_FULL, WORDS
 from pipeline.planner.parting import Parts
 from pipeline.planner.planning import Planned
-from state_machines.planning.kafka_json import encode_kafka
+from state_machines.planning.kafka_json import ANY, encode_kafka
 from state_machines.planning.plan import Move, Plan, Summary
 from state_machines.planning.plan_file import encode_plan
 
 GOAL_WORDS: Final = "balance all brokers"
+LogDirs: TypeAlias = Mapping[tuple[str, int], tuple[Sequence[str], Sequence[str]]]
 
 
 class ExplainedMove(Move, frozen=True, gc=False):
@@ -62,17 +65,55 @@ def write_plan(out: Path, cluster_id: str, parts: Sequence[Sequence[Move]]) -> l
     return _written(files)
 
 
-def write_kafka(out: Path, parts: Sequence[Sequence[Move]]) -> list[Path]:
-    """Writes files for Kafka's tool, and for each a file with ``rollback`` in its name that restores its partitions."""
+def write_kafka(out: Path, parts: Sequence[Sequence[Move]], log_dirs: LogDirs | None = None) -> list[Path]:
+    """Writes files for Kafka's tool, and for each a file with ``rollback`` in its name that restores its partitions.
+
+    ``log_dirs``: directories of replicas before and after, by topic and partition.
+    """
     files = []
     for at, part in enumerate(parts, start=1):
         name = out if len(parts) == 1 else _numbered(out, at, len(parts))
         back = [Move(one.topic, one.partition, one.target, one.origin) for one in part]
+        before, after = (
+            zip(*(log_dirs[one.topic, one.partition] for one in part), strict=True) if log_dirs else (None,) * 2
+        )
         files += [
-            (name, encode_kafka(part)),
-            (name.with_name(f"{name.stem}.rollback{name.suffix}"), encode_kafka(back)),
+            (name, encode_kafka(part, after)),
+            (name.with_name(f"{name.stem}.rollback{name.suffix}"), encode_kafka(back, before)),
         ]
     return _written(files)
+
+
+def moves_within(found: Planned, placed: OnDisks) -> list[ExplainedMove]:
+    """Returns partitions that change nothing but log directories, as moves that end where they begin."""
+    problem, ids = found.problem, found.problem.brokers.ids
+    moves = []
+    for row in np.setdiff1d(placed.rows, found.rows).tolist():
+        replicas = tuple(int(ids[at]) for at in problem.replicas[row] if at >= 0)
+        topic, number = problem.topics[problem.topic[row]], int(problem.partition[row])
+        moves.append(ExplainedMove(topic, number, replicas, replicas, 0, DISKS_EVEN))
+    return moves
+
+
+def log_dirs_of(found: Planned, placed: OnDisks) -> LogDirs:
+    """Returns the log directories of all partitions that change, before and after; of replicas that stay, none."""
+    problem = found.problem
+    sides = ((problem.replicas, placed.disks.at), (found.best.replicas, placed.at))
+    named = {}
+    for row in np.union1d(placed.rows, found.rows).tolist():
+        before, after = (
+            {at: disk for at, disk in zip(replicas[row].tolist(), disks[row].tolist(), strict=True) if at >= 0}
+            for replicas, disks in sides
+        )
+        partition = problem.topics[problem.topic[row]], int(problem.partition[row])
+        named[partition] = (_paths(placed, before, after), _paths(placed, after, before))
+    return named
+
+
+def _paths(placed: OnDisks, here: Mapping[int, int], there: Mapping[int, int]) -> tuple[str, ...]:
+    """Returns the directories of replicas, by broker; "any" where the other side has the same one, or none is known."""
+    paths = placed.disks.paths
+    return tuple(ANY if disk < 0 or there.get(broker) == disk else paths[disk] for broker, disk in here.items())
 
 
 def left_over(out: Path, files: Sequence[Path]) -> list[Path]:
@@ -102,7 +143,7 @@ def _written(files: Sequence[tuple[Path, bytes]]) -> list[Path]:
     return [path for _, path in aside]
 
 
-def goal_rows(found: Planned) -> Iterator[dict[str, Any]]:
+def goal_rows(found: Planned, placed: OnDisks | None = None) -> Iterator[dict[str, Any]]:
     """Yields each goal with its counts before and after, for people and programs."""
     for before, after in zip(found.before.counts, found.best.certificate.counts, strict=True):
         yield {
@@ -111,3 +152,9 @@ def goal_rows(found: Planned) -> Iterator[dict[str, Any]]:
             "broken": f"{before.broken} -> {after.broken}",
             "highest": f"{before.worst:.2f} -> {after.worst:.2f}" if before.worst or after.worst else "",
         }
+    if placed is not None:
+        one, other = placed.before, placed.after
+        highest = f"{one.highest:.2f} -> {other.highest:.2f}"
+        full = f"{len(one.full)} -> {len(other.full)}"
+        yield {"goal": DISKS_FULL, "hard": True, "broken": full, "highest": highest}
+        yield {"goal": DISKS_EVEN, "hard": False, "broken": f"{one.uneven} -> {other.uneven}", "highest": ""}

@@ -63,13 +63,27 @@ class Brokers:
 
 
 @dataclass(frozen=True)
+class Disks:
+    """Log directories of brokers, each a row of arrays of length D, sorted by broker.
+
+    ``broker`` int32: place of the broker. ``paths``. ``capacity`` float64, bytes. ``at`` int32, P x R: the directory of
+    each replica as it is, -1 where unknown.
+    """
+
+    broker: Array
+    paths: tuple[str, ...]
+    capacity: Array
+    at: Array
+
+
+@dataclass(frozen=True)
 class Problem:
     """Partitions, each a row of arrays of length P, sorted by topic; their brokers; and the limits.
 
     ``topics``: names. ``topic`` int32: place of the name. ``partition`` int32: number. ``replicas`` int32, P x R:
     places of brokers, the preferred leader first, padded with -1. ``size`` in bytes of one replica, ``bytes_in`` and
     ``bytes_out`` of producers and consumers a second: float64, NaN where unknown. ``stuck`` int8: 0 for a partition
-    that may move, else the place of the reason in ``why_stuck``.
+    that may move, else the place of the reason in ``why_stuck``. ``disks``: None where no log directory is given.
     """
 
     cluster_id: str
@@ -84,15 +98,16 @@ class Problem:
     brokers: Brokers
     limits: Limits = field(default_factory=Limits)
     why_stuck: tuple[str, ...] = ("",)
+    disks: Disks | None = None
 
     def name(self, row: int) -> str:
         """Returns topic and number of a partition."""
         return f"{self.topics[self.topic[row]]}-{self.partition[row]}"
 
     def only(self, rows: Array) -> Problem:
-        """Returns the problem of some partitions alone; ``rows``: their places."""
+        """Returns the problem of some partitions alone, without log directories; ``rows``: their places."""
         arrays = ("topic", "partition", "replicas", "size", "bytes_in", "bytes_out", "stuck")
-        return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
+        return replace(self, disks=None, **{name: getattr(self, name)[rows] for name in arrays})
 
     @property
     def factors(self) -> Array:

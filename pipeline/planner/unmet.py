@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipeline.planner.arrays import np
-from pipeline.planner.certifying import Count
-from pipeline.planner.goals import Goal
+from pipeline.planner.certifying import NAMED_MAX, Count
+from pipeline.planner.disks import OnDisks
+from pipeline.planner.goals import DISKS_FULL, Goal
 from pipeline.planner.planning import Planned
 from pipeline.planner.problem import MAY_MOVE
 
@@ -32,6 +33,17 @@ def unmet(found: Planned) -> Iterator[Unmet]:
                 ids = found.problem.brokers.ids
                 names = tuple(f"broker {ids[at]}" for at in count.at)
                 yield Unmet(count.words, count.broken, names, _of_brokers(found, count))
+
+
+def unmet_on_disks(found: Planned, placed: OnDisks) -> Iterator[Unmet]:
+    """Yields that log directories stay too full."""
+    ids, disks, full = found.problem.brokers.ids, placed.disks, placed.after.full
+    if full:
+        names = tuple(f"{disks.paths[at]} of broker {ids[disks.broker[at]]}" for at in full[:NAMED_MAX])
+        room = {int(broker) for broker in np.unique(disks.broker[list(full)])}
+        alone = all(int((disks.broker == broker).sum()) == 1 for broker in room)
+        why = "it is the only one of its broker" if alone else "no replica there fits into another one of its broker"
+        yield Unmet(DISKS_FULL, len(full), names, f"{why}: add a disk, or raise --disk-max")
 
 
 def _of_partition(found: Planned, count: Count) -> str:

@@ -65,9 +65,18 @@ def decode_elections(data: bytes, *, bytes_max: int = FILE_BYTES_MAX) -> tuple[t
     return tuple((one.topic, one.partition) for one in decoded(data, _elections, bytes_max).partitions)
 
 
-def encode_kafka(moves: Sequence[Move], *, bytes_max: int = FILE_BYTES_MAX) -> bytes:
-    """Encodes the targets of moves for Kafka's tool; raises :class:`UnusableFile` above ``bytes_max``."""
-    partitions = [{"topic": m.topic, "partition": m.partition, "replicas": m.target} for m in moves]
+def encode_kafka(
+    moves: Sequence[Move], log_dirs: Sequence[Sequence[str]] | None = None, *, bytes_max: int = FILE_BYTES_MAX
+) -> bytes:
+    """Encodes the targets of moves for Kafka's tool; raises :class:`UnusableFile` above ``bytes_max``.
+
+    ``log_dirs``: for each move the directories of its replicas, :data:`ANY` where the broker chooses.
+    """
+    partitions: list[dict[str, object]] = [
+        {"topic": m.topic, "partition": m.partition, "replicas": m.target} for m in moves
+    ]
+    for partition, named in zip(partitions, log_dirs or (), strict=False):
+        partition["log_dirs"] = named
     data = _encoder.encode({"version": VERSION, "partitions": partitions}) + b"\n"
     check_size(data, bytes_max)
     return data

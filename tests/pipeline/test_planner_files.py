@@ -147,9 +147,11 @@ def test_the_commands_of_the_page_run_on_its_files(
     assignment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = re.findall(r"(?s)```\n(.*?)```", PAGE.read_text(encoding="utf-8"))
-    loads, brokers, scenarios = (block for block in blocks if not block.startswith("regent"))
+    loads, brokers, scenarios, disks = (block for block in blocks if not block.startswith("regent"))
     (tmp_path / "scenarios.json").write_text(scenarios)
     (tmp_path / "loads.csv").write_text(loads)
+    (tmp_path / "brokers.csv").write_text(disks)
+    assert read_brokers(tmp_path / "brokers.csv")[1].disk_bytes == 4e12
     (tmp_path / "brokers.csv").write_text(brokers)
     listed = [{"topic": "orders", "partition": at, "replicas": [1, 2]} for at in range(2)]
     listed.append({"topic": "audit-log", "partition": 0, "replicas": [1, 3]})

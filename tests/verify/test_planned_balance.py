@@ -1,0 +1,152 @@
+"""A broker is added, and the commands of the pipeline bring it its share: from a snapshot to the report, under load.
+
+Of each step the command is the one that the documents name, with its output as the next one's input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from cli.demo.process import SESSION_MS
+from pipeline.inputs import Loads
+from pipeline.session import CannotStart, need_java
+from tests.polling import eventually
+from tests.verify.plan_kit import SMALL_FETCHES, SOON, Spot, assignments, killed, nothing_left, ran, waited
+from tests.verify.system import System, system
+
+pytest.importorskip("pyspark", reason="the extra 'pipeline' is not installed")
+pytest.importorskip("numba", reason="the extra 'pipeline' is not installed")
+
+RACKS: Final = ("a", "b", "c", "a")
+NEW: Final = 4
+SIZES_MB: Final = {"large": 5.0, "small": 0.5}
+PARTITIONS: Final = 12
+RATE: Final = "900000"
+"""Bytes per second: the plan lasts for longer than it takes to kill the daemon."""
+RECORDS_PER_S: Final = 30
+"""Few, because what producers write meanwhile is copied, too, and no plan knows it."""
+PREDICTED_WITHIN: Final = 0.10
+SPREAD_AFTERWARDS: Final = 0.20
+"""Records are written all the time, so brokers that were within 10 % may be a little further by the end."""
+
+
+@pytest.mark.timeout(900)
+async def test_a_broker_that_was_added_gets_its_share_by_the_commands_of_the_pipeline(
+    request: pytest.FixtureRequest,
+) -> None:
+    try:
+        need_java()
+    except CannotStart as error:
+        pytest.skip(str(error))
+    async with system(request.node.name, brokers=4, racks=RACKS, properties={**SOON, **SMALL_FETCHES}) as s:
+        await grown(s)
+        async with s.loaded(dict.fromkeys(SIZES_MB, PARTITIONS), RECORDS_PER_S) as stage:
+            folder = s.w.cluster.folder
+            before = await assignments(s, SIZES_MB)
+            snapshot, loads = await inputs(s, "before")
+            plan = folder / "plan.json"
+            given = ("--snapshot", str(snapshot), "--loads", str(loads))
+            moves = await ran(await s.active(), "pipeline", "plan", *given, "--out", str(plan))
+            predicted = sum(move["sizeBytes"] for move in moves)
+            with s.times.taken(f"plan of {len(moves)} moves with a kill"):
+                ended = await applied(s, plan, len(moves))
+            assert (ended["state"], ended["result"]) == ("success", f"{len(moves)} done")
+            after = await assignments(s, SIZES_MB)
+            assert {(m["topic"], m["partition"]): tuple(m["target"]) for m in moves} == {
+                spot: found.replicas for spot, found in after.items() if found != before[spot]
+            }
+            moved = copied(s, moves)
+            s.times.note("bytes", f"{predicted} predicted, {moved} on the disks")
+            assert predicted == pytest.approx(moved, rel=PREDICTED_WITHIN)
+            await s.w.healed()
+            broken(*await inputs(s, "after"))
+            await nothing_left(s, [*SIZES_MB])
+            await s.proven(stage)
+        await judged(s, snapshot, loads, predicted)
+
+
+async def grown(s: System) -> None:
+    """Fills three brokers, and leaves the fourth one empty."""
+    for topic, mb in SIZES_MB.items():
+        await s.create(topic, {p: [p % 3 + 1, (p + 1) % 3 + 1] for p in range(PARTITIONS)})
+        await s.fill(topic, range(PARTITIONS), mb)
+
+
+async def inputs(s: System, name: str) -> tuple[Path, Path]:
+    """Takes a snapshot and the loads."""
+    [taken] = await ran(await s.active(), "snapshot", "--wait")
+    assert taken["state"] == "done", taken
+    loads = s.w.cluster.folder / f"{name}.csv"
+    [read] = await ran(await s.active(), "loads", "--into", str(loads))
+    assert not read["lacking"], read
+    return Path(taken["file"]), loads
+
+
+async def applied(s: System, plan: Path, count: int) -> dict[str, Any]:
+    """Applies the plan, kills the daemon once a quarter of the moves is done, and waits for the end."""
+    [begun] = await ran(await s.active(), "reassign", "apply", str(plan), "--throttle", RATE, "--yes")
+    pid = str(begun["pid"])
+    await eventually(lambda: done(s, pid, count // 4), 120.0)
+    s.times.note("killed", f"{await number_done(s, pid)} of {count} moves were done")
+    await killed(s)
+    code, ended = await waited(await s.active(), pid)
+    assert code == 0, ended
+    return ended
+
+
+async def number_done(s: System, pid: str) -> int:
+    return sum(move["status"] == "done" for move in await ran(await s.active(), "reassign", "show", pid))
+
+
+async def done(s: System, pid: str, count: int) -> bool:
+    found = await number_done(s, pid)
+    return found >= count
+
+
+def copied(s: System, moves: Iterable[dict[str, Any]]) -> int:
+    """Counts the bytes of the logs that the moves have made, on the disks of the brokers."""
+    made: list[tuple[int, Spot]] = [
+        (broker, (move["topic"], move["partition"]))
+        for move in moves
+        for broker in set(move["target"]) - set(move["origin"])
+    ]
+    folders = (s.w.cluster.brokers[b].folder.glob(f"data-*/{topic}-{number}") for b, (topic, number) in made)
+    return sum(log.stat().st_size for found in folders for folder in found for log in folder.glob("*.log"))
+
+
+def broken(snapshot: Path, loads: Path) -> None:
+    """Counts the goals that the cluster breaks now, by the count that certifies plans."""
+    from pipeline.loads_file import read_loads
+    from pipeline.planner.certifying import certified
+    from pipeline.planner.cluster import Wanted, problem_of
+    from pipeline.planner.problem import Limits, with_means
+    from pipeline.snapshot_file import read_snapshot
+
+    read = read_snapshot(snapshot)
+    known: Loads = read_loads(read.partitions, loads)
+    problem, _ = with_means(problem_of(read, known, Wanted(limits=Limits(spread=SPREAD_AFTERWARDS))))
+    found = certified(problem, problem.replicas)
+    assert not [count for count in found.counts if count.broken]
+
+
+async def judged(s: System, snapshot: Path, loads: Path, predicted: int) -> None:
+    """Audits the journals of both daemons, and compares the report's bytes with those of the plan."""
+    for daemon in s.daemons:
+        await daemon.stop()
+    merged = str(s.w.cluster.folder / "merged")
+    journals = [str(daemon.journal) for daemon in s.daemons]
+    await ran(s.daemons[0], "pipeline", "ingest", *journals, "--into", merged, "--master", "local[2]")
+    [audit] = await ran(s.daemons[0], "pipeline", "audit", merged, "--racks", "--master", "local[2]")
+    assert audit["clean"], audit
+    s.times.note("audit", f"{audit['rows']} rows, {audit['violations']} violations")
+    bounds = ("--session-timeout", str(SESSION_MS), "--zookeeper-tick", "1000", "--master", "local[2]")
+    files = ("--snapshot", str(snapshot), "--loads", str(loads))
+    [report] = await ran(s.daemons[0], "pipeline", "report", merged, *bounds, *files)
+    reported = sum(move["bytes"] for move in report["moves"])
+    s.times.note("report", json.dumps([report["plans"], report["moves"]]))
+    assert predicted == pytest.approx(reported, rel=0.01)
