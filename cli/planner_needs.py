@@ -8,6 +8,8 @@ from pathlib import Path
 
 from cli.exit_codes import Exit, Failure
 from cli.session import Session
+from cli.verbs import as_failure
+from pipeline.verbs import showing
 
 
 @contextmanager
@@ -26,17 +28,12 @@ def needed() -> Iterator[None]:
 @contextmanager
 def agreeing() -> Iterator[None]:
     """Makes a failure of one sentence from two ways of counting that differ."""
-    from pipeline.disagreement import Disagreement
+    from pipeline.verbs import ending
 
-    try:
+    with as_failure(), ending.agreeing():
         yield
-    except Disagreement as error:
-        remedy = "this is a defect of regent, and no result was written: report it with the files that were read"
-        raise Failure(Exit.FAILED, str(error), remedy) from None
 
 
 def warn_of_strangers(session: Session, count: int, loads: Path | None) -> None:
     """Says how many rows of the loads are about partitions that the other input does not have."""
-    if count:
-        what = f"{count} rows of {loads} are about partitions that are not in the cluster"
-        session.output.message(f"{what}: check that both files are of one cluster and time", style="yellow")
+    showing.warn_of_strangers(session.output, count, loads)

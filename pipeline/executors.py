@@ -7,9 +7,9 @@ import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
+from zipimport import zipimporter
 
 from pyspark import SparkFiles
 from pyspark.accumulators import Accumulator, AccumulatorParam
@@ -93,8 +93,11 @@ def made_ready(spark: SparkSession) -> None:
 
 
 def _archive(folder: Path) -> Path:
-    """Makes a zip of the code."""
-    path = folder / f"regent-{version('regent-controller')}.zip"
+    """Returns a zip of the code: the one that this process has it from, or a new one in ``folder``."""
+    loader = import_module(__name__).__spec__.loader  # type: ignore[union-attr]
+    if isinstance(loader, zipimporter):
+        return Path(loader.archive)
+    path = folder / "regent.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in CODE:
             root = Path(str(import_module(name).__file__)).parent

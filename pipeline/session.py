@@ -19,6 +19,9 @@ NOT_INSTALLED: Final = (
     "{} is not installed: install regent with its extra, in its sources: .venv/bin/pip install '.[pipeline]'"
 )
 PROBE_S_MAX: Final = 20.0
+ALL_CORES: Final = "local[*]"
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Variable that spark-submit sets for the Python that it starts."""
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Of a local master: nothing listens for others."""
 HUGE_METHODS: Final = "-XX:-DontCompileHugeMethods"
@@ -40,33 +43,71 @@ class CannotStart(RuntimeError):
     """Spark does not start here; the message has the cause and the remedy."""
 
 
-def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Returns a session on ``master``, such as ``local[2]`` or ``spark://host:7077``; ``settings`` win over defaults.
+def start(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Returns the session that runs, or a new one on ``master``, such as ``local[2]`` or ``spark://host:7077``.
 
-    Raises :class:`CannotStart`.
+    Without ``master`` it is that of ``spark-submit``, or :data:`ALL_CORES`. ``settings`` win over those of
+    ``spark-submit``, and these over defaults. Raises :class:`CannotStart`.
     """
+    _need_libraries()
+    from pyspark.sql import SparkSession
+
+    if (session := SparkSession.getActiveSession()) is not None:
+        return session
+    if SUBMITTED not in os.environ:
+        need_java()
+    asked = dict(settings or {}) | ({"spark.master": master} if master else {})
+    try:
+        given = _submitted()
+        named = (given | asked).get("spark.master", ALL_CORES)
+        if named.startswith("local"):
+            # Tasks run in this Python, where the extra is, and not in the first one on the PATH.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        defaults = SETTINGS | (LOCAL if named.startswith("local") else {}) | {"spark.app.name": "regent pipeline"}
+        builder = SparkSession.builder.master(named)
+        for name, value in (defaults | given | asked).items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+    except Exception as error:
+        # An error of the gateway or the JVM: its first line is the reason.
+        on = f" on {master}" if master else ""
+        raise CannotStart(f"Spark does not start{on}: {(str(error).splitlines() or [''])[0]}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def runs_already() -> bool:
+    """Checks whether this process has a session, as notebooks and hosted Sparks do; others stop that one."""
     try:
         from pyspark.sql import SparkSession
+    except ImportError:
+        return False
+    return SparkSession.getActiveSession() is not None
+
+
+def _need_libraries() -> None:
+    """Raises :class:`CannotStart` for one that is not installed."""
+    try:
+        import pyspark.sql  # noqa: F401
     except ImportError:
         raise CannotStart(NOT_INSTALLED.format("PySpark")) from None
     try:
         import pyarrow  # noqa: F401  # what reads and writes would otherwise fail later
     except ImportError:
         raise CannotStart(NOT_INSTALLED.format("PyArrow")) from None
-    need_java()
-    if master.startswith("local"):
-        # Tasks run in this Python, where the extra is, and not in the first one on the PATH.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("regent pipeline").master(master)
-    for name, value in (SETTINGS | (LOCAL if master.startswith("local") else {}) | dict(settings or {})).items():
-        builder = builder.config(name, value)
-    try:
-        session = builder.getOrCreate()
-    except Exception as error:
-        # An error of the gateway or the JVM: its first line is the reason.
-        raise CannotStart(f"Spark does not start on {master}: {str(error).splitlines()[0]}") from error
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+
+
+def _submitted() -> dict[str, str]:
+    """Returns the settings with which ``spark-submit`` started this process; none where it did not."""
+    if SUBMITTED not in os.environ:
+        return {}
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]  # joins the JVM that waits
+    found = dict(SparkConf(_jvm=gateway.jvm).getAll())
+    gateway.close()
+    return found
 
 
 def errors() -> tuple[type[Exception], ...]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 from cli.exit_codes import Exit, Failure
+from cli.verbs import as_failure
 
 if TYPE_CHECKING:
     from controller.journal.query import Wanted
 
-_AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SERVER: Final = re.compile(r"[^,]+(,\d+)?")
 
 Topic = Annotated[str | None, typer.Option("--topic", help="Only rows of one topic, and of procedures about it.")]
@@ -128,15 +127,7 @@ def _process(named: str | None) -> tuple[str | None, int | None]:
 
 def moment(option: str, text: str | None, now: datetime) -> int | None:
     """Returns microseconds of the wall clock."""
-    if text is None:
-        return None
-    if ago := _AGO.fullmatch(text):
-        then = now - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
-    else:
-        try:
-            then = datetime.fromisoformat(text)
-        except ValueError:
-            remedy = "give 90s, 30m, 2h or 1d, or a time such as 2026-01-31T12:00:00 (UTC unless it says otherwise)"
-            raise Failure(Exit.USAGE, f"{option} {text} is no time", remedy) from None
-        then = then if then.tzinfo is not None else then.replace(tzinfo=UTC)
-    return int(then.timestamp() * 1e6)
+    from pipeline.verbs import times
+
+    with as_failure():
+        return times.moment(option, text, now)

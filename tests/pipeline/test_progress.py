@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.commands import spark as commands
 from pipeline.progress import Done, Phase, heard, line, of_buckets, telling
+from pipeline.verbs import running as commands
 from tests.core.cli_kit import regent
 from tests.pipeline.logs import sound, write
 

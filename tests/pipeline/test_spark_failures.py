@@ -52,6 +52,7 @@ def test_an_audit_that_fails_prints_a_sentence_and_stops_spark(
 
     spark = Spark()
     monkeypatch.setattr("pipeline.session.start", lambda *_: spark)
+    monkeypatch.setattr("pipeline.session.runs_already", lambda: False)
     monkeypatch.setattr(jobs, "audit", failing)
     result = regent("pipeline", "audit", tmp_path, code=Exit.FAILED)
     assert words in unwrapped(result.stderr)
