@@ -16,10 +16,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 
-from pipeline.columns import COLUMNS, GAP_COLUMNS
+from pipeline.columns import COLUMNS
 from pipeline.gaps import Gap, gaps, terms
 from pipeline.layout import (
     AUDIT,
@@ -37,30 +36,14 @@ from pipeline.layout import (
 from pipeline.pieces import Piece
 from pipeline.progress import Phase
 from pipeline.segments import PORTION_BYTES, PUT_ASIDE, Digest, Made, Source, digest, make, make_together
-from pipeline.storage import NothingToRead, listed, remove, size_of, under, written
+from pipeline.small_tables import gaps_table, keep_table, terms_table
+from pipeline.storage import NothingToRead, listed, remove, size_of, under
 from pipeline.writing import CannotMerge, discard, reason, write, writing
 
 T = TypeVar("T")
 
 JOURNAL: Final = ".jsonl"
 """Ending of a journal's files."""
-
-TERM_COLUMNS: Final = pa.schema(
-    [
-        ("cluster", pa.string()),
-        ("ctl_epoch", pa.int32()),
-        ("ctl_id", pa.int32()),
-        ("rows", pa.int64()),
-        ("first_seq", pa.int64()),
-        ("last_seq", pa.int64()),
-        ("first_us", pa.int64()),
-        ("last_us", pa.int64()),
-        ("ended", pa.bool_()),
-        ("in_doubt", pa.bool_()),
-        ("last_write", pa.int64()),
-        ("fenced", pa.int64()),
-    ]
-)
 
 
 class Each(Protocol):
@@ -156,16 +139,19 @@ def _merged(workers: Workers, files: Sequence[tuple[str, int]], into: str, run: 
         made = _compared(workers, made, compared, into, run)
     found = terms(chain.from_iterable(each.pieces for each in made))
     missing = gaps(found)
+
+    def small(kind: str, table: Any) -> str:
+        return keep_table(into, f"{kind}/{run}.parquet", run, table)
+
     kinds: Counter[str] = Counter()
     for each in made:
         kinds.update(each.kinds)
     manifest = Manifest(
         VERSION,
-        [file for each in made for file in each.files] or [_table(into, ROWS, run, COLUMNS.empty_table())],
-        _table(into, TERMS, run, _terms_table(found)).path,
-        _table(into, GAPS, run, _gaps_table(missing)).path,
-        [path for each in made for path in each.quarantine]
-        or [_table(into, QUARANTINE, run, PUT_ASIDE.empty_table()).path],
+        [file for each in made for file in each.files] or [RowsFile(small(ROWS, COLUMNS.empty_table()), [])],
+        small(TERMS, terms_table(found)),
+        small(GAPS, gaps_table(missing)),
+        [path for each in made for path in each.quarantine] or [small(QUARANTINE, PUT_ASIDE.empty_table())],
         dict(sorted(kinds.items())),
         sum(each.lines for each in made) + copies,
         sum(each.copies for each in made) + copies,
@@ -263,28 +249,6 @@ def _rows(made: list[Made] | _Failed) -> int:
 def _attempt() -> str:
     context = TaskContext.get()
     return str(context.taskAttemptId()) if context is not None else "0"
-
-
-def _terms_table(found: Sequence[Piece]) -> Any:
-    return pa.table(
-        [pa.array([getattr(term, field.name) for term in found], field.type) for field in TERM_COLUMNS],
-        schema=TERM_COLUMNS,
-    )
-
-
-def _gaps_table(found: Sequence[Gap]) -> Any:
-    return pa.table(
-        [pa.array([getattr(gap, field.name) for gap in found], field.type) for field in GAP_COLUMNS],
-        schema=GAP_COLUMNS,
-    )
-
-
-def _table(into: str, kind: str, run: str, table: Any) -> RowsFile:
-    """Writes a small table of the driver."""
-    path = f"{kind}/{run}.parquet"
-    with writing(into), written(in_folder(into, path), run) as stream:
-        pq.write_table(table, stream, compression="zstd")
-    return RowsFile(path, [])
 
 
 def _file(path: str) -> list[tuple[str, int]]:

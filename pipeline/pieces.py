@@ -84,6 +84,15 @@ def narrow(rows: Any) -> Any:
 
 def pieces_of(narrowed: Any) -> list[Piece]:
     """Returns the pieces of a table of :func:`narrow`, one for each term."""
+    return _parted(narrowed, at_holes=False)
+
+
+def runs_of(narrowed: Any) -> list[Piece]:
+    """Returns the pieces of a table of :func:`narrow`, parted where a number is missing."""
+    return _parted(narrowed, at_holes=True)
+
+
+def _parted(narrowed: Any, *, at_holes: bool) -> list[Piece]:
     if not len(narrowed):
         return []
     table = narrowed.take(pc.sort_indices(narrowed, sort_keys=[(name, "ascending") for name in (*TERM, "seq")]))
@@ -92,6 +101,9 @@ def pieces_of(narrowed: Any) -> list[Piece]:
     other: Any = np.zeros(len(table) - 1, dtype=bool)
     for values in terms:
         other |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
+    if at_holes:
+        seq = table["seq"].to_numpy()
+        other |= seq[1:] > seq[:-1] + table["stands_for"].to_numpy()[:-1]
     begins = [0, *(np.flatnonzero(other) + 1).tolist(), len(table)]
     return [_piece(table.slice(at, until - at)) for at, until in pairwise(begins)]
 

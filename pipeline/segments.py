@@ -96,6 +96,22 @@ def make_together(sources: Sequence[Source], folder: str, run: str, attempt: str
     return [into.made(together if number == 0 else []) for number, (into, _) in enumerate(made)]
 
 
+def parquet_writer(stream: Any, schema: Any) -> Any:
+    """Makes a writer of a file of rows, or of another table."""
+    of_rows: dict[str, Any] = {"use_dictionary": _REPEATED, "write_statistics": list(_SOUGHT)}
+    return pq.ParquetWriter(stream, schema, compression="zstd", **(of_rows if schema is COLUMNS else {}))
+
+
+def write_bucketed(writer: Any, rows: Any) -> list[tuple[int, int]]:
+    """Writes rows sorted, in a row group for each bucket; returns the bucket and the number of rows of each."""
+    ordered, groups = bucketed(rows)
+    at = 0
+    for _, size in groups:
+        writer.write_table(ordered.slice(at, size), row_group_size=size)
+        at += size
+    return groups
+
+
 class _Writer:
     """Reads a file portion by portion, and writes the rows and bad lines of each."""
 
@@ -174,12 +190,7 @@ class _Writer:
         self._writer(self._bad, PUT_ASIDE).write_table(pa.table(table, schema=PUT_ASIDE))
 
     def _written(self, rows: Any) -> Any:
-        ordered, groups = bucketed(rows)
-        at = 0
-        for _, size in groups:
-            self._writer(self._rows, COLUMNS).write_table(ordered.slice(at, size), row_group_size=size)
-            at += size
-        self._groups += groups
+        self._groups += write_bucketed(self._writer(self._rows, COLUMNS), rows) if len(rows) else []
         for each in pc.value_counts(rows["kind"]).to_pylist():
             self._kinds[each["values"]] += each["counts"]
         return rows
@@ -188,8 +199,5 @@ class _Writer:
         """Returns the writer of a file, which is there once this file is done."""
         if path not in self._open:
             stream = self._files.enter_context(written(in_folder(self._folder, path), self._aside))
-            of_rows: dict[str, Any] = {"use_dictionary": _REPEATED, "write_statistics": list(_SOUGHT)}
-            options = of_rows if schema is COLUMNS else {}
-            writer = pq.ParquetWriter(stream, schema, compression="zstd", **options)
-            self._open[path] = self._files.enter_context(writer)
+            self._open[path] = self._files.enter_context(parquet_writer(stream, schema))
         return self._open[path]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyarrow import fs
 
@@ -45,19 +45,42 @@ def for_spark(path: str) -> str:
     return f"file:{inside}" if isinstance(store, fs.LocalFileSystem) else path
 
 
+class Found(NamedTuple):
+    """A file: its path, its bytes, and the time of its last change in seconds since 1970."""
+
+    path: str
+    size: int
+    changed_s: float
+
+
 def listed(folder: str, ending: str = "") -> list[tuple[str, int]]:
     """Lists the files of a folder that end so, with their bytes and in the order of their names; none without it.
 
     Hidden ones (their names begin with ``_`` or a dot) are left out. Raises :class:`NothingToRead` for what is no
     folder, or one that does not open.
     """
+    return [(file.path, file.size) for file in found_in(folder, ending)]
+
+
+def found_in(folder: str, ending: str = "") -> list[Found]:
+    """Lists the same files as :func:`listed` with the times of their last change."""
     store, inside = place(folder)
     try:
         found = store.get_file_info(fs.FileSelector(inside, allow_not_found=True))
     except OSError as error:
         raise NothingToRead(f"{folder} cannot be listed as a folder: {first_line(error)}") from None
-    files = [(f"{folder.rstrip('/')}/{each.base_name}", each.size) for each in found if each.type == fs.FileType.File]
-    return sorted((path, size) for path, size in files if _shown(path, ending))
+    files = [
+        Found(f"{folder.rstrip('/')}/{each.base_name}", each.size, (each.mtime_ns or 0) / 1e9)
+        for each in found
+        if each.type == fs.FileType.File
+    ]
+    return sorted(file for file in files if _shown(file.path, ending))
+
+
+def is_folder(path: str) -> bool:
+    """Checks that there is such a folder."""
+    store, inside = place(path)
+    return bool(store.get_file_info(inside).type == fs.FileType.Directory)
 
 
 def under(folder: str, inside: str = "") -> list[str]:

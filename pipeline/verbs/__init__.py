@@ -14,10 +14,13 @@ from pipeline.verbs.journals import audit, ingest
 from pipeline.verbs.options import Verb
 from pipeline.verbs.report import EXAMPLES as OF_REPORT
 from pipeline.verbs.report import report
+from pipeline.verbs.stream import EXAMPLES as OF_STREAM
+from pipeline.verbs.stream import stream
 
 VERBS: Final[Sequence[tuple[Verb, Sequence[str]]]] = (
     (ingest, ("regent pipeline ingest /journals/daemon-1 /journals/daemon-2 --into /journals/merged",)),
     (audit, ("regent pipeline audit /journals/merged", "regent pipeline audit --strict /journals/merged")),
     (report, OF_REPORT),
+    (stream, OF_STREAM),
 )
 """Verbs with examples."""

@@ -1,0 +1,104 @@
+"""Has the verb ``stream``: it follows the journals of all daemons, and keeps their rows each once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pipeline.verbs.ending import DONE, FAILED, REFUSED, USAGE, Stopped
+from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet
+from pipeline.verbs.running import running
+from pipeline.verbs.showing import Shown
+from pipeline.verbs.times import length
+
+if TYPE_CHECKING:
+    from pipeline.stream.batch import Kept
+
+EXAMPLES: Final = (
+    "regent pipeline stream /journals/daemon-1 /journals/daemon-2 --into /lake/journal --checkpoint /lake/checkpoint",
+    "regent pipeline stream /journals/daemon-1 --into /lake/journal --checkpoint /lake/checkpoint --once",
+)
+
+
+def stream(
+    show: Shown,
+    journals: Annotated[list[str], Argument("Folders of journals, one of each daemon.")],
+    into: Annotated[str, Option("--into", "Folder that the stream fills.")],
+    checkpoint: Annotated[
+        str, Option("--checkpoint", "Folder in which Spark notes what was read; it belongs to --into.")
+    ],
+    once: Annotated[bool, Option("--once", "End when all that is there has been read.")] = False,
+    interval: Annotated[str, Option("--interval", "Time from one look to the next.", metavar="TIME")] = "30s",
+    closed_after: Annotated[
+        str,
+        Option(
+            "--closed-after",
+            "Read a daemon's last file, too, once it has not changed for so long: journal.segment_s_max, or 0s.",
+            metavar="TIME",
+        ),
+    ] = "10m",
+    strict: Annotated[bool, Option("--strict", "Exit code 3 if lines were put into quarantine.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+    quiet: Quiet = False,
+) -> int:
+    """Follow the journals of all daemons, and keep each row once in Parquet, over any crash."""
+    every_s, closed_after_s = _seconds("--interval", interval), _seconds("--closed-after", closed_after)
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{every_s} seconds"}
+    told = _Told(show, quiet=quiet)
+    with running(master, conf, quiet=quiet) as spark:
+        from pipeline.executors import Unfit
+        from pipeline.storage import NothingToRead
+        from pipeline.stream.bronze import keeper
+        from pipeline.stream.query import ending, run
+        from pipeline.stream.query import journals as source
+        from pipeline.writing import CannotMerge
+
+        try:
+            with ending() as ended:
+                rows = source(spark, journals, closed_after_s)
+                run(rows, partial(keeper, into), checkpoint, trigger, told.batch, ended)
+        except (NothingToRead, CannotMerge, Unfit) as error:
+            raise Stopped(FAILED, str(error)) from None
+    told.end(into)
+    return REFUSED if strict and told.quarantined else DONE
+
+
+class _Told:
+    """Tells of each batch, and of all of them at the end."""
+
+    def __init__(self, show: Shown, *, quiet: bool) -> None:
+        self._show, self._quiet = show, quiet
+        self.batches = self.rows = self.copies = self.quarantined = 0
+
+    def batch(self, kept: Kept) -> None:
+        self.batches += not kept.again
+        self.rows += kept.rows
+        self.copies += kept.copies
+        self.quarantined += kept.quarantined
+        if self._quiet:
+            return
+        there = "was there already" if kept.again else f"{kept.rows} rows"
+        until = "" if kept.last_us is None else f" until {datetime.fromtimestamp(kept.last_us / 1e6, UTC):%FT%TZ}"
+        self._show.message(f"batch {kept.batch}: {there}{until}{_others(kept.copies, kept.quarantined)}")
+
+    def end(self, into: str) -> None:
+        if self._show.for_programs:
+            names = ("batches", "rows", "copies", "quarantined")
+            self._show.document("Stream", [{name: getattr(self, name) for name in names}])
+        self._show.message(
+            f"{self.rows} rows in {self.batches} batches into {into}{_others(self.copies, self.quarantined)}",
+            style="yellow" if self.quarantined else "green",
+        )
+
+
+def _others(copies: int, quarantined: int) -> str:
+    return f", {copies} copies, {quarantined} lines in quarantine"
+
+
+def _seconds(option: str, text: str) -> int:
+    found = length(text)
+    if found is None:
+        raise Stopped(USAGE, f"{option} {text} is no time", "give a number and a unit: 30s, 5m or 1h")
+    return int(found.total_seconds())

@@ -1,0 +1,113 @@
+"""Which bytes of which files a batch of a stream takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.stream import offsets
+from pipeline.stream.batch import parted
+from pipeline.stream.offsets import Offset, Slice, TooManyFiles, complete, following, slices
+from pipeline.stream.reading import batches
+from tests.pipeline.logs import sound, text
+from tests.pipeline.stream_kit import as_table
+
+NOW_S = 2_000_000_000.0
+
+
+def made(folder: Path, name: str, content: str = "{}\n", age_s: float = 0) -> Path:
+    """Writes a file that was changed ``age_s`` before now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(content)
+    os.utime(path, (NOW_S - age_s, NOW_S - age_s))
+    return path
+
+
+def names(folders: Sequence[Path], closed_after_s: float = 600) -> list[str]:
+    return [Path(path).name for path in complete([str(folder) for folder in folders], NOW_S, closed_after_s)]
+
+
+def test_the_file_that_a_daemon_writes_is_left_until_a_later_one_is_there_or_it_is_old(tmp_path: Path) -> None:
+    made(tmp_path / "d1", "0000000001-000000000001.jsonl")
+    made(tmp_path / "d1", "0000000001-000000000009.jsonl")
+    made(tmp_path / "d2", "0000000002-000000000001.jsonl", age_s=599)
+
+    assert names([tmp_path / "d1", tmp_path / "d2"]) == ["0000000001-000000000001.jsonl"]
+    assert len(names([tmp_path / "d1", tmp_path / "d2"], 599)) == 2
+    assert len(names([tmp_path / "d1", tmp_path / "d2"], 0)) == 3
+
+
+def test_of_files_with_the_same_first_row_the_one_with_the_highest_number_is_the_last(tmp_path: Path) -> None:
+    made(tmp_path, "0000000001-000000000001.jsonl")
+    made(tmp_path, "0000000001-000000000001.10.jsonl")
+    made(tmp_path, "0000000001-000000000001.9.jsonl")
+
+    assert names([tmp_path]) == ["0000000001-000000000001.jsonl", "0000000001-000000000001.9.jsonl"]
+
+
+def test_a_file_whose_last_line_has_no_end_may_be_a_copy_on_its_way_and_waits(tmp_path: Path) -> None:
+    made(tmp_path, "0000000001-000000000001.jsonl", '{}\n{"v"')
+    made(tmp_path, "0000000001-000000000009.jsonl")
+
+    assert names([tmp_path]) == []
+    made(tmp_path, "0000000001-000000000001.jsonl", '{}\n{"v"', age_s=600)
+    assert names([tmp_path]) == ["0000000001-000000000001.jsonl"]
+
+
+def test_files_with_other_names_are_complete_once_they_are_old(tmp_path: Path) -> None:
+    made(tmp_path, "copy.jsonl", age_s=600)
+    made(tmp_path, "other.jsonl")
+    made(tmp_path, "_hidden.jsonl", age_s=600)
+
+    assert names([tmp_path]) == ["copy.jsonl"]
+
+
+def test_more_files_than_a_stream_keeps_account_of_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "FILES_MAX", 1)
+    made(tmp_path, "0000000001-000000000001.jsonl")
+    made(tmp_path, "0000000001-000000000009.jsonl")
+
+    with pytest.raises(TooManyFiles, match=r"there are 2 files .* move those away that it has read"):
+        names([tmp_path])
+
+
+def test_batches_of_any_size_take_each_line_once_and_number_bad_ones_by_their_file(tmp_path: Path) -> None:
+    lines = text(sound("c")).splitlines(keepends=True)
+    path = made(tmp_path, "0000000001-000000000001.jsonl", "".join([*lines[:4], "bad\n", *lines[4:], "torn"]))
+    for bytes_max in (1, 700, path.stat().st_size):
+        files = complete([str(tmp_path)], NOW_S, 0)
+        start: Offset = {}
+        found: list[Any] = []
+        while (end := following(start, files, bytes_max)) != start:
+            [part] = slices(start, end)
+            found += batches(part)
+            start = end
+        rows, bad = parted(as_table(found))
+
+        assert rows["seq"].to_pylist() == [row["seq"] for row in sound("c")]
+        assert bad["line"].to_pylist() == [5, len(lines) + 2]
+
+
+def test_a_file_of_another_size_is_taken_again_from_its_start() -> None:
+    start: Offset = {"a": [10, 10], "b": [4, 9], "gone": [7, 7]}
+
+    end = following(start, {"a": 12, "b": 9}, None)
+
+    assert end == {"a": [12, 12], "b": [9, 9]}
+    assert slices(start, end) == [Slice("a", 0, 12), Slice("b", 4, 9)]
+    assert following(end, {"a": 12, "b": 9}, None) is end
+
+
+def test_a_file_that_is_gone_before_it_was_read_is_named() -> None:
+    [batch] = batches(Slice("/nowhere/0000000001-000000000001.jsonl", 0, 10))
+    rows, bad = parted(as_table([batch]))
+
+    assert len(rows) == 0
+    [line] = bad.to_pylist()
+    assert line["file"] == "/nowhere/0000000001-000000000001.jsonl"
+    assert line["why"].startswith("it was removed before it was read")
