@@ -93,6 +93,14 @@ class _World:
         self.leaders: Array = table.leader.astype(np.int64)
         self._bytes_in: Array = np.nan_to_num(loads.bytes_in_per_s, nan=0.0)
         self._replicas, self._isr, self._min_isr = table.replicas, table.isr, table.min_isr
+        width = table.replicas.shape[1] + table.isr.shape[1] + 1
+        named = np.column_stack([table.replicas, table.isr, table.leader]).ravel()
+        order = np.argsort(named, kind="stable")
+        self._named, self._rows = named[order], order // width
+        """Each name of a broker, sorted, and the place of the partition that has it."""
+        self._ids = np.unique(named)
+        led = np.nonzero(self.leaders != NONE)[0]
+        self._led, self._led_in = self._each(led, self.leaders), self._bytes(led, self.leaders)
         self._replicas_of = [tuple(b for b in row if b != NONE) for row in table.replicas.tolist()]
         self._isr_of = [tuple(b for b in row if b != NONE) for row in table.isr.tolist()]
 
@@ -110,28 +118,44 @@ class _World:
         return _Found(leaders, under)
 
     def counted(self, lost: tuple[int, ...]) -> _Found:
-        """Returns the same by arrays over all partitions."""
+        """Returns the same by arrays, over the partitions that name a lost broker."""
         gone = np.array(lost)
         alive = np.array(sorted(self.live - set(lost)), np.int64)
-        stays = (self._isr != NONE) & ~np.isin(self._isr, gone)
-        before, after = (self._isr != NONE).sum(axis=1), stays.sum(axis=1)
-        under = int(((before >= self._min_isr) & (after < self._min_isr) & (after < before)).sum())
-        in_isr = (self._replicas[:, :, None] == np.where(stays, self._isr, -2)[:, None, :]).any(axis=2)
-        able = in_isr & np.isin(self._replicas, alive)
-        first = np.where(able.any(axis=1), self._replicas[np.arange(len(able)), able.argmax(axis=1)], NONE)
-        return _Found(np.where(np.isin(self.leaders, gone), first, self.leaders), under)
+        rows = self._naming(lost)
+        isr, replicas, min_isr = self._isr[rows], self._replicas[rows], self._min_isr[rows]
+        stays = (isr != NONE) & ~np.isin(isr, gone)
+        before, after = (isr != NONE).sum(axis=1), stays.sum(axis=1)
+        under = int(((before >= min_isr) & (after < min_isr) & (after < before)).sum())
+        in_isr = (replicas[:, :, None] == np.where(stays, isr, -2)[:, None, :]).any(axis=2)
+        able = in_isr & np.isin(replicas, alive)
+        first = np.where(able.any(axis=1), replicas[np.arange(len(able)), able.argmax(axis=1)], NONE)
+        leaders = self.leaders.copy()
+        leaders[rows] = np.where(np.isin(leaders[rows], gone), first, leaders[rows])
+        return _Found(leaders, under)
+
+    def _naming(self, lost: tuple[int, ...]) -> Array:
+        """Returns the places of partitions that have a lost broker as a replica, in the ISR or as the leader."""
+        begins, ends = (np.searchsorted(self._named, np.array(lost), side) for side in ("left", "right"))
+        found = [self._rows[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
     def loss(self, name: str, brokers: tuple[int, ...], found: _Found) -> Loss:
         """Returns the result of one set."""
-        lost = np.isin(self.leaders, np.array(brokers))
-        down = np.nonzero(lost & (found.leaders == NONE))[0]
-        leaders, counts = np.unique(found.leaders[found.leaders != NONE], return_counts=True)
+        lost = np.nonzero(np.isin(self.leaders, np.array(brokers)))[0]
+        new = found.leaders[lost]
+        down, moved = lost[new == NONE], lost[new != NONE]
+        counts, bytes_in = self._led - self._each(lost, self.leaders), self._led_in - self._bytes(lost, self.leaders)
+        counts, bytes_in = counts + self._each(moved, found.leaders), bytes_in + self._bytes(moved, found.leaders)
         most_leaders = most_bytes = None
-        if len(leaders):
-            led = found.leaders != NONE
-            bytes_in = np.bincount(np.searchsorted(leaders, found.leaders[led]), self._bytes_in[led], len(leaders))
-            at, widest = int(counts.argmax()), int(bytes_in.argmax())
-            most_leaders = int(leaders[at]), int(counts[at])
-            most_bytes = int(leaders[widest]), float(bytes_in[widest])
+        if counts.any():
+            at, widest = int(counts.argmax()), int(np.where(counts > 0, bytes_in, -1.0).argmax())
+            most_leaders = int(self._ids[at]), int(counts[at])
+            most_bytes = int(self._ids[widest]), float(bytes_in[widest])
         named = tuple(self._table.name(int(row)) for row in down[:NAMED_MAX])
-        return Loss(name, brokers, len(down), found.under, int(lost.sum()), most_leaders, most_bytes, named)
+        return Loss(name, brokers, len(down), found.under, len(lost), most_leaders, most_bytes, named)
+
+    def _each(self, rows: Array, leaders: Array) -> Array:
+        return np.bincount(np.searchsorted(self._ids, leaders[rows]), minlength=len(self._ids))
+
+    def _bytes(self, rows: Array, leaders: Array) -> Array:
+        return np.bincount(np.searchsorted(self._ids, leaders[rows]), self._bytes_in[rows], len(self._ids))

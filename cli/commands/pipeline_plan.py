@@ -47,6 +47,7 @@ def plan(
     loads: options.Loads = None,
     loads_before: options.LoadsBefore = None,
     brokers: options.Brokers = None,
+    broker_sets: options.BrokerSets = None,
     cluster_id: options.ClusterId = "",
     retire: options.Retire = None,
     exclude_broker: options.ExcludeBroker = None,
@@ -74,6 +75,7 @@ def plan(
     with needed():
         from pipeline.inputs import BadInput
         from pipeline.planner.broker_file import read_brokers
+        from pipeline.planner.broker_sets import read_sets
         from pipeline.planner.cluster import Wanted
         from pipeline.planner.disks import on_disks
         from pipeline.planner.problem import Limits
@@ -84,7 +86,8 @@ def plan(
     limits = Limits(spread, disk_max, in_max, out_max, cpu_max, replicas_max)
     try:
         given = read_brokers(brokers) if brokers is not None else {}
-        wanted = Wanted(retire or (), exclude_broker or (), exclude_topic or (), given, limits)
+        sets = read_sets(broker_sets) if broker_sets is not None else ()
+        wanted = Wanted(retire or (), exclude_broker or (), exclude_topic or (), given, sets, limits)
         several = read_scenarios(scenarios) if scenarios is not None else ()
         disks = any(one.log_dirs for one in given.values())
         make = _input(session, snapshot, from_assignment, (loads, loads_before), cluster_id, disks=disks)

@@ -29,6 +29,10 @@ LoadsBefore = Annotated[
 Brokers = Annotated[
     Path | None, typer.Option("--brokers", help="Racks and capacities of brokers, CSV; may name new brokers.")
 ]
+BrokerSets = Annotated[
+    Path | None,
+    typer.Option("--broker-sets", help="JSON list of sets: brokers that are for some topics alone."),
+]
 ClusterId = Annotated[str, typer.Option("--cluster-id", help="Id of the cluster, where the input does not have it.")]
 Retire = Annotated[
     list[int] | None, typer.Option("--retire", min=0, help="A broker that all replicas leave; repeatable.")

@@ -64,12 +64,16 @@ def make(
         bool, typer.Option("--restore-racks", help="Spread replicas that share a rack over racks.")
     ] = False,
     rebalance: Annotated[
-        bool, typer.Option("--rebalance", help="Even counts of replicas and leaders, and bytes, over all brokers.")
+        bool,
+        typer.Option(
+            "--rebalance", help="Make counts of replicas and leaders even, to the last one, then bytes by swaps."
+        ),
     ] = False,
     balance: Annotated[
         bool,
         typer.Option(
-            "--balance", help="Bring all brokers within 10 % of the mean, also of bytes and topics; with few bytes."
+            "--balance",
+            help="Bring all brokers within 10 % of the mean, of bytes and topics, too; with few bytes, by the extra.",
         ),
     ] = False,
     undo: Annotated[

@@ -32,6 +32,7 @@ Sizes = dict[tuple[str, int], int]
 """Bytes of one replica by topic and partition."""
 FAULTS_SHOWN: Final = 20
 """Differences that a refused plan names."""
+PLAN_AGAIN: Final = "make a new plan, one of 'regent pipeline plan' from a new snapshot: regent snapshot"
 SIZES_S_MAX: Final = 10.0
 """Longest wait for the sizes of a plan; what is not known by then is left out."""
 TRAFFIC_S: Final = 1.0
@@ -134,9 +135,11 @@ def refuse_unfit(term: Term, plan: ReassignPlan, caller: Caller) -> None:
     """Raises :class:`Refused` with the differences for a plan that the cluster, or another plan, does not match."""
     c = term.controller
     refuse_overlap(term.procedures.engine_or_none, plan, caller)
-    found = list(islice(faults(plan, term.cluster, c.daemons, c.cordoned, c.min_isr), FAULTS_SHOWN))
+    every = faults(plan, term.cluster, c.daemons, c.cordoned, c.min_isr)
+    found = list(islice(every, FAULTS_SHOWN))
     if found:
-        raise Refused(f"the plan does not match the cluster: {'; '.join(found)}", "make a new plan")
+        more = f"; and {left} more" if (left := sum(1 for _ in every)) else ""
+        raise Refused(f"the plan does not match the cluster: {'; '.join(found)}{more}", PLAN_AGAIN)
 
 
 def refuse_overlap(engine: Engine[KafkaEnv] | None, plan: ReassignPlan, caller: Caller) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pipeline.planner.arrays import Array, np
+from pipeline.planner.broker_sets import astray, by_set
+from pipeline.planner.broker_sums import hard_bounds, sums_of
 from pipeline.planner.goals import HARD, WORDS, Goal
 from pipeline.planner.problem import Problem
 
@@ -16,6 +18,9 @@ ROUNDING: Final = 1e-6
 """Rounding that a sum of loads may have, as a share of its bound."""
 TABLE_MAX: Final = 2**23
 """Cells of a table of topics and brokers that is counted at once; a larger one is sorted."""
+
+BY_SET: Final = frozenset(Goal) - frozenset(range(Goal.REPLICAS)) - {Goal.POTENTIAL_OUT}
+"""Goals of which a set of brokers has bounds of its own, beside that of racks."""
 
 
 class Count(NamedTuple):
@@ -68,15 +73,40 @@ def certified(problem: Problem, replicas: Array) -> Certificate:
     ``problem`` has no unknown load.
     """
     _check_form(problem, replicas)
+    whole = _counts(problem, replicas)
+    if problem.sets is None:
+        return Certificate(whole)
+    # What is even, and which racks there are, is a matter of one set; what a broker has comes from all.
+    each = [(one, _counts(one.problem, replicas[one.rows])) for one in by_set(problem)]
+    racks = [
+        _moved(_racks(one.problem.only(one.own), replicas[one.rows[one.own]]), one.rows[one.own]) for one, _ in each
+    ]
+    by_goal = {Goal.RACKS: racks} | {goal: [counts[goal] for _, counts in each] for goal in BY_SET}
+    return Certificate(tuple(_joined(by_goal[one.goal]) if by_goal.get(one.goal) else one for one in whole))
+
+
+def _moved(count: Count, rows: Array) -> Count:
+    """Returns a count whose places are those of the whole problem."""
+    return count._replace(at=tuple(rows[list(count.at)].tolist()))
+
+
+def _joined(counts: Sequence[Count]) -> Count:
+    at = [place for count in counts for place in count.at]
+    worst = max(count.worst for count in counts)
+    return Count(counts[0].goal, sum(count.broken for count in counts), worst, tuple(at[:NAMED_MAX]))
+
+
+def _counts(problem: Problem, replicas: Array) -> tuple[Count, ...]:
     brokers, limits = problem.brokers, problem.limits
-    sums = _sums(problem, replicas)
+    sums = sums_of(problem, replicas)
     hosts = brokers.live & ~brokers.retiring & ~brokers.excluded
     cpu, outs = sums["cpu"], sums["out"]
     spread = limits.spread
-    counts = [
+    return (
         _alive(problem, replicas),
         _racks(problem, replicas),
-        *(_below(goal, sums[kind], bound, brokers.live) for goal, (kind, bound) in _hard_bounds(problem).items()),
+        _in_sets(problem, replicas),
+        *(_below(goal, sums[kind], bound, brokers.live) for goal, (kind, bound) in hard_bounds(problem).items()),
         _even(Goal.REPLICAS, problem, sums["count"], None, spread, whole=True),
         _below(Goal.POTENTIAL_OUT, sums["potential"], brokers.bytes_out * limits.bytes_out, hosts),
         _even(Goal.DISK, problem, sums["disk"], brokers.disk, spread, brokers.disk * limits.disk),
@@ -86,8 +116,7 @@ def certified(problem: Problem, replicas: Array) -> Certificate:
         _topics(problem, replicas),
         _even(Goal.LEADERS, problem, sums["leaders"], None, spread, whole=True),
         _even(Goal.LEADER_IN, problem, sums["leader_in"], None, spread, upper_only=True),
-    ]
-    return Certificate(tuple(counts))
+    )
 
 
 class Worse(NamedTuple):
@@ -107,11 +136,11 @@ def worse_between(problem: Problem, replicas: Array, parts: Sequence[Array]) -> 
     A broker is worse where it is above a bound, and further than before the first part. ``parts``: places of the
     partitions that get ``replicas`` with each part.
     """
-    sums, bounds = _sums(problem, problem.replicas), _hard_bounds(problem)
+    sums, bounds = sums_of(problem, problem.replicas), hard_bounds(problem)
     allowed = {goal: np.maximum(bound, sums[kind]) * (1 + ROUNDING) for goal, (kind, bound) in bounds.items()}
     for number, rows in enumerate(parts, start=1):
         some, new = problem.only(rows), replicas[rows]
-        gone, come = _sums(some, some.replicas), _sums(some, new)
+        gone, come = sums_of(some, some.replicas), sums_of(some, new)
         for goal, (kind, _) in bounds.items():
             sums[kind] += come[kind] - gone[kind]
             if len(bad := np.nonzero(problem.brokers.live & (sums[kind] > allowed[goal]))[0]):
@@ -119,18 +148,6 @@ def worse_between(problem: Problem, replicas: Array, parts: Sequence[Array]) -> 
         for goal, count in ((Goal.ALIVE, _alive), (Goal.RACKS, _racks)):
             if (found := count(some, new)).broken > count(some, some.replicas).broken:
                 yield Worse(number, goal, tuple(rows[list(found.at)].tolist()))
-
-
-def _hard_bounds(problem: Problem) -> dict[Goal, tuple[str, Array]]:
-    """Returns the bounds of brokers by goal, with the kind of sum that each is for."""
-    brokers, limits = problem.brokers, problem.limits
-    return {
-        Goal.REPLICAS_MAX: ("count", np.full(len(brokers.ids), limits.replicas_max)),
-        Goal.DISK_MAX: ("disk", brokers.disk * limits.disk),
-        Goal.IN_MAX: ("in", brokers.bytes_in * limits.bytes_in),
-        Goal.OUT_MAX: ("out", brokers.bytes_out * limits.bytes_out),
-        Goal.CPU_MAX: ("cpu", brokers.cpu * limits.cpu),
-    }
 
 
 def _check_form(problem: Problem, replicas: Array) -> None:
@@ -144,39 +161,17 @@ def _check_form(problem: Problem, replicas: Array) -> None:
         raise ValueError(f"{problem.name(int(np.argmax(twice)))} has two replicas on one broker")
 
 
-def _sums(problem: Problem, replicas: Array) -> dict[str, Array]:
-    """Returns what each broker is loaded with, by kind."""
-    count, size = len(problem.brokers.ids), problem.size
-    there = replicas >= 0
-    members = there.sum(axis=1)
-    sends = problem.bytes_out + problem.bytes_in * (members - 1)
-    all_at, first_at, led = replicas[there], replicas[there[:, 0], 0], there[:, 0]
-
-    def everywhere(values: Array) -> Array:
-        return np.bincount(all_at, np.repeat(values, members), count)
-
-    def leading(values: Array) -> Array:
-        return np.bincount(first_at, values[led], count)
-
-    ins, led_in = everywhere(problem.bytes_in), leading(problem.bytes_in)
-    follows = problem.limits.follower_cpu
-    return {
-        "count": np.bincount(all_at, minlength=count).astype(np.float64),
-        "disk": everywhere(size),
-        "in": ins,
-        "potential": everywhere(sends),
-        "leaders": np.bincount(first_at, minlength=count).astype(np.float64),
-        "out": leading(sends),
-        "leader_in": led_in,
-        "cpu": led_in + follows * (ins - led_in),
-    }
-
-
 def _alive(problem: Problem, replicas: Array) -> Count:
     gone = ~problem.brokers.live | problem.brokers.retiring
     bad = (gone[replicas] & (replicas >= 0)).sum(axis=1)
     rows = np.nonzero(bad)[0]
     return Count(Goal.ALIVE, int(bad.sum()), 0.0, tuple(rows[:NAMED_MAX].tolist()))
+
+
+def _in_sets(problem: Problem, replicas: Array) -> Count:
+    """Counts replicas on brokers that are not of the set of their topic."""
+    bad = astray(problem, replicas)
+    return Count(Goal.SETS, int(bad.sum()), 0.0, tuple(np.nonzero(bad)[0][:NAMED_MAX].tolist()))
 
 
 def _racks(problem: Problem, replicas: Array) -> Count:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
 from pipeline.inputs import NONE, BadInput, Loads, Snapshot
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.broker_file import GivenBroker
-from pipeline.planner.problem import Brokers, Disks, Limits, Problem
+from pipeline.planner.broker_sets import BrokerSet
+from pipeline.planner.problem import Brokers, Disks, Limits, Problem, Sets
 from state_machines.planning.topics import chosen_topics
 
 WHY_STUCK: Final = (
@@ -19,6 +21,7 @@ WHY_STUCK: Final = (
     "none of its replicas is live, so none can be copied: start a broker of them",
 )
 _MOVING, _EXCLUDED, _LOST = 1, 2, 3
+REST: Final = "of all others"
 Placed: TypeAlias = tuple[int, int, str]
 
 
@@ -27,12 +30,14 @@ class Wanted:
     """What the operator wants. ``retire``: ids of brokers that all replicas leave. ``exclude``: that take no more.
 
     ``exclude_topics``: names and patterns of topics that stay where they are. ``given``: racks and capacities by id.
+    ``sets``: brokers that are for some topics alone; all others are for the other topics.
     """
 
     retire: Collection[int] = ()
     exclude: Collection[int] = ()
     exclude_topics: Sequence[str] = ()
     given: dict[int, GivenBroker] = field(default_factory=dict)
+    sets: Sequence[BrokerSet] = ()
     limits: Limits = field(default_factory=Limits)
 
 
@@ -67,7 +72,29 @@ def problem_of(
         limits=wanted.limits,
         why_stuck=WHY_STUCK,
         disks=_disks(ids, replicas, wanted, log_dirs),
+        sets=_sets(ids, table.topics, wanted.sets) if wanted.sets else None,
     )
+
+
+def _sets(ids: Array, topics: Sequence[str], given: Sequence[BrokerSet]) -> Sets:
+    """Returns the sets of brokers; the last one is of the brokers and topics that none of them names."""
+    names = (*(one.name for one in given), REST)
+    of_broker, of_topic = np.full(len(ids), len(given), np.int32), np.full(len(topics), len(given), np.int32)
+    places = {broker: at for at, broker in enumerate(ids.tolist())}
+    for number, one in enumerate(given):
+        for broker in one.brokers:
+            if broker not in places:
+                raise BadInput(f"set {one.name}: the cluster has no broker {broker}; correct the id")
+            of_broker[places[broker]] = number
+        for at, topic in enumerate(topics):
+            if any(fnmatchcase(topic, pattern) for pattern in one.topics):
+                if of_topic[at] != len(given):
+                    raise BadInput(f"topic {topic} is in the sets {names[of_topic[at]]} and {one.name}: keep it in one")
+                of_topic[at] = number
+    if (of_topic == len(given)).any() and not (of_broker == len(given)).any():
+        topic = topics[int((of_topic == len(given)).argmax())]
+        raise BadInput(f"topic {topic} is in no set, and each broker is in one: name the topic in a set")
+    return Sets(names, of_broker, of_topic)
 
 
 def _disks(ids: Array, replicas: Array, wanted: Wanted, log_dirs: Sequence[Placed]) -> Disks | None:

@@ -11,20 +11,21 @@ class Goal(IntEnum):
 
     ALIVE = 0  # self-healing, brokers that are being removed
     RACKS = 1  # RackAwareGoal, RackAwareDistributionGoal
-    REPLICAS_MAX = 2  # ReplicaCapacityGoal
-    DISK_MAX = 3  # DiskCapacityGoal
-    IN_MAX = 4  # NetworkInboundCapacityGoal
-    OUT_MAX = 5  # NetworkOutboundCapacityGoal
-    CPU_MAX = 6  # CpuCapacityGoal
-    REPLICAS = 7  # ReplicaDistributionGoal
-    POTENTIAL_OUT = 8  # PotentialNwOutGoal
-    DISK = 9  # DiskUsageDistributionGoal
-    IN = 10  # NetworkInboundUsageDistributionGoal
-    OUT = 11  # NetworkOutboundUsageDistributionGoal
-    CPU = 12  # CpuUsageDistributionGoal
-    TOPICS = 13  # TopicReplicaDistributionGoal
-    LEADERS = 14  # LeaderReplicaDistributionGoal
-    LEADER_IN = 15  # LeaderBytesInDistributionGoal
+    SETS = 2  # BrokerSetAwareGoal
+    REPLICAS_MAX = 3  # ReplicaCapacityGoal
+    DISK_MAX = 4  # DiskCapacityGoal
+    IN_MAX = 5  # NetworkInboundCapacityGoal
+    OUT_MAX = 6  # NetworkOutboundCapacityGoal
+    CPU_MAX = 7  # CpuCapacityGoal
+    REPLICAS = 8  # ReplicaDistributionGoal
+    POTENTIAL_OUT = 9  # PotentialNwOutGoal
+    DISK = 10  # DiskUsageDistributionGoal
+    IN = 11  # NetworkInboundUsageDistributionGoal
+    OUT = 12  # NetworkOutboundUsageDistributionGoal
+    CPU = 13  # CpuUsageDistributionGoal
+    TOPICS = 14  # TopicReplicaDistributionGoal
+    LEADERS = 15  # LeaderReplicaDistributionGoal
+    LEADER_IN = 16  # LeaderBytesInDistributionGoal
 
 
 HARD: Final = frozenset(Goal(number) for number in range(Goal.REPLICAS))
@@ -33,6 +34,7 @@ HARD: Final = frozenset(Goal(number) for number in range(Goal.REPLICAS))
 WORDS: Final = {
     Goal.ALIVE: "no replica on dead or retiring brokers",
     Goal.RACKS: "replicas on distinct racks",
+    Goal.SETS: "replicas on the brokers of their set",
     Goal.REPLICAS_MAX: "replicas per broker below the limit",
     Goal.DISK_MAX: "disk below its capacity",
     Goal.IN_MAX: "bytes in below their capacity",

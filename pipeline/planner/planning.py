@@ -11,6 +11,7 @@ from typing import Final
 from pipeline.disagreement import Disagreement
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import bounds_of, loads_of
+from pipeline.planner.broker_sets import by_set
 from pipeline.planner.certifying import Certificate, certified
 from pipeline.planner.goals import Goal
 from pipeline.planner.lower_bound import bytes_at_least
@@ -80,18 +81,38 @@ def planned(given: Problem, seeds: int = 4, first_seed: int = 0, threads: int | 
 def chosen(problem: Problem, assumed: tuple[Assumed, ...], before: Certificate, tried: tuple[Tried, ...]) -> Planned:
     """Returns the best of some results; ``problem`` has no unknown load."""
     best = min(tried, key=lambda one: one.rank)
-    loads = loads_of(problem, problem.replicas)
     rows = np.nonzero((best.replicas != problem.replicas).any(axis=1))[0]
     rows = rows[np.argsort(best.order[rows], kind="stable")]
-    least = bytes_at_least(problem, loads, bounds_of(problem, loads))
+    least = sum(_least(one.problem) for one in by_set(problem))
     return Planned(problem, assumed, before, best, tried, least, rows)
+
+
+def _least(problem: Problem) -> float:
+    loads = loads_of(problem, problem.replicas)
+    return bytes_at_least(problem, loads, bounds_of(problem, loads))
 
 
 def attempt(problem: Problem, seed: int) -> Tried:
     """Searches with one seed and certifies the result; ``problem`` has no unknown load.
 
-    Raises :class:`~pipeline.disagreement.Disagreement`.
+    Each set of brokers is searched alone. Raises :class:`~pipeline.disagreement.Disagreement`.
     """
+    if problem.sets is None:
+        return _attempt(problem, seed)
+    replicas, reasons = problem.replicas.copy(), np.full(len(problem.topic), -1, np.int64)
+    order, moved, took = reasons.copy(), 0.0, 0.0
+    for one in by_set(problem):
+        tried = _attempt(one.problem, seed)
+        rows = one.rows[one.own]
+        replicas[rows], reasons[rows] = tried.replicas[one.own], tried.reasons[one.own]
+        order[rows] = tried.order[one.own] + order.max(initial=-1) + 1
+        moved, took = moved + tried.bytes_moved, took + tried.cpu_s
+    gone = (problem.brokers.left[problem.replicas] & (problem.replicas >= 0)).any(axis=1)
+    reasons[(reasons == Goal.ALIVE) & ~gone] = Goal.SETS
+    return Tried(seed, replicas, reasons, order, certified(problem, replicas), moved, took)
+
+
+def _attempt(problem: Problem, seed: int) -> Tried:
     loads = loads_of(problem, problem.replicas)
     state = state_of(problem, loads, bounds_of(problem, loads), seed)
     began = time.thread_time()

@@ -77,13 +77,23 @@ class Disks:
 
 
 @dataclass(frozen=True)
+class Sets:
+    """Sets of brokers: each broker and each topic is in one. ``of_broker`` int32, B, and ``of_topic`` int32, T."""
+
+    names: tuple[str, ...]
+    of_broker: Array
+    of_topic: Array
+
+
+@dataclass(frozen=True)
 class Problem:
     """Partitions, each a row of arrays of length P, sorted by topic; their brokers; and the limits.
 
     ``topics``: names. ``topic`` int32: place of the name. ``partition`` int32: number. ``replicas`` int32, P x R:
     places of brokers, the preferred leader first, padded with -1. ``size`` in bytes of one replica, ``bytes_in`` and
     ``bytes_out`` of producers and consumers a second: float64, NaN where unknown. ``stuck`` int8: 0 for a partition
-    that may move, else the place of the reason in ``why_stuck``. ``disks``: None where no log directory is given.
+    that may move, else the place of the reason in ``why_stuck``. ``disks`` and ``sets``: None where no log
+    directory and no set of brokers is given.
     """
 
     cluster_id: str
@@ -99,15 +109,22 @@ class Problem:
     limits: Limits = field(default_factory=Limits)
     why_stuck: tuple[str, ...] = ("",)
     disks: Disks | None = None
+    sets: Sets | None = None
 
     def name(self, row: int) -> str:
         """Returns topic and number of a partition."""
         return f"{self.topics[self.topic[row]]}-{self.partition[row]}"
 
     def only(self, rows: Array) -> Problem:
-        """Returns the problem of some partitions alone, without log directories; ``rows``: their places."""
+        """Returns the problem of some partitions alone, without disks and sets; ``rows``: their places."""
         arrays = ("topic", "partition", "replicas", "size", "bytes_in", "bytes_out", "stuck")
-        return replace(self, disks=None, **{name: getattr(self, name)[rows] for name in arrays})
+        return replace(self, disks=None, sets=None, **{name: getattr(self, name)[rows] for name in arrays})
+
+    def hosts_of(self, row: int) -> Array:
+        """Returns which brokers may take replicas of a partition (bool, B)."""
+        if self.sets is None:
+            return self.brokers.hosts
+        return self.brokers.hosts & (self.sets.of_broker == self.sets.of_topic[self.topic[row]])
 
     @property
     def factors(self) -> Array:

@@ -48,8 +48,8 @@ SPREAD: Final = {
 }  # fmt: skip
 """The goals of each kind of load: that of its hard bound, and that of its soft bounds."""
 PARTS: Final = (
-    *("arrays", "bounds", "feeding", "leading", "placing", "repairing", "scoring", "searching", "shedding", "state"),
-    *("swapping", "taking_back"),
+    *("arrays", "bounds", "feeding", "goals", "leading", "placing", "repairing", "scoring", "searching", "shedding"),
+    *("state", "swapping", "taking_back"),
 )
 """Modules with a part of what is compiled."""
 

@@ -26,7 +26,7 @@ def unmet(found: Planned) -> Iterator[Unmet]:
     """Yields the hard goals that the plan does not reach."""
     for count in found.best.certificate.counts:
         if count.hard and count.broken:
-            if count.goal in (Goal.ALIVE, Goal.RACKS):
+            if count.goal in (Goal.ALIVE, Goal.RACKS, Goal.SETS):
                 names = tuple(found.problem.name(row) for row in count.at)
                 yield Unmet(count.words, count.broken, names, _of_partition(found, count))
             else:
@@ -50,9 +50,14 @@ def _of_partition(found: Planned, count: Count) -> str:
     problem, row = found.problem, count.at[0]
     if problem.stuck[row] != MAY_MOVE:
         return problem.why_stuck[problem.stuck[row]]
-    hosts, factor = int(problem.brokers.hosts.sum()), int((problem.replicas[row] >= 0).sum())
+    hosts, factor = int(problem.hosts_of(row).sum()), int((problem.replicas[row] >= 0).sum())
     if hosts < factor:
-        return f"it has {factor} replicas and {hosts} brokers may take any: add brokers, or lower the factor"
+        where = (
+            ""
+            if problem.sets is None
+            else f" of the set {problem.sets.names[problem.sets.of_topic[problem.topic[row]]]}"
+        )
+        return f"it has {factor} replicas and {hosts} brokers{where} may take any: add brokers, or lower the factor"
     return "no broker on a rack that fits has room below its capacities: add brokers, or raise the limits"
 
 

@@ -214,6 +214,15 @@ async def test_a_plan_that_the_cluster_does_not_match_is_refused_with_every_diff
 
 
 @in_world(1, 2, 3)
+async def test_a_plan_with_many_differences_names_some_and_counts_the_others(w: World) -> None:
+    view = await running(w)
+    moves = [Move(topic="gone", partition=number, target=(3,)) for number in range(25)]
+    with pytest.raises(Refused, match=r"gone-19 does not exist; and 5 more$") as refused:
+        await view.apply(ReassignRequest(moves=moves), "uid 0")
+    assert "from a new snapshot: regent snapshot" in refused.value.remedy
+
+
+@in_world(1, 2, 3)
 async def test_a_plan_of_another_cluster_is_refused(w: World) -> None:
     view = await running(w)
     with pytest.raises(Refused, match="the plan is for cluster there, and this is here"):

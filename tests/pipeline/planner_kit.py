@@ -10,6 +10,7 @@ from pipeline.inputs import Loads, Snapshot, brokers_of, matrix
 from pipeline.inputs import Partitions as Table
 from pipeline.planner.arrays import np
 from pipeline.planner.broker_file import GivenBroker
+from pipeline.planner.broker_sets import BrokerSet
 from pipeline.planner.cluster import Wanted, problem_of
 from pipeline.planner.planning import Planned, planned
 from pipeline.planner.problem import Limits, Problem
@@ -30,6 +31,7 @@ def cluster(
     exclude: Collection[int] = (),
     exclude_topics: Sequence[str] = (),
     given: dict[int, GivenBroker] | None = None,
+    sets: Sequence[BrokerSet] = (),
     limits: Limits | None = None,
 ) -> Problem:
     """Makes a problem with partitions 0, 1, ... of each topic; ``racks`` by broker; loads are those of one replica."""
@@ -45,7 +47,7 @@ def cluster(
     known = brokers_of(racks, dict(racks), live=set(racks) - set(dead))
     wide = [(sizes or {}).get((names[at], number), size) for at, number, _ in rows]
     loads = Loads(np.array(wide, np.int64), np.full(count, ins), np.full(count, outs))
-    wanted = Wanted(retire, exclude, exclude_topics, given or {}, limits or Limits())
+    wanted = Wanted(retire, exclude, exclude_topics, given or {}, sets, limits or Limits())
     return problem_of(Snapshot(known, table, "c"), loads, wanted)
 
 

@@ -19,6 +19,7 @@ from cli.exit_codes import Exit
 from pipeline.inputs import BadInput
 from pipeline.planner import output
 from pipeline.planner.broker_file import GivenBroker, read_brokers
+from pipeline.planner.broker_sets import read_sets
 from pipeline.planner.parting import in_parts
 from pipeline.planner.problem import Problem
 from pipeline.planner.scenarios import read_scenarios, side_by_side
@@ -147,11 +148,13 @@ def test_the_commands_of_the_page_run_on_its_files(
     assignment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = re.findall(r"(?s)```\n(.*?)```", PAGE.read_text(encoding="utf-8"))
-    loads, brokers, scenarios, disks = (block for block in blocks if not block.startswith("regent"))
+    loads, brokers, scenarios, sets, disks = (block for block in blocks if not block.startswith("regent"))
     (tmp_path / "scenarios.json").write_text(scenarios)
     (tmp_path / "loads.csv").write_text(loads)
     (tmp_path / "brokers.csv").write_text(disks)
     assert read_brokers(tmp_path / "brokers.csv")[1].disk_bytes == 4e12
+    (tmp_path / "sets.json").write_text(sets)
+    assert read_sets(tmp_path / "sets.json")[0].brokers == (1, 2, 3)
     (tmp_path / "brokers.csv").write_text(brokers)
     listed = [{"topic": "orders", "partition": at, "replicas": [1, 2]} for at in range(2)]
     listed.append({"topic": "audit-log", "partition": 0, "replicas": [1, 3]})
