@@ -28,7 +28,8 @@ from pipeline.columns import COLUMNS, GAP_COLUMNS
 from pipeline.layout import GAPS, MANIFEST, ROWS, VERSION, Manifest, RowsFile, bucketed
 from pipeline.merge import Workers
 from pipeline.report.asking import Wanted
-from pipeline.report.job import Engine, Files, on_spark, report, source
+from pipeline.report.files import Files
+from pipeline.report.job import Engine, on_spark, report, source
 from pipeline.report.outputs import aside, write
 from pipeline.report.result import Result
 
@@ -92,6 +93,7 @@ def _reports(folder: Path, engine: Engine) -> dict[str, Any]:
 
 def _reported(folder: Path, engine: Engine) -> tuple[float, float, Result]:
     """Makes a report; returns seconds, CPU seconds and the result."""
+    (folder / "report").mkdir(exist_ok=True)
     began, cpu_began = time.monotonic(), _cpu_s()
     intervals = aside(str(folder / "report"))
     found = report(engine, source(str(folder / "merged"), None), Wanted(session_ms=SESSION_MS), Files(), intervals)

@@ -133,10 +133,11 @@ class _Reading:
                 raise BadInput(f"{self._file} is torn, {field} = {told} in its trailer, {seen} in it: {ELSEWHERE}")
         try:
             partitions = self._columns.table(self._topics)
+            brokers = _brokers(self._brokers, partitions)
         except OverflowError as error:
             raise BadInput(f"{self._file}: a number does not fit 32 bits ({error}): {ELSEWHERE}") from None
         return Snapshot(
-            _brokers(self._brokers, partitions),
+            brokers,
             self._unique(partitions),
             header.cluster,
             header.ctl_epoch,

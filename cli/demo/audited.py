@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from cli.demo.process import SESSION_MS
+from controller.snapshots.files import folder_in, snapshots_in
 from pipeline.session import NOT_INSTALLED, CannotStart, need_java
 
 TICK_MS: Final = 1_000
@@ -23,7 +24,8 @@ STEP_S_MAX: Final = 180.0
 async def audited(console: Console, journal: Path, into: Path) -> bool:
     """Prints what the pipeline finds, and where the report is; returns whether nothing is broken.
 
-    Where Spark cannot start it says why, and that breaks nothing.
+    The daemon's snapshots lie beside its ``journal``, and tell the report min ISR. Where Spark cannot start it says
+    why, and that breaks nothing.
     """
     try:
         need_java()
@@ -32,8 +34,10 @@ async def audited(console: Console, journal: Path, into: Path) -> bool:
     except CannotStart as error:
         console.print(f"No audit and no report: {escape(str(error))}", soft_wrap=True)
         return True
-    folder = into / "merged"
-    bounds = ("--session-timeout", str(SESSION_MS), "--zookeeper-tick", str(TICK_MS))
+    folder, snapshots = into / "merged", folder_in(journal.parent)
+    bounds = ["--session-timeout", str(SESSION_MS), "--zookeeper-tick", str(TICK_MS)]
+    if snapshots_in(snapshots):
+        bounds += ["--snapshot", str(snapshots)]
     ingest, audit = ("ingest", str(journal), "--into", str(folder)), ("audit", str(folder))
     for command in (ingest, audit, ("report", str(folder), *bounds)):
         ended, printed = await _ran(*command)

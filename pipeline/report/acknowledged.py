@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -42,17 +42,9 @@ class Front:
     @staticmethod
     def of(requests: Requests) -> Front:
         """Makes it of requests in any order."""
-        order = np.lexsort((requests.sent, requests.broker, requests.term))
-        term, broker, sent, done = (values[order] for values in requests)
-        slices: dict[tuple[int, int], tuple[Ints, Ints]] = {}
-        for start, end in runs(term, broker):
-            earliest = np.minimum.accumulate(done[start:end][::-1])[::-1]
-            last_of_each = np.r_[earliest[1:] != earliest[:-1], True]
-            slices[int(term[start]), int(broker[start])] = (
-                sent[start:end][last_of_each],
-                earliest[last_of_each],
-            )
-        return Front(slices)
+        kept, earliest = lasting((requests.term, requests.broker), requests.sent, requests.acknowledged)
+        term, broker, sent = requests.term[kept], requests.broker[kept], requests.sent[kept]
+        return Front({(int(term[a]), int(broker[a])): (sent[a:b], earliest[a:b]) for a, b in runs(term, broker)})
 
     def renumbered(self, places: Ints) -> Front:
         """Returns the same requests with another number of each term: ``places`` of the present one."""
@@ -78,3 +70,19 @@ class Front:
                 places = np.asarray(np.searchsorted(sent, at[some] - SENT_SLACK_US), np.int64)
                 known = places < len(sent)
                 found[some[known]] = done[places[known]]
+
+
+def lasting(keys: Sequence[Ints], sent: Ints, done: Ints, same_us: int = 1) -> tuple[Ints, Ints]:
+    """Returns the rows that a :class:`Front` needs, by keys and time of sending, and the earliest acknowledgements.
+
+    These are of the requests of the same keys that were sent then or later. A row is left out where the next one has
+    the same, in units of ``same_us``.
+    """
+    order = np.asarray(np.lexsort((-done, sent, *reversed(keys))), np.int64)
+    earliest = done[order]
+    stays: Flags = np.ones(len(order), bool)
+    for start, end in runs(*(key[order] for key in keys)):
+        earliest[start:end] = np.minimum.accumulate(earliest[start:end][::-1])[::-1]
+        steps = earliest[start:end] // same_us
+        stays[start : end - 1] = steps[1:] != steps[:-1]
+    return order[stays], earliest[stays]

@@ -11,58 +11,54 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from pipeline.report.acknowledged import EVERY, Front, Requests
 from pipeline.report.bucket import Question
 from pipeline.report.intervals import Around
-from pipeline.report.result import GapReport, PlanReport
+from pipeline.report.move_result import PlanReport
+from pipeline.report.replication import MinIsr
+from pipeline.report.result import GapReport
 from pipeline.report.stops import KINDS, Silence, stops_of
-from pipeline.report.terms import Ints, Line, Terms, ends_of_terms, terms_of
+from pipeline.report.terms import Line, Terms, ends_of_terms, terms_of
+from pipeline.report.told import fronts
 from state_machines.journal.events import Kind
 from state_machines.procedures.states import State
 
 COLUMNS: Final = (
     *("ctl_epoch", "ctl_id", "seq", "ts_us", "mono_us", "kind", "t_detect", "broker", "broker_epoch", "session_ms"),
-    *(
-        "api",
-        "partitions",
-        "t_sent",
-        "t_acknowledged",
-        "pid",
-        "root",
-        "procedure",
-        "from_state",
-        "to_state",
-        "result",
-        "err",
-    ),
+    *("pid", "root", "procedure", "from_state", "to_state", "result", "topics"),
 )
 """Columns of rows that are of no partition; ``session_ms`` may be missing."""
 EXPECTED: Final = frozenset({"EXPIRED", "SAME_NUMBER"})
 """Kinds of gaps within which no row of the window is missing."""
 PLAN: Final = "reassign"
-LEADERS: Final = "LEADER_AND_ISR"
-CLIENTS: Final = "UPDATE_METADATA"
 
 
 class Wanted(Struct, frozen=True):
-    """What a user asks for. Times are microseconds of the wall clock; None: the journal's own begin or end."""
+    """What a user asks for. Times are microseconds of the wall clock; None: the journal's own begin or end.
+
+    ``foretell``: also what stops would cost now, where there is a snapshot.
+    """
 
     since_us: int | None = None
     until_us: int | None = None
     topic_prefix: str = ""
     session_ms: int | None = None
     tick_ms: int = 2_000
+    foretell: bool = True
 
 
 class Beside(Struct, frozen=True):
-    """What other files tell: ``min.insync.replicas`` of topics, and session time-outs of brokers."""
+    """What snapshots tell: ``min.insync.replicas`` of topics, and session time-outs of brokers."""
 
-    min_isr: Mapping[str, int] = {}
+    min_isr: MinIsr = {}
     session_ms: Mapping[int, int] = {}
 
 
-def question(rest: pa.Table, gaps: Sequence[Mapping[str, Any]], wanted: Wanted, beside: Beside) -> Question:
+def question(
+    rest: pa.Table, requests: Iterable[pa.Table], gaps: Sequence[Mapping[str, Any]], wanted: Wanted, beside: Beside
+) -> Question:
     """Makes the question. ``rest``: the rows of no partition, oldest first; ``gaps``: rows of the gaps' table.
+
+    ``requests``: tables of :func:`~pipeline.report.told.told`.
 
     Raises ``ValueError`` if the window is empty.
     """
@@ -78,19 +74,20 @@ def question(rest: pa.Table, gaps: Sequence[Mapping[str, Any]], wanted: Wanted, 
         raise ValueError(f"there are no rows in that time: the journal is from {_day(first_us)} to {_day(last_us)}")
     stops = stops_of(_lines(rest, KINDS), terms, Silence(wanted.session_ms, wanted.tick_ms, beside.session_ms))
     missing = [(gap.begin_us, gap.end_us) for gap in reported(gaps, first_us, last_us)]
-    around = Around(stops, *_fronts(rest, terms), _disjoint(missing), first_us, last_us)
+    around = Around(stops, *fronts(requests, terms), _disjoint(missing), first_us, last_us)
     return Question(terms, around, begin_us, end_us, wanted.topic_prefix, beside.min_isr)
 
 
 def needed(rest: pa.Table) -> pa.Table:
     """Returns the rows that :func:`question` and :func:`plans` look at, and those that show a term's begin and end.
 
-    Most rows of a cluster are requests to brokers; only those that were acknowledged are kept.
+    Most rows of a cluster are requests to brokers: :func:`~pipeline.report.told.told` makes a few of them.
     """
     kind = pc.cast(rest["kind"], pa.string())
-    events = pc.is_in(kind, value_set=pa.array([each.value for each in (*KINDS, Kind.PROC_STATE)]))
-    requests = pc.and_(pc.equal(kind, Kind.RPC_BATCH.value), _done(rest))
-    kept = np.asarray(pc.or_(events, requests), bool).copy()
+    events = pc.is_in(kind, value_set=pa.array([each.value for each in KINDS]))
+    moved = pc.and_(pc.equal(rest["procedure"], PLAN), pc.equal(rest["pid"], rest["root"]))
+    plans = pc.fill_null(pc.and_(pc.equal(kind, Kind.PROC_STATE.value), moved), False)
+    kept = np.asarray(pc.or_(events, plans), bool).copy()
     kept[ends_of_terms(*(np.asarray(rest[name], np.int64) for name in ("ctl_epoch", "ctl_id", "seq", "ts_us")))] = True
     return rest.filter(pa.array(kept))
 
@@ -113,9 +110,12 @@ def plans(rest: pa.Table, terms: Terms) -> list[PlanReport]:
         if row["procedure"] != PLAN or row["pid"] is None or row["pid"] != row["root"]:
             continue
         at_us, state = terms.at(row), row["to_state"] or ""
-        begin_us = found[row["pid"]].begin_us if row["pid"] in found else at_us
+        before = found.get(row["pid"])
+        begin_us = at_us if before is None else before.begin_us
+        topics = row["topics"] or ([] if before is None else before.topics)
         ended = state in State.__members__ and State[state].is_final
-        found[row["pid"]] = PlanReport(row["pid"], begin_us, at_us if ended else None, state, row["result"] or "")
+        end_us = at_us if ended else None
+        found[row["pid"]] = PlanReport(row["pid"], begin_us, end_us, state, row["result"] or "", topics)
     return sorted(found.values(), key=lambda plan: plan.begin_us)
 
 
@@ -123,37 +123,6 @@ def _lines(rest: pa.Table, kinds: Iterable[Kind]) -> list[Line]:
     wanted = pc.is_in(pc.cast(rest["kind"], pa.string()), value_set=pa.array([kind.value for kind in kinds]))
     lines: list[Line] = rest.filter(wanted).to_pylist()
     return lines
-
-
-def _fronts(rest: pa.Table, terms: Terms) -> tuple[Front, Front]:
-    """Returns acknowledgements of LeaderAndIsr by broker, and of UpdateMetadata by any broker."""
-    batches = rest.filter(pc.and_(pc.equal(rest["kind"], Kind.RPC_BATCH.value), _done(rest)))
-    return (
-        _front(batches.filter(pc.equal(batches["api"], LEADERS)), terms, each=True),
-        _front(batches.filter(pc.equal(batches["api"], CLIENTS)), terms, each=False),
-    )
-
-
-def _done(rest: pa.Table) -> Any:
-    """Checks which requests told a broker something: one that it refused (``err``) had no effect."""
-    told = pc.or_(pc.equal(rest["api"], LEADERS), pc.and_(pc.equal(rest["api"], CLIENTS), _named(rest)))
-    done = pc.and_(pc.is_valid(rest["t_acknowledged"]), pc.is_null(rest["err"]))
-    return pc.fill_null(pc.and_(told, done), False)
-
-
-def _named(rest: pa.Table) -> Any:
-    """Checks which requests name partitions; UpdateMetadata with none has the list of brokers alone."""
-    return pc.not_equal(rest["partitions"], 0)
-
-
-def _front(rows: pa.Table, terms: Terms, *, each: bool) -> Front:
-    def numbers(name: str) -> Ints:
-        return np.asarray(pc.cast(rows[name], pa.int64()), np.int64)
-
-    term = terms.index(numbers("ctl_epoch"), numbers("ctl_id"))
-    broker = numbers("broker") if each else np.full(len(rows), EVERY, np.int64)
-    sent, done = (terms.wall(term, numbers(name)) for name in ("t_sent", "t_acknowledged"))
-    return Front.of(Requests(term, broker, sent, done))
 
 
 def _day(microseconds: int) -> str:

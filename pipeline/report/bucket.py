@@ -12,7 +12,7 @@ from pipeline.report.history import History, history, leads
 from pipeline.report.intervals import Around, Intervals, intervals
 from pipeline.report.moves import Moves, moves
 from pipeline.report.recovery import Recovery, recovery
-from pipeline.report.replication import short
+from pipeline.report.replication import MinIsr, settings, short
 from pipeline.report.spread import Spread
 from pipeline.report.terms import NONE, Flags, Ints, Terms
 
@@ -37,14 +37,14 @@ INTERVALS: Final = pa.schema(
 
 
 class Question(NamedTuple):
-    """What every bucket is asked. ``begin_us`` and ``end_us``: the window. ``min_isr``: by topic, where known."""
+    """What every bucket is asked. ``begin_us`` and ``end_us``: the window. ``min_isr``: by topic, from a time on."""
 
     terms: Terms
     around: Around
     begin_us: int
     end_us: int
     prefix: str
-    min_isr: Mapping[str, int]
+    min_isr: MinIsr
 
 
 class Sums(NamedTuple):
@@ -82,7 +82,10 @@ class Latencies(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a bucket has, by the topics' numbers; keys of ``by_stop`` are (stop or :data:`NO_STOP`, topic)."""
+    """What a bucket has, by the topics' numbers; keys of ``by_stop`` are (stop or :data:`NO_STOP`, topic).
+
+    ``whole_stops``: by the stop's number, of all topics and also outside the window.
+    """
 
     topics: list[str]
     partitions: Ints
@@ -90,6 +93,7 @@ class Found(NamedTuple):
     under_target_us: Ints
     under_min_us: Ints
     by_stop: Mapping[tuple[int, int], Sequence[int]]
+    whole_stops: Sums
     recovery: Recovery
     elections: Mapping[str, Latencies]
     unclean: list[tuple[str, int, int]]
@@ -102,11 +106,11 @@ def answered(table: pa.Table, question: Question) -> Found:
     of, terms = history(table, question.terms)
     around = question.around.numbered(terms.places(question.terms))
     every = intervals(of, around)
-    some = every.within(question.begin_us, question.end_us)
     wanted = np.array([name.startswith(question.prefix) for name in of.topics] + [True])
-    some = Intervals(*(values[wanted[of.topic[some.row]]] for values in some))
-    min_isr = np.array([question.min_isr.get(name, NONE) for name in of.topics], np.int64)
-    missing = short(of, min_isr, question.begin_us, question.end_us)
+    chosen = every.chosen(wanted[of.topic[every.row]])
+    some = chosen.within(question.begin_us, question.end_us)
+    caused = chosen.chosen(chosen.stop >= 0)
+    missing = short(of, settings(of.topics, question.min_isr), question.begin_us, question.end_us)
     topic = of.topic[some.row]
     in_window = (of.committed >= question.begin_us) & (of.committed <= question.end_us)
     return Found(
@@ -116,6 +120,7 @@ def answered(table: pa.Table, question: Question) -> Found:
         missing.target,
         missing.minimum,
         _by_stop(of, some, topic),
+        _sums(of, caused, caused.stop, len(around.stops)),
         recovery(of, every, around.stops, wanted),
         _elections(of, around, in_window),
         _unclean(of, in_window),

@@ -58,10 +58,13 @@ class Intervals(NamedTuple):
     stop: Ints
     marks: Ints
 
+    def chosen(self, flags: Flags) -> Intervals:
+        """Returns the intervals with a flag."""
+        return Intervals(*(values[flags] for values in self))
+
     def within(self, begin_us: int, end_us: int) -> Intervals:
         """Returns the parts of intervals in a window; intervals outside are left out."""
-        meets = (self.clients > begin_us) & (self.begin < end_us)
-        some = Intervals(*(values[meets] for values in self))
+        some = self.chosen((self.clients > begin_us) & (self.begin < end_us))
         at_most = np.where(some.at_most == NONE, NONE, np.clip(some.at_most, begin_us, end_us))
         begin, end, clients = (np.clip(times, begin_us, end_us) for times in (some.begin, some.end, some.clients))
         return some._replace(begin=begin, end=end, clients=clients, at_most=at_most)

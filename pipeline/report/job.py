@@ -6,7 +6,7 @@ No row enters the JVM: tasks read Parquet by :mod:`pipeline.layout` and write th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -30,17 +30,16 @@ from pipeline.layout import (
 )
 from pipeline.merge import Workers
 from pipeline.progress import of_buckets
-from pipeline.report import asking, history
-from pipeline.report.asking import Beside, Wanted
+from pipeline.report import asking, history, told
+from pipeline.report.asking import Wanted
 from pipeline.report.bucket import Found, Question, answered
-from pipeline.report.merging import Known, merged
+from pipeline.report.files import Files
+from pipeline.report.merging import merged
 from pipeline.report.result import Result
 from pipeline.storage import NothingToRead, first_line, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from pipeline.inputs import Snapshot
 
 REGIONS: Final = "regions"
 """``cluster`` of the journal of regions, which has no partitions."""
@@ -62,45 +61,21 @@ class Source(Struct, frozen=True):
     ) -> pa.Table:
         """Reads the cluster's rows of a bucket that ``keep`` returns of those of each file."""
         there = [name for name in columns if name in COLUMNS.names]
-
-        def mine_of(part: pa.Table) -> pa.Table:
-            return keep(part.filter(pc.equal(pc.fill_null(part["cluster"], ""), self.cluster)))
-
-        found = bucket_tables(self.folder, bucket, ["cluster", *there], self.manifest, mine_of)
+        found = bucket_tables(
+            self.folder, bucket, ["cluster", *there], self.manifest, lambda part: keep(self._mine(part))
+        )
         mine = found.drop_columns(["cluster"])
         for name in columns:
             if name not in there:
                 mine = mine.append_column(name, pa.nulls(len(mine), pa.int64()))
         return mine
 
+    def parts(self, bucket: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Reads the cluster's rows of a bucket file by file."""
+        yield from map(self._mine, bucket_parts(self.folder, bucket, ["cluster", *columns], self.manifest))
 
-class Files(Struct, frozen=True):
-    """Files beside the journal: a snapshot, and the bytes of replicas by (topic, partition)."""
-
-    snapshot: Any = None
-    sizes: Mapping[tuple[str, int], int] = {}
-
-    def beside(self) -> Beside:
-        """Returns the settings that the snapshot has."""
-        of: Snapshot | None = self.snapshot
-        if of is None:
-            return Beside()
-        known = of.partitions.min_isr >= 0
-        pairs = zip(of.partitions.topic[known].tolist(), of.partitions.min_isr[known].tolist(), strict=True)
-        sessions = zip(of.brokers.ids.tolist(), of.brokers.session_ms.tolist(), strict=True)
-        return Beside(
-            {of.partitions.topics[topic]: least for topic, least in pairs},
-            {broker: session for broker, session in sessions if session >= 0},
-        )
-
-    def known(self) -> Known:
-        """Returns how many partitions topics have, and the sizes."""
-        counts: dict[str, int] = {}
-        if self.snapshot is not None:
-            for topic in self.snapshot.partitions.topic.tolist():
-                name = self.snapshot.partitions.topics[topic]
-                counts[name] = counts.get(name, 0) + 1
-        return Known(counts, self.sizes)
+    def _mine(self, part: pa.Table) -> pa.Table:
+        return part.filter(pc.equal(pc.fill_null(part["cluster"], ""), self.cluster))
 
 
 def source(folder: str, cluster: str | None) -> Source:
@@ -146,12 +121,14 @@ def on_spark(spark: SparkSession) -> Engine:
 def report(engine: Engine, of: Source, wanted: Wanted, files: Files, intervals: str | None = None) -> Result:
     """Makes the result; writes the intervals as Parquet into the folder ``intervals``, a file for each bucket.
 
-    Raises :class:`NoReport` where the window has no rows or a file fails, :class:`~pipeline.executors.Unfit`.
+    Raises :class:`NoReport` where the window has no rows or a file fails, :class:`~pipeline.executors.Unfit`, and what
+    :func:`~pipeline.report.now.now` raises.
     """
     gaps = _gaps(of)
     rest = of.table(REST, asking.COLUMNS, asking.needed)
+    requests = [told.told(part) for part in of.parts(REST, told.COLUMNS)]
     try:
-        question = asking.question(rest, gaps, wanted, files.beside())
+        question = asking.question(rest, requests, gaps, wanted, files.beside())
     except ValueError as error:
         raise NoReport(str(error)) from None
     shared = engine.share(question)

@@ -9,16 +9,20 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from pipeline.inputs import Loads, Snapshot
+from pipeline.report import moved
 from pipeline.report.asking import Wanted
-from pipeline.report.bucket import NO_STOP, Found, Latencies, Question
+from pipeline.report.bucket import NO_STOP, Found, Latencies, Question, Sums
+from pipeline.report.move_result import PlanReport
+from pipeline.report.now import now
 from pipeline.report.recovery import Recovery, Whole
+from pipeline.report.replication import unknown_us
 from pipeline.report.result import (
     VERSION,
     Cost,
     ElectionReport,
     GapReport,
-    MoveReport,
-    PlanReport,
+    Now,
     Quantiles,
     Recovered,
     Result,
@@ -27,22 +31,32 @@ from pipeline.report.result import (
     TopicCost,
     TopicReport,
     Unclean,
+    Usual,
 )
 from pipeline.report.spread import Spread
 from pipeline.report.stops import Stop, next_begins
-from pipeline.report.terms import NONE
+from pipeline.report.usual import Mean, foretold, means, usual
+from state_machines.planning.plan import Move
 
 WORST: Final = 10
 """Topics that a stop names."""
 UNCLEAN_SHOWN_MAX: Final = 100
 NINES_DIGITS: Final = 2
+LONGEST: Final = (3, 5)
+"""Fields of :class:`~pipeline.report.bucket.Sums` of which the largest counts, not the sum."""
 
 
 class Known(NamedTuple):
-    """What other files tell: how many partitions each topic has, and the bytes of a replica of each partition."""
+    """What other files tell: how many partitions each topic has, the bytes of a replica of each partition, and moves.
+
+    ``planned``: the moves of a plan's file. ``snapshot``: the latest one, with its ``loads``.
+    """
 
     partitions: Mapping[str, int]
     sizes: Mapping[tuple[str, int], int]
+    planned: Sequence[Move] = ()
+    snapshot: Snapshot | None = None
+    loads: Loads | None = None
 
 
 def merged(
@@ -54,12 +68,17 @@ def merged(
     plans: list[PlanReport],
     gaps: Sequence[GapReport],
 ) -> Result:
-    """Makes the result of the answers of all buckets."""
+    """Makes the result of the answers of all buckets.
+
+    Raises :class:`~pipeline.disagreement.Disagreement`, and :class:`~pipeline.inputs.BadInput` for too many brokers.
+    """
     by_topic, by_stop = _by_topic(found), _by_stop(found)
-    for name in known.partitions.keys() - by_topic.keys():
-        by_topic[name].min_known = name in question.min_isr
+    for name in known.partitions:
+        by_topic[name]  # a topic without rows costs nothing
     every = _sum(total.cost for total in by_topic.values())
     stops = question.around.stops
+    each = means(_whole_stops(found, len(stops)))
+    moves = moved.moved(found, question, wanted.topic_prefix)
     unclean = sorted(
         (Unclean(*one) for each in found for one in each.unclean), key=lambda one: (one.at_us, one.topic, one.partition)
     )
@@ -73,7 +92,7 @@ def merged(
         wanted.tick_ms,
         _cost(every),
         _cost(_sum(by_stop.get(NO_STOP, {}).values())),
-        _stops(stops, by_stop, _recovery(found, len(stops)), question),
+        _stops(stops, by_stop, _recovery(found, len(stops)), usual(stops, each), question),
         [
             _topic(name, total, known, question)
             for name, total in sorted(by_topic.items())
@@ -82,10 +101,17 @@ def merged(
         _elections(found),
         unclean[:UNCLEAN_SHOWN_MAX],
         len(unclean),
-        _moves(found, question, known, wanted.topic_prefix),
-        [plan for plan in plans if _meets(plan.begin_us, plan.end_us, question)],
+        moved.by_topic(moves, known.sizes),
+        moved.of_plans(
+            [plan for plan in plans if _meets(plan.begin_us, plan.end_us, question)],
+            moves,
+            known.sizes,
+            question.around.last_us,
+        ),
         [TermReport(term.ctl_epoch, term.ctl_id, term.first_us, term.last_us) for term in question.terms.all],
         [gap for gap in gaps if _meets(gap.begin_us, gap.end_us, question)],
+        predicted=moved.predicted(known.planned, moves, known.sizes) if known.planned else None,
+        now=_now(known, stops, each) if wanted.foretell else None,
     )
 
 
@@ -95,7 +121,6 @@ class _Total:
     def __init__(self) -> None:
         self.partitions = self.under_target_us = self.under_min_us = 0
         self.cost = [0] * 7
-        self.min_known = True
 
 
 def _by_topic(found: Iterable[Found]) -> defaultdict[str, _Total]:
@@ -106,8 +131,7 @@ def _by_topic(found: Iterable[Found]) -> defaultdict[str, _Total]:
             total.partitions += int(each.partitions[at])
             total.cost = _sum((total.cost, [int(column[at]) for column in each.sums]))
             total.under_target_us += int(each.under_target_us[at])
-            total.min_known &= bool(each.under_min_us[at] != NONE)
-            total.under_min_us += int(each.under_min_us[at]) if total.min_known else 0
+            total.under_min_us += int(each.under_min_us[at])
     return totals
 
 
@@ -124,7 +148,7 @@ def _sum(costs: Iterable[Sequence[int]]) -> list[int]:
     """Adds costs; of the longest intervals it takes the longest."""
     total = [0] * 7
     for cost in costs:
-        total = [max(a, b) if at in (3, 5) else a + b for at, (a, b) in enumerate(zip(total, cost, strict=True))]
+        total = [max(a, b) if at in LONGEST else a + b for at, (a, b) in enumerate(zip(total, cost, strict=True))]
     return total
 
 
@@ -148,8 +172,31 @@ def _recovery(found: Iterable[Found], stops: int) -> Recovery:
     return Recovery(full, back)
 
 
+def _whole_stops(found: Iterable[Found], stops: int) -> Sums:
+    whole = Sums(*(np.zeros(stops, np.int64) for _ in Sums._fields))
+    for each in found:
+        whole = Sums(
+            *(
+                np.maximum(one, more) if at in LONGEST else one + more
+                for at, (one, more) in enumerate(zip(whole, each.whole_stops, strict=True))
+            )
+        )
+    return whole
+
+
+def _now(known: Known, stops: Sequence[Stop], each: Sequence[Mean | None]) -> Now | None:
+    if known.snapshot is None:
+        return None
+    planned, unplanned = (foretold(stops, each, planned=kind) for kind in (True, False))
+    return now(known.snapshot, known.loads, planned, unplanned)
+
+
 def _stops(
-    stops: Sequence[Stop], costs: Mapping[int, Mapping[str, list[int]]], back: Recovery, question: Question
+    stops: Sequence[Stop],
+    costs: Mapping[int, Mapping[str, list[int]]],
+    back: Recovery,
+    beside: Sequence[Usual | None],
+    question: Question,
 ) -> list[StopCost]:
     """Returns the stops of the window, and those before it that cost something in it: so the costs add up."""
     reports = []
@@ -176,6 +223,7 @@ def _stops(
                 [TopicCost(*of) for of in worst[:WORST]],
                 _recovered(stop, number, back.full),
                 _recovered(stop, number, back.back),
+                beside[number],
             )
         )
     return reports
@@ -190,6 +238,7 @@ def _topic(name: str, total: _Total, known: Known, question: Question) -> TopicR
     partitions = max(total.partitions, known.partitions.get(name, 0))
     cost, whole_s = _cost(total.cost), _s(question.end_us - question.begin_us) * partitions
     share = 1.0 - min(1.0, cost.known_s / whole_s) if whole_s else 1.0
+    unknown = unknown_us(question.min_isr.get(name, ()), question.begin_us, question.end_us)
     least = None if cost.at_most_s is None else 1.0 - min(1.0, cost.at_most_s / whole_s) if whole_s else 1.0
     return TopicReport(
         name,
@@ -199,7 +248,8 @@ def _topic(name: str, total: _Total, known: Known, question: Question) -> TopicR
         None if least is None else round(least, 9),
         round(-math.log10(1.0 - share), NINES_DIGITS) if share < 1.0 else None,
         _s(total.under_target_us),
-        _s(total.under_min_us) if total.min_known else None,
+        _s(total.under_min_us) if unknown < question.end_us - question.begin_us else None,
+        _s(unknown),
     )
 
 
@@ -220,37 +270,6 @@ def _quantiles(spread: Spread) -> Quantiles:
         return Quantiles(0, None, None, None, None)
     p50, p90, p99 = (round(spread.quantile_us(share) / 1e3, 1) for share in (0.5, 0.9, 0.99))
     return Quantiles(spread.total, p50, p90, p99, round(spread.longest_us / 1e3, 1))
-
-
-def _moves(found: Iterable[Found], question: Question, known: Known, prefix: str) -> list[MoveReport]:
-    of_topics: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
-    for each in found:
-        for topic, *move in zip(*(values.tolist() for values in each.moves), strict=True):
-            _, begin, end, _ = move
-            wanted = each.topics[topic].startswith(prefix)
-            if wanted and _meets(begin, None if end == NONE else end, question):
-                of_topics[each.topics[topic]].append((move[0], begin, end, move[3]))
-    return [_move(topic, some, known) for topic, some in sorted(of_topics.items())]
-
-
-def _move(topic: str, some: Sequence[tuple[int, int, int, int]], known: Known) -> MoveReport:
-    adding = [one for one in some if one[3]]
-    sized = [(one, known.sizes[topic, one[0]]) for one in adding if (topic, one[0]) in known.sizes]
-    ended = [(begin, end, size * added) for (_, begin, end, added), size in sized if end != NONE]
-    span_us = max(end for _, end, _ in ended) - min(begin for begin, _, _ in ended) if ended else 0
-    lasted = [end - begin for _, begin, end, _ in some if end != NONE]
-    begin, end = min(one[1] for one in some), max(max(one[1], one[2]) for one in some)
-    return MoveReport(
-        topic,
-        len(some),
-        len(some) - len(lasted),
-        sum(one[3] for one in some),
-        _s(end - begin),
-        _s(max(lasted, default=0)),
-        sum(size * one[3] for one, size in sized) if sized or not adding else None,
-        len(adding) - len(sized),
-        round(sum(moved for _, _, moved in ended) / (span_us / 1e6)) if span_us else None,
-    )
 
 
 def _meets(begin_us: int, end_us: int | None, question: Question) -> bool:

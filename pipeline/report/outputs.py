@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
+import fcntl
 import io
+import os
 import uuid
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import msgspec
@@ -22,16 +26,52 @@ RESULT: Final = "report.json"
 TOPICS: Final = "topics.csv"
 INTERVALS: Final = "intervals"
 ASIDE: Final = "_unfinished-"
+NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF})
+"""Errors of a file system that has no locks of folders."""
 HEADS: Final = (
     *("topic", "partitions", "intervals", "known_s", "at_most_s", "longest_s", "longest_at_most_s"),
-    *("availability", "availability_at_least", "nines", "under_target_s", "under_min_s"),
+    *("availability", "availability_at_least", "nines", "under_target_s", "under_min_s", "min_isr_unknown_s"),
 )
+
+
+class InUse(Exception):
+    """Another report is being made in the folder; the message names it and says what to do."""
+
+
+@contextmanager
+def alone(folder: str) -> Iterator[None]:
+    """Makes the folder, and keeps it for one report at a time; raises :class:`InUse`, ``OSError``.
+
+    Only a folder of this machine is kept so, and the lock ends with its process.
+    """
+    store, inside = place(folder)
+    store.create_dir(inside, recursive=True)
+    if not isinstance(store, fs.LocalFileSystem):
+        yield
+        return
+    kept = os.open(inside, os.O_RDONLY)
+    try:
+        _lock(kept, folder)
+        yield
+    finally:
+        os.close(kept)
+
+
+def _lock(opened: int, folder: str) -> None:
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InUse(
+            f"another report is being made in {folder}: wait for its end, or name another folder by --into"
+        ) from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
 
 
 def aside(folder: str) -> str:
     """Returns a folder inside for the intervals of this run, and removes those that killed runs left."""
     store, inside = place(folder)
-    store.create_dir(inside, recursive=True)
     for each in store.get_file_info(fs.FileSelector(inside)):
         if each.base_name.startswith(ASIDE) and each.type == fs.FileType.Directory:
             store.delete_dir(each.path)
@@ -96,7 +136,7 @@ def topics_csv(result: Result) -> str:
             (
                 *(topic.topic, topic.partitions, cost.intervals, cost.known_s, cost.at_most_s, cost.longest_s),
                 *(cost.longest_at_most_s, topic.availability, topic.availability_at_least, topic.nines),
-                *(topic.under_target_s, topic.under_min_s),
+                *(topic.under_target_s, topic.under_min_s, topic.min_isr_unknown_s),
             )
         )
     return text.getvalue()

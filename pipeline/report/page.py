@@ -6,6 +6,8 @@ from html import escape
 from typing import Final
 
 from pipeline.report import sections
+from pipeline.report.move_sections import moves
+from pipeline.report.now_section import now_section
 from pipeline.report.result import Result
 from pipeline.report.style import STYLE
 from pipeline.report.timeline import timeline
@@ -22,7 +24,10 @@ The end at the new leader is its first acknowledged LeaderAndIsr that was sent a
 another one than the partition's.
 
 Availability counts all partitions over the whole time. Under target and under min ISR are seconds of all partitions
-together. Min ISR is not known without a snapshot.
+together. Min ISR counts from the snapshot on that has it, and is not known before.
+
+Stops are compared by the seconds without a leader that are known, for each partition that the broker led, with the last
+ten of the kind (planned, unplanned) before, in the whole journal.
 """
 """Paragraphs at the end of the page."""
 
@@ -39,8 +44,9 @@ def page(result: Result) -> str:
         f"<h2>Stops of brokers</h2>{sections.stops(result)}",
         f"<h2>Topics</h2>{sections.topics(result)}",
         f"<h2>Timeline</h2><div class=scroll>{timeline(result)}</div>",
+        f"<h2>What a stop would cost now</h2>{now_section(result.now)}",
         f"<h2>Elections</h2>{sections.elections(result)}",
-        f"<h2>Reassignments</h2>{sections.moves(result)}",
+        f"<h2>Reassignments</h2>{moves(result)}",
         sections.against(result),
         sections.gaps(result),
         f"<h2>How it is counted</h2>{notes}",

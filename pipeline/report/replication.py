@@ -2,45 +2,88 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from pipeline.report.history import History
 from pipeline.report.terms import NONE, Flags, Ints
 
+MinIsr: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
+"""By topic the times (microseconds of the wall clock) from which a setting is in force, oldest first, or unknown."""
+FAR: Final = 1 << 62
+
+
+class Setting(NamedTuple):
+    """``min.insync.replicas`` of topics from a time on, by the topics' numbers; unknown where it is not known."""
+
+    from_us: Ints
+    least: Ints
+
 
 class Short(NamedTuple):
-    """Microseconds by topic, all partitions together. ``minimum``: unknown where the topic's setting is not known."""
+    """Microseconds by topic, all partitions together. ``minimum``: while the topic's setting is known."""
 
     target: Ints
     minimum: Ints
 
 
-def short(of: History, min_isr: Ints, begin_us: int, end_us: int) -> Short:
-    """Returns how long partitions were under their target and under their topic's ``min_isr`` in a window.
+def settings(topics: Sequence[str], known: MinIsr) -> list[Setting]:
+    """Returns the settings of topics one after the other: the first one of each topic, the second one, and so on."""
+    count = max((len(known.get(name, ())) for name in topics), default=0)
+    found = []
+    for at in range(count):
+        steps = [known.get(name, ())[at : at + 1] for name in topics]
+        pairs = [step[0] if step else (FAR, int(NONE)) for step in steps]
+        from_us, least = (np.array(values, np.int64) for values in zip(*pairs, strict=True))
+        found.append(Setting(from_us, least))
+    return found
+
+
+def short(of: History, least: Sequence[Setting], begin_us: int, end_us: int) -> Short:
+    """Returns how long partitions were under their target and under ``min.insync.replicas`` in a window.
 
     The target is the assignment without replicas that are being added, as Kafka counts it (Partition.scala). Before
-    the first row a partition was as that row says, since the window's begin.
+    the first row a partition was as that row says, since the window's begin. ``least``: of :func:`settings`.
     """
     states = np.flatnonzero((of.size1 >= 0) | of.ended)
+    count = len(of.topics)
     if not len(states):
-        return Short(np.zeros(len(of.topics), np.int64), _where_known(np.zeros(len(of.topics), np.int64), min_isr))
+        return Short(np.zeros(count, np.int64), np.zeros(count, np.int64))
     same = np.r_[_same(of, states), False]
     first = np.r_[True, ~same[:-1]]
-    at = np.clip(of.committed[states], begin_us, end_us)
-    until = np.where(same, np.r_[at[1:], end_us], end_us)
-    lasted = np.where(of.ended[states], 0, np.maximum(until - at, 0))
-    before = np.where(first & (of.size0[states] >= 0), at - begin_us, 0)
-    target, topic = of.target[states], of.topic[states]
+    moment = np.clip(of.committed[states], begin_us, end_us)
+    until = np.where(of.ended[states], moment, np.where(same, np.r_[moment[1:], end_us], end_us))
+    since = np.where(first & (of.size0[states] >= 0), begin_us, moment)
+    topic, size0, size1 = of.topic[states], of.size0[states], of.size1[states]
 
-    def under(limit: Ints, known: Flags) -> Ints:
-        after_us = np.where(known & (of.size1[states] < limit), lasted, 0)
-        before_us = np.where(known & (of.size0[states] < limit), before, 0)
-        return np.bincount(topic, (after_us + before_us).astype(np.float64), len(of.topics)).astype(np.int64)
+    def under(limit: Ints, from_us: Ints, until_us: Ints) -> Ints:
+        def lasted(begin: Ints, end: Ints) -> Ints:
+            return np.maximum(np.minimum(end, until_us) - np.maximum(begin, from_us), 0)
 
-    least = min_isr[topic]
-    return Short(under(target, target > 0), _where_known(under(least, least != NONE), min_isr))
+        known = (limit != NONE) & (limit > 0)
+        whole = np.where(known & (size1 < limit), lasted(moment, until), 0)
+        whole += np.where(known & (size0 < limit), lasted(since, moment), 0)
+        total: Ints = np.zeros(count, np.int64)
+        np.add.at(total, topic, whole)
+        return total
+
+    minimum: Ints = np.zeros(count, np.int64)
+    for at, step in enumerate(least):
+        ends = least[at + 1].from_us if at + 1 < len(least) else np.full(count, FAR)
+        minimum += under(step.least[topic], step.from_us[topic], ends[topic])
+    return Short(under(of.target[states], np.int64(begin_us), np.int64(end_us)), minimum)
+
+
+def unknown_us(steps: Sequence[tuple[int, int]], begin_us: int, end_us: int) -> int:
+    """Returns how long of a window the setting of a topic with these steps is not known, in microseconds."""
+    left = end_us - begin_us
+    for at, (from_us, least) in enumerate(steps):
+        until_us = min(steps[at + 1][0], end_us) if at + 1 < len(steps) else end_us
+        if least != NONE:
+            left -= max(until_us - max(from_us, begin_us), 0)
+    return left
 
 
 def next_where(of: History, wanted: Flags) -> Ints:
@@ -53,10 +96,6 @@ def next_where(of: History, wanted: Flags) -> Ints:
     ends = np.flatnonzero(of.last)
     last = ends[np.searchsorted(ends, np.arange(count))]
     return np.where(found <= last, found, -1)
-
-
-def _where_known(sums: Ints, min_isr: Ints) -> Ints:
-    return np.where(min_isr == NONE, NONE, sums)
 
 
 def _same(of: History, rows: Ints) -> Flags:

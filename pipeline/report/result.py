@@ -10,6 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from pipeline.report.move_result import MoveReport, PlanReport, Predicted
+
 VERSION: Final = 1
 """``version`` of the result. Fields are only added within a version."""
 
@@ -51,12 +53,26 @@ class Recovered(Struct, frozen=True, rename="camel"):
     left: int
 
 
+class Usual(Struct, frozen=True, rename="camel"):
+    """A stop beside the last ones of its kind before it, in the whole journal.
+
+    ``mean_s``: its known cost for each partition that it led, also outside the window; ``median_s`` and ``longest_s``
+    of the last ``stops``, ten at most. It was worse than ``worse_than`` of them.
+    """
+
+    stops: int
+    mean_s: float
+    median_s: float
+    longest_s: float
+    worse_than: int
+
+
 class StopCost(Struct, frozen=True, rename="camel"):
     """One stop of a broker, and its cost (fields of :class:`pipeline.report.stops.Stop`).
 
     ``led``: partitions that it led and gave up or lost. ``worst``: the ten topics with the highest cost.
     ``full``: of partitions that lost it from their ISR, until all replicas were in sync. ``back``: of partitions that
-    it led by preference, until it led them again.
+    it led by preference, until it led them again. ``usual``: None without such a stop before it.
     """
 
     number: int
@@ -73,6 +89,7 @@ class StopCost(Struct, frozen=True, rename="camel"):
     worst: list[TopicCost]
     full: Recovered
     back: Recovered
+    usual: Usual | None = None
 
 
 class TopicReport(Struct, frozen=True, rename="camel"):
@@ -81,7 +98,8 @@ class TopicReport(Struct, frozen=True, rename="camel"):
     ``availability``: share of its partition-seconds with a leader, by the known cost; ``availability_at_least``: by the
     cost at most. ``nines``: minus the decimal logarithm of what is missing to 1; None where nothing is.
     ``under_target_s`` and ``under_min_s``: partition-seconds with fewer replicas in sync than assigned, and than
-    ``min.insync.replicas``; the latter None unless a snapshot has that setting.
+    ``min.insync.replicas``. That setting counts from the snapshot on that has it. It is not known for
+    ``min_isr_unknown_s`` of the window: ``under_min_s`` is of the rest, and None where there is no rest.
     """
 
     topic: str
@@ -92,6 +110,7 @@ class TopicReport(Struct, frozen=True, rename="camel"):
     nines: float | None
     under_target_s: float
     under_min_s: float | None
+    min_isr_unknown_s: float = 0.0
 
 
 class Quantiles(Struct, frozen=True, rename="camel"):
@@ -124,34 +143,6 @@ class Unclean(Struct, frozen=True, rename="camel"):
     at_us: int
 
 
-class MoveReport(Struct, frozen=True, rename="camel"):
-    """Reassignments of one topic. ``unfinished``: had not ended. ``size_unknown``: are not in ``bytes``.
-
-    ``bytes``: the size of a replica, times the added ones; None if it is not known of any. ``rate_bytes_per_s``: of all
-    those that ended and have bytes, from the first begin to the last end.
-    """
-
-    topic: str
-    partitions: int
-    unfinished: int
-    added: int
-    seconds: float
-    longest_s: float
-    bytes: int | None
-    size_unknown: int
-    rate_bytes_per_s: float | None
-
-
-class PlanReport(Struct, frozen=True, rename="camel"):
-    """A plan of moves that the daemon carried out. ``state`` and ``result``: of its last row."""
-
-    pid: int
-    begin_us: int
-    end_us: int | None
-    state: str
-    result: str
-
-
 class TermReport(Struct, frozen=True, rename="camel"):
     """A term of a daemon, from its first to its last row."""
 
@@ -167,6 +158,37 @@ class GapReport(Struct, frozen=True, rename="camel"):
     begin_us: int
     end_us: int
     why: str
+
+
+class LossReport(Struct, frozen=True, rename="camel"):
+    """What the loss of a broker or a rack would cost, as ``regent pipeline what-if`` counts it.
+
+    ``offline``: partitions without a leader afterwards; ``named``: five of them. ``under_min_isr``: partitions that get
+    below; None where the snapshot does not have the setting of all. The other fields foretell seconds of all ``led``
+    partitions together: of a planned stop, and of a death at least and at most. None: the journal has none of the kind.
+    """
+
+    lost: str
+    brokers: list[int]
+    led: int
+    offline: int
+    named: list[str]
+    under_min_isr: int | None
+    planned_s: float | None
+    unplanned_s: float | None
+    unplanned_at_most_s: float | None
+
+
+class Now(Struct, frozen=True, rename="camel"):
+    """What stops would cost at the time of the latest snapshot, ``at_us``; the worst one first.
+
+    ``planned_stops`` and ``unplanned_stops``: the last ones of the journal, whose median cost foretells the next one.
+    """
+
+    at_us: int
+    planned_stops: int
+    unplanned_stops: int
+    losses: list[LossReport]
 
 
 class Figure(Struct, frozen=True, rename="camel"):
@@ -215,3 +237,5 @@ class Result(Struct, frozen=True, rename="camel"):
     gaps: list[GapReport]
     against: Comparison | None = None
     interval_files: list[str] = []
+    predicted: Predicted | None = None
+    now: Now | None = None

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from pipeline.report.result import Cost, Figure, Quantiles, Recovered, Result, StopCost, TopicReport
-from pipeline.report.wording import UNKNOWN, counted, number, seconds, share, size, table, time
+from pipeline.report.result import Cost, Figure, Quantiles, Recovered, Result, StopCost, TopicReport, Usual
+from pipeline.report.wording import UNKNOWN, counted, left_out, name, number, seconds, share, table, time
 
 STOPS_MAX: Final = 100
-DETAILS_MAX: Final = 30
-TOPICS_MAX: Final = 200
-ROWS_MAX: Final = 100
+DETAILS_MAX: Final = 15
+TOPICS_MAX: Final = 100
+ROWS_MAX: Final = 50
 """Rows of a table; the JSON and the CSV have all."""
+SUMS: Final = "Sum: seconds of all partitions together. At most: with the time in which nobody had noticed the death."
+NAMED: Final = 3
+"""Topics that the head of the page names."""
+COMPARED_MIN: Final = 3
+"""Stops of which a verdict says that all of them were better, or worse."""
 
 
 def headline(result: Result) -> str:
@@ -21,14 +26,18 @@ def headline(result: Result) -> str:
     planned = sum(stop.planned for stop in result.stops)
     unplanned = len(result.stops) - planned
     cost = result.cost
-    whole, longest = seconds(cost.known_s) + _at_most(cost.at_most_s), seconds(cost.longest_s)
     sentences = [
         f"{counted(planned, 'planned stop')} and {counted(unplanned, 'unplanned stop')} of brokers.",
-        f"{counted(cost.partitions, 'partition')} had no leader for {whole}, all together.",
-        f"A single one had none for {longest}{_at_most(cost.longest_at_most_s)}.",
+        _whole(cost),
     ]
     if result.unclean_count:
-        sentences.append(f"{counted(result.unclean_count, 'unclean election')}: records may be lost.")
+        sentences.insert(0, f"{counted(result.unclean_count, 'unclean election')}: records may be lost.")
+    if dear := sorted(result.stops, key=lambda stop: -(stop.cost.at_most_s or stop.cost.known_s))[:1]:
+        sentences.append(_costliest(dear[0]))
+    if worse := sum(_worst_of_all(stop.usual) for stop in result.stops):
+        sentences.append(
+            f"{counted(worse, 'stop')} cost more for each partition than each of the last ones of the kind before."
+        )
     if cost.unbounded:
         sentences.append(
             f"How long {counted(cost.unbounded, 'interval')} lasted at most is not known, because no session time-out "
@@ -39,13 +48,31 @@ def headline(result: Result) -> str:
     return "".join(f"<p class=lead>{escape(text)}</p>" for text in sentences)
 
 
+def _whole(cost: Cost) -> str:
+    most, longest = _at_most(cost.at_most_s), _at_most(cost.longest_at_most_s)
+    partitions = counted(cost.partitions, "partition")
+    return (
+        f"{partitions} had no leader for {seconds(cost.known_s)} in sum{most}; a single one for "
+        f"{seconds(cost.longest_s)}{longest}."
+    )
+
+
+def _costliest(stop: StopCost) -> str:
+    kind, cost = "planned" if stop.planned else "unplanned", stop.cost
+    topics = ", ".join(name(each.topic) for each in stop.worst[:NAMED])
+    return (
+        f"The costliest: broker {stop.broker} at {time(stop.begin_us)}, {kind}: {counted(stop.led, 'partition')} for "
+        f"{seconds(cost.known_s)}{_at_most(cost.at_most_s)}{f', most of {topics}' if topics else ''}."
+    )
+
+
 def stops(result: Result) -> str:
     """Has a line for each stop, and its worst topics."""
     if not result.stops:
         return "<p>No broker stopped.</p>" + _outside(result)
     heads = (
-        *("when (UTC)", "broker", "", "led", "no leader for", "at most", "one at most", "down for"),
-        *("full ISR after", "preferred after"),
+        *("when (UTC)", "broker", "", "led", "no leader (sum)", "at most (sum)", "longest, at most", "down for"),
+        *("full ISR after", "preferred after", "beside those before"),
     )
     shown = costliest(result.stops, STOPS_MAX)
     rows = [
@@ -60,13 +87,16 @@ def stops(result: Result) -> str:
             UNKNOWN if stop.up_us is None else seconds((stop.up_us - (stop.down_us or stop.begin_us)) / 1e6),
             _recovered(stop.full),
             _recovered(stop.back),
+            verdict(stop.usual),
         )
         for stop in shown
     ]
     return (
-        table(heads, rows, text=3)
+        f"<p class=s>{SUMS}</p>"
+        + table(heads, rows, text=3)
+        + left_out(len(result.stops), STOPS_MAX, "stops, which cost less,")
         + "".join(map(_worst, costliest(shown, DETAILS_MAX)))
-        + _more(len(result.stops), STOPS_MAX)
+        + ("<p class=s>Topics of other stops are in the JSON.</p>" if len(result.stops) > DETAILS_MAX else "")
         + _outside(result)
     )
 
@@ -77,14 +107,24 @@ def costliest(stops: Sequence[StopCost], count: int) -> list[StopCost]:
     return sorted(ordered[:count], key=lambda stop: (stop.begin_us, stop.broker))
 
 
+def verdict(of: Usual | None) -> str:
+    """Says whether a stop cost more for each partition than the last ones of its kind."""
+    if of is None:
+        return "first of its kind"
+    if of.stops >= COMPARED_MIN and of.worse_than in (0, of.stops):
+        return f"worse than all {of.stops}" if of.worse_than else f"worse than none of {of.stops}"
+    return f"worse than {of.worse_than} of {of.stops}"
+
+
 def topics(result: Result) -> str:
     """Has a line for each topic, the most expensive first."""
     ordered = sorted(result.topics, key=lambda topic: (-(topic.cost.at_most_s or topic.cost.known_s), topic.topic))
     heads = (
-        *("topic", "partitions", "no leader for", "at most", "longest", "availability", "at least", "nines"),
-        *("under target", "under min ISR"),
+        *("topic", "partitions", "no leader (sum)", "at most (sum)", "longest", "availability", "at least", "nines"),
+        *("under target (sum)", "under min ISR (sum)"),
     )
-    return table(heads, [_topic(topic) for topic in ordered[:TOPICS_MAX]]) + _more(len(ordered), TOPICS_MAX)
+    listed = table(heads, [_topic(topic) for topic in ordered[:TOPICS_MAX]])
+    return listed + left_out(len(ordered), TOPICS_MAX, "topics, which cost less,")
 
 
 def elections(result: Result) -> str:
@@ -100,36 +140,10 @@ def elections(result: Result) -> str:
         )
         for each in result.elections
     ]
-    unclean = [(one.topic, str(one.partition), time(one.at_us)) for one in result.unclean[:ROWS_MAX]]
-    listed = f"<h3>Unclean elections</h3>{table(('topic', 'partition', 'when (UTC)'), unclean, text=3)}"
+    unclean = [(name(one.topic), str(one.partition), time(one.at_us)) for one in result.unclean[:ROWS_MAX]]
+    more = left_out(result.unclean_count, len(unclean), "elections").replace("are in the JSON", "are in the journal")
+    listed = f"<h3>Unclean elections</h3>{table(('topic', 'partition', 'when (UTC)'), unclean, text=3)}{more}"
     return (table(heads, rows) if rows else "<p>No leader was elected.</p>") + (listed if unclean else "")
-
-
-def moves(result: Result) -> str:
-    """Has reassignments by topic, and plans."""
-    if not result.moves and not result.plans:
-        return "<p>No partition was reassigned.</p>"
-    heads = ("topic", "partitions", "not ended", "replicas added", "took", "longest", "bytes", "size not known", "rate")
-    rows = [
-        (
-            each.topic,
-            number(each.partitions),
-            number(each.unfinished),
-            number(each.added),
-            seconds(each.seconds),
-            seconds(each.longest_s),
-            size(each.bytes),
-            number(each.size_unknown),
-            UNKNOWN if each.rate_bytes_per_s is None else f"{size(each.rate_bytes_per_s)}/s",
-        )
-        for each in result.moves[:ROWS_MAX]
-    ]
-    plans = [
-        (str(plan.pid), time(plan.begin_us), time(plan.end_us), plan.state, plan.result)
-        for plan in result.plans[:ROWS_MAX]
-    ]
-    listed = table(("plan", "begin (UTC)", "end (UTC)", "state", "result"), plans, text=5) if plans else ""
-    return (table(heads, rows) if rows else "") + _more(len(result.moves), ROWS_MAX) + listed
 
 
 def against(result: Result) -> str:
@@ -153,12 +167,17 @@ def gaps(result: Result) -> str:
     if not result.gaps:
         return ""
     rows = [(time(gap.begin_us), time(gap.end_us), gap.why) for gap in result.gaps[:ROWS_MAX]]
-    return f"<h2>Missing rows</h2>{table(('from (UTC)', 'to (UTC)', 'why'), rows, text=3)}"
+    listed = table(("from (UTC)", "to (UTC)", "why"), rows, text=3)
+    return f"<h2>Missing rows</h2>{listed}{left_out(len(result.gaps), ROWS_MAX, 'times')}"
 
 
 def _outside(result: Result) -> str:
     intervals, total = counted(result.outside_stops.intervals, "interval"), seconds(result.outside_stops.known_s)
     return f"<p class=s>By no stop (preferred leaders, drains, reassignments): {intervals}, {total}.</p>"
+
+
+def _worst_of_all(of: Usual | None) -> bool:
+    return of is not None and of.worse_than == of.stops >= COMPARED_MIN
 
 
 def _kind(stop: StopCost) -> str:
@@ -170,10 +189,10 @@ def _worst(stop: StopCost) -> str:
     if not stop.worst:
         return ""
     rows = [
-        (each.topic, number(each.cost.partitions), *_costs(each.cost), seconds(each.cost.longest_at_most_s))
+        (name(each.topic), number(each.cost.partitions), *_costs(each.cost), seconds(each.cost.longest_at_most_s))
         for each in stop.worst
     ]
-    inside = table(("topic", "partitions", "no leader for", "at most", "one at most"), rows)
+    inside = table(("topic", "partitions", "no leader (sum)", "at most (sum)", "longest, at most"), rows)
     return (
         f"<details><summary class=s>Topics of broker {stop.broker}, {time(stop.begin_us)}</summary>{inside}</details>"
     )
@@ -185,14 +204,14 @@ def _costs(cost: Cost) -> tuple[str, str]:
 
 def _recovered(of: Recovered) -> str:
     if not of.partitions:
-        return "none concerned"
+        return "not needed"
     text = seconds(of.seconds) if of.seconds is not None else f"{of.left} not" if of.left else UNKNOWN
     return f"{text} ({of.unseen} in missing rows)" if of.unseen else text
 
 
 def _topic(topic: TopicReport) -> tuple[str, ...]:
     return (
-        topic.topic,
+        name(topic.topic),
         number(topic.partitions),
         *_costs(topic.cost),
         seconds(topic.cost.longest_s),
@@ -200,8 +219,15 @@ def _topic(topic: TopicReport) -> tuple[str, ...]:
         share(topic.availability_at_least),
         "no outage" if topic.nines is None else f"{topic.nines:.2f}",
         seconds(topic.under_target_s),
-        seconds(topic.under_min_s),
+        _under_min(topic),
     )
+
+
+def _under_min(topic: TopicReport) -> str:
+    """Formats the time under min ISR, with how long of the window the setting is not known."""
+    known = topic.under_min_s is not None and topic.min_isr_unknown_s
+    left = f" ({seconds(topic.min_isr_unknown_s)} of the time {UNKNOWN})" if known else ""
+    return seconds(topic.under_min_s) + left
 
 
 def _quantiles(of: Quantiles) -> tuple[str, ...]:
@@ -210,12 +236,8 @@ def _quantiles(of: Quantiles) -> tuple[str, ...]:
 
 def _figure(each: Figure) -> tuple[str, ...]:
     delta = UNKNOWN if each.delta is None else f"{each.delta:+,.3g} {each.unit}".strip()
-    return each.name, number(each.here, each.unit), number(each.there, each.unit), delta
+    return name(each.name), number(each.here, each.unit), number(each.there, each.unit), delta
 
 
 def _at_most(value: float | None) -> str:
     return "" if value is None else f", at most {seconds(value)}"
-
-
-def _more(count: int, shown: int) -> str:
-    return f"<p class=s>{count - shown} more are in the JSON.</p>" if count > shown else ""

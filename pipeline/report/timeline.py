@@ -38,6 +38,8 @@ def timeline(result: Result) -> str:
     parts += _ticks(result, height)
     left = len(brokers) - len(shown)
     more = f"<p class=s>{left} more brokers stopped; the JSON has them.</p>" if left else ""
+    if max(len(result.stops), len(result.terms), len(result.gaps)) > BARS_MAX:
+        more += f"<p class=s>Drawn are the {BARS_MAX} stops that cost most, and the last {BARS_MAX} of the others.</p>"
     head = f'<svg viewBox="0 0 {WIDTH} {height + 8}" role="img" aria-label="Stops of brokers over time">'
     return (
         f"{head}{''.join(parts)}</svg>"

@@ -11,6 +11,8 @@ UNKNOWN: Final = "not known"
 MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
 SMALL_S: Final = 10
+NAME_MAX: Final = 60
+UNBROKEN_MAX: Final = 20
 UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -62,13 +64,23 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def left_out(count: int, shown: int, noun: str) -> str:
+    """Says how many rows a table leaves out; empty where it has all."""
+    return f"<p class=s>{count - shown:,} more {noun} are in the JSON.</p>" if count > shown else ""
+
+
+def name(text: str) -> str:
+    """Shortens a long name in its middle; Kafka's topics have up to 249 characters."""
+    return text if len(text) <= NAME_MAX else f"{text[: NAME_MAX // 2]}...{text[-NAME_MAX // 2 :]}"
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, text: int = 1) -> str:
-    """Makes a table; the first ``text`` columns are text, the others numbers."""
-    head = "".join(f"<th{'' if at < text else ' class=n'}>{escape(name)}</th>" for at, name in enumerate(heads))
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{'' if at < text else ' class=n'}>{escape(cell)}</td>" for at, cell in enumerate(row))
-        + "</tr>"
-        for row in rows
-    )
+    """Makes a table; the first ``text`` columns are text, the others numbers, of which long ones may break."""
+
+    def cell(at: int, content: str) -> str:
+        kind = " class=x" if at < text else "" if len(content) <= UNBROKEN_MAX else " class=r"
+        return f"<td{kind}>{escape(content)}</td>"
+
+    head = "".join(f"<th{' class=x' if at < text else ''}>{escape(title)}</th>" for at, title in enumerate(heads))
+    body = "".join(f"<tr>{''.join(cell(at, content) for at, content in enumerate(row))}</tr>" for row in rows)
     return f"<div class=scroll><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from pipeline.verbs.ending import DONE, FAILED, REFUSED, USAGE, Stopped
+from pipeline.verbs.ending import DONE, FAILED, REFUSED, USAGE, Stopped, agreeing
 from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet
 from pipeline.verbs.running import running
 from pipeline.verbs.showing import Shown, warn_of_strangers
@@ -14,7 +14,8 @@ from pipeline.verbs.times import moment
 
 if TYPE_CHECKING:
     from pipeline.report.asking import Wanted
-    from pipeline.report.job import Files
+    from pipeline.report.files import Files
+    from pipeline.report.job import Source
     from pipeline.report.result import Result
 
 EXAMPLES: Final = (
@@ -52,6 +53,7 @@ class _Asked(NamedTuple):
     wanted: Wanted
     beside: _Beside | None
     files: Files
+    plans: list[Path]
 
 
 def report(
@@ -74,13 +76,21 @@ def report(
     ] = None,
     zookeeper_tick: Annotated[int, Option("--zookeeper-tick", "tickTime of ZooKeeper, in ms.", min=0)] = TICK_MS,
     snapshot: Annotated[
-        Path | None, Option("--snapshot", "Snapshot of the daemon: min ISR, partitions, session time-outs.")
+        list[Path] | None,
+        Option(
+            "--snapshot",
+            "Snapshot of a daemon, or a folder of them: min ISR, partitions, session time-outs; repeatable.",
+        ),
     ] = None,
     loads: Annotated[
         Path | None, Option("--loads", "Loads of partitions, for bytes of reassignments; with --snapshot.")
     ] = None,
     against: Annotated[
         str | None, Option("--against", "Another folder of 'regent pipeline ingest' to compare with.")
+    ] = None,
+    against_plan: Annotated[
+        list[Path] | None,
+        Option("--against-plan", "File of a plan to compare the reassignments with; repeatable for its parts."),
     ] = None,
     against_since: Annotated[str | None, Option("--against-since", "Begin of the time to compare with.")] = None,
     against_until: Annotated[str | None, Option("--against-until", "End of the time to compare with.")] = None,
@@ -96,7 +106,7 @@ def report(
     now = datetime.now(UTC)
     here = _span(_Span(since, until, ("--since", "--until")), now)
     there = _span(_Span(against_since, against_until, ("--against-since", "--against-until")), now)
-    if loads is not None and snapshot is None:
+    if loads is not None and not snapshot:
         raise Stopped(USAGE, "--loads needs --snapshot", "name the snapshot of the same time, too")
     target = into or f"{folder.rstrip('/')}/report"
     beside = _Beside(against, *there) if against is not None or there != (None, None) else None
@@ -104,44 +114,64 @@ def report(
         from pipeline.report.asking import Wanted
 
         wanted = Wanted(*here, topic_prefix, session_timeout, zookeeper_tick)
-        found = _made(spark, _Asked(folder, target, cluster, wanted, beside, _files(show, snapshot, loads)))
+        files = _files(show, snapshot or [], loads)
+        found = _made(spark, _Asked(folder, target, cluster, wanted, beside, files, against_plan or []))
     _print(show, found, target)
     return DONE if fail_over is None else _judged(show, found, fail_over)
 
 
 def _made(spark: Any, asked: _Asked) -> Result:
     """Makes the report and writes it; raises :class:`Stopped`."""
-    from msgspec.structs import replace
-
     from pipeline.executors import Unfit
-    from pipeline.report.against import compared
-    from pipeline.report.job import NoReport, on_spark, report, source
-    from pipeline.report.outputs import aside, discard, write
+    from pipeline.inputs import BadInput
+    from pipeline.report.job import NoReport, source
+    from pipeline.report.outputs import InUse, alone
     from pipeline.storage import NothingToRead
 
-    intervals = ""
     try:
         of = source(asked.folder, asked.cluster)
-        intervals, engine = aside(asked.into), on_spark(spark)
-        found = report(engine, of, asked.wanted, asked.files, intervals)
-        if asked.beside is not None:
-            folder, since_us, until_us = asked.beside
-            other = of if folder is None else source(folder, asked.cluster)
-            wanted = replace(asked.wanted, since_us=since_us, until_us=until_us)
-            beside = report(engine, other, wanted, asked.files)
-            found = replace(found, against=compared(found, beside))
-        found = write(found, asked.into, intervals)
+        _same_cluster(of, asked.files)
+        with alone(asked.into), agreeing():
+            return _written(spark, of, asked)
     except NothingToRead as error:
         raise Stopped(FAILED, str(error), "run 'regent pipeline ingest' first") from None
-    except (NoReport, Unfit) as error:
+    except BadInput as error:
+        raise Stopped(USAGE, str(error)) from None
+    except (NoReport, Unfit, InUse) as error:
         raise Stopped(FAILED, str(error)) from None
     except OSError as error:
         message = f"{asked.into} cannot be written: {error.strerror or error}"
         raise Stopped(FAILED, message, "name another folder by --into") from None
+
+
+def _written(spark: Any, of: Source, asked: _Asked) -> Result:
+    from msgspec.structs import replace
+
+    from pipeline.report.against import compared
+    from pipeline.report.files import read_plans
+    from pipeline.report.job import on_spark, report, source
+    from pipeline.report.outputs import aside, discard, write
+
+    files = replace(asked.files, planned=read_plans(asked.plans, of.cluster))
+    intervals, engine = aside(asked.into), on_spark(spark)
+    try:
+        found = report(engine, of, asked.wanted, files, intervals)
+        if asked.beside is not None:
+            folder, since_us, until_us = asked.beside
+            other = of if folder is None else source(folder, asked.cluster)
+            wanted = replace(asked.wanted, since_us=since_us, until_us=until_us, foretell=False)
+            beside = report(engine, other, wanted, asked.files)
+            found = replace(found, against=compared(found, beside))
+        return write(found, asked.into, intervals)
     finally:
-        if intervals:
-            discard(intervals)
-    return found
+        discard(intervals)
+
+
+def _same_cluster(of: Source, files: Files) -> None:
+    """Raises :class:`Stopped` where the snapshots are of another cluster than the journal."""
+    if files.snapshot is not None and files.snapshot.cluster != of.cluster:
+        message = f"the snapshots are of cluster {files.snapshot.cluster}, the journal is of {of.cluster}"
+        raise Stopped(USAGE, message, "name snapshots of that cluster by --snapshot")
 
 
 def _span(span: _Span, now: datetime) -> tuple[int | None, int | None]:
@@ -153,26 +183,17 @@ def _span(span: _Span, now: datetime) -> tuple[int | None, int | None]:
     return begin, end
 
 
-def _files(show: Shown, snapshot: Path | None, loads: Path | None) -> Files:
-    from pipeline.report.job import Files
-
-    if snapshot is None:
-        return Files()
+def _files(show: Shown, snapshots: list[Path], loads: Path | None) -> Files:
     from pipeline.inputs import BadInput
-    from pipeline.loads_file import read_loads
-    from pipeline.snapshot_file import read_snapshot
+    from pipeline.report.files import read_files
 
     try:
-        table = read_snapshot(snapshot)
-        found = None if loads is None else read_loads(table.partitions, loads)
+        found = read_files(snapshots, loads)
     except BadInput as error:
         raise Stopped(USAGE, str(error)) from None
-    if found is None:
-        return Files(table)
-    warn_of_strangers(show, found.unknown, loads)
-    of = table.partitions
-    known = zip(of.topic.tolist(), of.partition.tolist(), found.size_bytes.tolist(), strict=True)
-    return Files(table, {(of.topics[topic], number): size for topic, number, size in known if size >= 0})
+    if found.loads is not None:
+        warn_of_strangers(show, found.loads.unknown, loads)
+    return found
 
 
 def _print(show: Shown, found: Result, folder: str) -> None:

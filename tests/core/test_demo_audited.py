@@ -18,6 +18,8 @@ async def told(monkeypatch: pytest.MonkeyPatch, folder: Path, failing: str = "")
 
     async def run(*arguments: str) -> tuple[bool, str]:
         ran.append(arguments[0])
+        if "--snapshot" in arguments:
+            ran.append(arguments[arguments.index("--snapshot") + 1])
         return arguments[0] != failing, f"end of {arguments[0]}"
 
     monkeypatch.setattr(module, "_ran", run)
@@ -39,6 +41,16 @@ async def test_it_ends_with_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert well
     assert ran == ["ingest", "audit", "report"]
     assert printed.splitlines()[-1] == "pipeline report: end of report"
+
+
+@pytest.mark.usefixtures("_spark_is_there")
+async def test_the_report_gets_the_snapshots_that_lie_beside_the_journal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "snapshots").mkdir()
+    (tmp_path / "snapshots" / "0000000001-000000000001.jsonl.gz").write_bytes(b"x")
+    _, _, ran = await told(monkeypatch, tmp_path)
+    assert ran == ["ingest", "audit", "report", str(tmp_path / "snapshots")]
 
 
 @pytest.mark.usefixtures("_spark_is_there")

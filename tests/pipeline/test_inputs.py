@@ -112,6 +112,7 @@ def test_a_torn_snapshot_is_refused_wherever_it_ends(tmp_path: Path) -> None:
         ([HEADER, msgspec.structs.replace(ORDERS, leader=["x", 1]), END], r"s:2: .*leader\[0\]"),
         ([HEADER, EVENTS, EVENTS, Trailer(3, 2, 0, 1, 1)], "partition events-0 twice"),
         ([HEADER, msgspec.structs.replace(EVENTS, leader=[2**40]), Trailer(2, 1, 0, 1, 1)], "does not fit 32 bits"),
+        ([HEADER, BrokerLine(1, True, session_ms=2**40), Trailer(2, 0, 1, 1, 1)], "does not fit 32 bits"),
     ],
 )
 def test_a_wrong_snapshot_is_refused_by_its_line_and_field(tmp_path: Path, lines: list[Line], told: str) -> None:

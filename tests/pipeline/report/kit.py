@@ -13,6 +13,7 @@ from pipeline.report.asking import Beside, Wanted, plans, question
 from pipeline.report.bucket import Found, Question, answered
 from pipeline.report.merging import Known, merged
 from pipeline.report.result import Result
+from pipeline.report.told import told
 
 Line = dict[str, Any]
 NO_GAPS: Sequence[Line] = ()
@@ -96,7 +97,7 @@ def asked(
 ) -> tuple[Question, Found]:
     """Makes the question and answers it, all partitions in one bucket."""
     topics, rest = parted(lines)
-    made = question(rest, gaps, wanted, beside)
+    made = question(rest, [told(rest)], gaps, wanted, beside)
     return made, answered(topics, made)
 
 

@@ -11,6 +11,7 @@ from pipeline.report.asking import Beside, Wanted
 from pipeline.report.merging import Known
 from pipeline.report.result import Recovered
 from pipeline.report.spread import Spread
+from pipeline.report.terms import NONE as UNKNOWN
 from tests.pipeline.report.kit import WALL_S, Term, reported, us
 
 NEW = {"isr0": None, "leader0": None}
@@ -25,14 +26,36 @@ def isr(term: Term, at_s: float, before: list[int], after: list[int], **fields: 
     return term.leader(at_s, 1, 1, "isr_by_leader", "ISR", **leaders)
 
 
-@pytest.mark.parametrize(("min_isr", "under_min_s"), [({}, None), ({"orders": 2}, 10.0), ({"orders": 1}, 0.0)])
-def test_time_under_target_and_under_min_isr(min_isr: dict[str, int], under_min_s: float | None) -> None:
-    """10 s with two of three replicas, then 10 s with one; without the topic's setting the minutes are not known."""
+Steps = list[tuple[float, int]]
+
+
+@pytest.mark.parametrize(
+    ("steps", "under_min_s", "unknown_s"),
+    [
+        ([], None, 50.0),
+        ([(-5, 2)], 10.0, 0.0),
+        ([(-5, 1)], 0.0, 0.0),
+        ([(25, 2)], 5.0, 25.0),
+        ([(-5, 3), (15, 2), (25, 1)], 10.0, 0.0),
+        ([(-5, 3), (15, UNKNOWN), (22, 2)], 13.0, 7.0),
+        ([(60, 2)], None, 50.0),
+    ],
+)
+def test_a_setting_counts_from_its_snapshot_until_another_one(
+    steps: Steps, under_min_s: float | None, unknown_s: float
+) -> None:
+    """10 s with two of three replicas, then 10 s with one; before the first snapshot nothing is known."""
     term = isr(isr(led(), 10, [1, 2, 3], [1, 2]), 20, [1, 2], [1])
     isr(term, 30, [1], [1, 2, 3]).add(50, "CTL_PHASE")
-    [topic] = reported(term.lines, beside=Beside(min_isr)).topics
+    [topic] = reported(term.lines, beside=min_isr(orders=steps)).topics
     assert topic.under_target_s == pytest.approx(20.0)
-    assert topic.under_min_s == (None if under_min_s is None else pytest.approx(under_min_s))
+    assert topic.under_min_s == (None if under_min_s is None else pytest.approx(under_min_s, abs=0.05))
+    assert topic.min_isr_unknown_s == pytest.approx(unknown_s)
+
+
+def min_isr(**topics: Steps) -> Beside:
+    """Makes settings from seconds of the wall clock on."""
+    return Beside({name: [(us(WALL_S + at_s), least) for at_s, least in steps] for name, steps in topics.items()})
 
 
 def test_replicas_that_are_being_added_are_no_target() -> None:
@@ -111,7 +134,7 @@ def test_a_prefix_chooses_what_a_stop_concerned_and_what_was_moved() -> None:
 
 def test_a_topic_of_the_snapshot_without_rows_was_always_available() -> None:
     known = Known({"orders": 1, "quiet": 4}, {})
-    result = reported(stopped().add(100, "CTL_PHASE").lines, beside=Beside({"quiet": 2}), known=known)
+    result = reported(stopped().add(100, "CTL_PHASE").lines, beside=min_isr(quiet=[(0, 2)]), known=known)
     assert [topic.topic for topic in result.topics] == ["orders", "quiet"]
     quiet = result.topics[1]
     assert (quiet.partitions, quiet.availability, quiet.nines, quiet.under_min_s) == (4, 1.0, None, 0.0)

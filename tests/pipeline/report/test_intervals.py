@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from pipeline.report.acknowledged import EVERY
 from pipeline.report.asking import Wanted, needed, question
 from pipeline.report.asking import reported as gaps_of
 from pipeline.report.bucket import answered
 from pipeline.report.intervals import Mark
+from pipeline.report.told import told
 from tests.pipeline.report.kit import ALONE, NO_GAPS, WALL_S, Line, Term, asked, parted, us
 
 CLIENTS = "UPDATE_METADATA"
@@ -230,14 +234,37 @@ def test_a_term_that_only_a_partition_shows_moves_no_acknowledgement_to_another_
 
 def test_the_rows_that_are_needed_make_the_same_question() -> None:
     second = Term(2, 2, WALL_S + 100).begin(-80, 2, 3).told(-79, -78.5, 2).add(-70, "SNAPSHOT").add(-60, "CALL")
-    term = died().told(10.03, None, 2).told(10.03, 10.1, 2, "STOP_REPLICA").told(10.03, 10.1, 3, err="X")
+    term = died().told(10.03, 10.2, 2)
     topics, rest = parted(Term(0, 1).add(0, "CALL").add(0.5, "CALL").lines + term.lines + second.lines)
     few = needed(rest)
-    assert few.num_rows == rest.num_rows - 3
-    one, other = (question(rows, (), KNOWN, ALONE) for rows in (rest, few))
+    assert few.num_rows == rest.num_rows - 2, "a request and a snapshot; other rows are events, or ends of terms"
+    one, other = (question(rows, [told(rest)], (), KNOWN, ALONE) for rows in (rest, few))
     assert one.terms.all == other.terms.all
     assert (one.begin_us, one.end_us, one.around.stops) == (other.begin_us, other.end_us, other.around.stops)
     assert answered(topics, one).intervals == answered(topics, other).intervals
+
+
+def test_requests_that_told_nobody_or_were_overtaken_are_left_out() -> None:
+    """Only broker 2's acknowledgements at 10.2 s and 11 s can end an interval; the metadata has the broker "any"."""
+    term = died().told(10.03, None, 2).told(10.03, 10.1, 2, "STOP_REPLICA").told(10.03, 10.1, 3, err="X")
+    term.told(10.03, 10.3, 2).told(10.05, 10.2, 2).told(10.6, 11, 2).told(10.6, 11.0004, 2)
+    term.told(10, 10.4, 3, CLIENTS).told(10.1, 10.4, 4, CLIENTS).told(10.2, 10.4, 4, CLIENTS, 0)
+    kept = told(parted(term.lines)[1]).to_pylist()
+    found = [(row["broker"], row["t_sent"], row["t_acknowledged"]) for row in kept]
+    assert found == [(EVERY, us(10.1), us(10.4)), (2, us(10.05), us(10.2)), (2, us(10.6), us(11))]
+
+
+def test_a_long_burst_of_requests_is_few_of_them() -> None:
+    """100,000 metadata requests in a tenth of a second to 100 brokers: one for each millisecond is left."""
+    each = np.arange(100_000)
+    rows: dict[str, Any] = {
+        "ctl_epoch": each * 0 + 1,
+        "ctl_id": each * 0 + 1,
+        "broker": each % 100,
+        "partitions": each * 0 + 1,
+    }
+    same = {"kind": ["RPC_BATCH"] * 100_000, "api": [CLIENTS] * 100_000, "err": pa.nulls(100_000, pa.string())}
+    assert len(told(pa.table(rows | same | {"t_sent": each, "t_acknowledged": each + 500}))) <= 101
 
 
 @pytest.mark.parametrize(

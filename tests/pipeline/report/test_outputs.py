@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.layout import BUCKETS
-from pipeline.report.outputs import aside, write
+from pipeline.report.outputs import InUse, alone, aside, write
 from tests.pipeline.report.kit import reported
 from tests.pipeline.report.test_figures import stopped
 
@@ -17,6 +17,11 @@ RESULT = reported(stopped().lines)
 
 def made(folder: Path, parts: int = BUCKETS) -> list[str]:
     """Writes a report whose files of intervals are of a few bytes; returns the names of these."""
+    with alone(str(folder)):
+        return _written(folder, parts)
+
+
+def _written(folder: Path, parts: int) -> list[str]:
     intervals = Path(aside(str(folder)))
     intervals.mkdir()
     for number in range(parts):
@@ -70,3 +75,15 @@ def test_a_report_without_all_files_of_intervals_is_not_published(tmp_path: Path
     with pytest.raises(OSError, match="15 of 16 files of intervals are left"):
         made(tmp_path, BUCKETS - 1)
     assert state(tmp_path) == before
+
+
+def test_a_second_report_into_the_same_folder_is_refused_and_disturbs_nothing(tmp_path: Path) -> None:
+    with alone(str(tmp_path / "new")):
+        intervals = Path(aside(str(tmp_path / "new")))
+        intervals.mkdir()
+        with pytest.raises(InUse, match=r"new: wait for its end, or name another folder by --into"):
+            made(tmp_path / "new")
+        assert intervals.exists()
+        made(tmp_path / "other")
+    made(tmp_path / "new")
+    assert not intervals.exists(), "what the first one left is removed once that has ended"
