@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,10 +14,9 @@ from pipeline.report.moves import Moves, moves
 from pipeline.report.recovery import Recovery, recovery
 from pipeline.report.replication import MinIsr, settings, short
 from pipeline.report.spread import Spread
+from pipeline.report.summing import NO_STOP, Costs, Sums, by_keys
 from pipeline.report.terms import NONE, Flags, Ints, Terms
 
-NO_STOP: Final = -1
-"""Stands for the stop of an interval that none caused."""
 INTERVALS: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -47,21 +46,6 @@ class Question(NamedTuple):
     min_isr: MinIsr
 
 
-class Sums(NamedTuple):
-    """Figures by topic, or by stop and topic: intervals, microseconds at least and at most, and the longest of each.
-
-    ``unbounded``: intervals whose length at most is not known; they are not in ``most_us``.
-    """
-
-    intervals: Ints
-    partitions: Ints
-    known_us: Ints
-    known_us_max: Ints
-    most_us: Ints
-    most_us_max: Ints
-    unbounded: Ints
-
-
 class Latencies(NamedTuple):
     """Times from the causes of elections of one reason to their commits, and to their acknowledgements.
 
@@ -82,7 +66,7 @@ class Latencies(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a bucket has, by the topics' numbers; keys of ``by_stop`` are (stop or :data:`NO_STOP`, topic).
+    """What a bucket has, by the topics' numbers.
 
     ``whole_stops``: by the stop's number, of all topics and also outside the window.
     """
@@ -92,7 +76,7 @@ class Found(NamedTuple):
     sums: Sums
     under_target_us: Ints
     under_min_us: Ints
-    by_stop: Mapping[tuple[int, int], Sequence[int]]
+    by_stop: Costs
     whole_stops: Sums
     recovery: Recovery
     elections: Mapping[str, Latencies]
@@ -132,10 +116,11 @@ def answered(table: pa.Table, question: Question) -> Found:
 def _sums(of: History, some: Intervals, group: Ints, count: int) -> Sums:
     known, most = some.known_us, some.longest_us
     bounded = most != NONE
-    spots = np.unique(np.stack((group, of.topic[some.row], of.partition[some.row])), axis=1)
+    partition = np.cumsum(of.first)[some.row]
+    spots = np.unique(group * (len(of) + 1) + partition) // (len(of) + 1)
     return Sums(
         np.bincount(group, minlength=count),
-        np.bincount(spots[0], minlength=count),
+        np.bincount(spots, minlength=count),
         _total(group, known, count),
         _longest(group, known, count),
         _total(group[bounded], most[bounded], count),
@@ -144,13 +129,9 @@ def _sums(of: History, some: Intervals, group: Ints, count: int) -> Sums:
     )
 
 
-def _by_stop(of: History, some: Intervals, topic: Ints) -> dict[tuple[int, int], Sequence[int]]:
-    keys, group = np.unique(np.stack((some.stop, topic)), axis=1, return_inverse=True)
-    sums = _sums(of, some, group.reshape(-1), keys.shape[1])
-    return {
-        (int(stop), int(name)): [int(column[at]) for column in sums]
-        for at, (stop, name) in enumerate(zip(*keys, strict=True))
-    }
+def _by_stop(of: History, some: Intervals, topic: Ints) -> Costs:
+    stops, topics, group = by_keys(some.stop, topic)
+    return Costs(stops, topics, _sums(of, some, group, len(stops)))
 
 
 def _elections(of: History, around: Around, in_window: Flags) -> dict[str, Latencies]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from pipeline.inputs import Loads, Snapshot
 from pipeline.report import moved
 from pipeline.report.asking import Wanted
-from pipeline.report.bucket import NO_STOP, Found, Latencies, Question, Sums
+from pipeline.report.bucket import Found, Latencies, Question
 from pipeline.report.move_result import PlanReport
 from pipeline.report.now import now
 from pipeline.report.recovery import Recovery, Whole
@@ -35,6 +34,8 @@ from pipeline.report.result import (
 )
 from pipeline.report.spread import Spread
 from pipeline.report.stops import Stop, next_begins
+from pipeline.report.summing import NO_STOP, Costs, Named, Sums, added, costs_together, named
+from pipeline.report.terms import Ints
 from pipeline.report.usual import Mean, foretold, means, usual
 from state_machines.planning.plan import Move
 
@@ -42,8 +43,6 @@ WORST: Final = 10
 """Topics that a stop names."""
 UNCLEAN_SHOWN_MAX: Final = 100
 NINES_DIGITS: Final = 2
-LONGEST: Final = (3, 5)
-"""Fields of :class:`~pipeline.report.bucket.Sums` of which the largest counts, not the sum."""
 
 
 class Known(NamedTuple):
@@ -72,12 +71,12 @@ def merged(
 
     Raises :class:`~pipeline.disagreement.Disagreement`, and :class:`~pipeline.inputs.BadInput` for too many brokers.
     """
-    by_topic, by_stop = _by_topic(found), _by_stop(found)
-    for name in known.partitions:
-        by_topic[name]  # a topic without rows costs nothing
-    every = _sum(total.cost for total in by_topic.values())
+    topics = named([each.topics for each in found], known.partitions)
+    sums = added([each.sums for each in found], topics.places, len(topics.names))
+    costs = costs_together([each.by_stop for each in found], topics)
     stops = question.around.stops
-    each = means(_whole_stops(found, len(stops)))
+    whole_stops = [each.whole_stops for each in found]
+    each = means(added(whole_stops, [np.arange(len(stops))] * len(found), len(stops)))
     moves = moved.moved(found, question, wanted.topic_prefix)
     unclean = sorted(
         (Unclean(*one) for each in found for one in each.unclean), key=lambda one: (one.at_us, one.topic, one.partition)
@@ -90,14 +89,10 @@ def merged(
         wanted.topic_prefix,
         wanted.session_ms,
         wanted.tick_ms,
-        _cost(every),
-        _cost(_sum(by_stop.get(NO_STOP, {}).values())),
-        _stops(stops, by_stop, _recovery(found, len(stops)), usual(stops, each), question),
-        [
-            _topic(name, total, known, question)
-            for name, total in sorted(by_topic.items())
-            if name.startswith(wanted.topic_prefix)
-        ],
+        _cost(sums.whole()),
+        _cost(costs.of(NO_STOP).sums.whole()),
+        _stops(stops, costs, topics.names, _recovery(found, len(stops)), usual(stops, each), question),
+        _topics(found, topics, sums, known, question),
         _elections(found),
         unclean[:UNCLEAN_SHOWN_MAX],
         len(unclean),
@@ -113,43 +108,6 @@ def merged(
         predicted=moved.predicted(known.planned, moves, known.sizes) if known.planned else None,
         now=_now(known, stops, each) if wanted.foretell else None,
     )
-
-
-class _Total:
-    """Sums of a topic over all buckets; ``cost`` in the order of :class:`pipeline.report.bucket.Sums`."""
-
-    def __init__(self) -> None:
-        self.partitions = self.under_target_us = self.under_min_us = 0
-        self.cost = [0] * 7
-
-
-def _by_topic(found: Iterable[Found]) -> defaultdict[str, _Total]:
-    totals = defaultdict[str, _Total](_Total)
-    for each in found:
-        for at, name in enumerate(each.topics):
-            total = totals[name]
-            total.partitions += int(each.partitions[at])
-            total.cost = _sum((total.cost, [int(column[at]) for column in each.sums]))
-            total.under_target_us += int(each.under_target_us[at])
-            total.under_min_us += int(each.under_min_us[at])
-    return totals
-
-
-def _by_stop(found: Iterable[Found]) -> dict[int, dict[str, list[int]]]:
-    costs: dict[int, dict[str, list[int]]] = defaultdict(dict)
-    for each in found:
-        for (stop, at), cost in each.by_stop.items():
-            name = each.topics[at]
-            costs[stop][name] = _sum((costs[stop].get(name, [0] * 7), cost))
-    return costs
-
-
-def _sum(costs: Iterable[Sequence[int]]) -> list[int]:
-    """Adds costs; of the longest intervals it takes the longest."""
-    total = [0] * 7
-    for cost in costs:
-        total = [max(a, b) if at in LONGEST else a + b for at, (a, b) in enumerate(zip(total, cost, strict=True))]
-    return total
 
 
 def _cost(sums: Sequence[int]) -> Cost:
@@ -172,18 +130,6 @@ def _recovery(found: Iterable[Found], stops: int) -> Recovery:
     return Recovery(full, back)
 
 
-def _whole_stops(found: Iterable[Found], stops: int) -> Sums:
-    whole = Sums(*(np.zeros(stops, np.int64) for _ in Sums._fields))
-    for each in found:
-        whole = Sums(
-            *(
-                np.maximum(one, more) if at in LONGEST else one + more
-                for at, (one, more) in enumerate(zip(whole, each.whole_stops, strict=True))
-            )
-        )
-    return whole
-
-
 def _now(known: Known, stops: Sequence[Stop], each: Sequence[Mean | None]) -> Now | None:
     if known.snapshot is None:
         return None
@@ -193,7 +139,8 @@ def _now(known: Known, stops: Sequence[Stop], each: Sequence[Mean | None]) -> No
 
 def _stops(
     stops: Sequence[Stop],
-    costs: Mapping[int, Mapping[str, list[int]]],
+    costs: Costs,
+    names: Sequence[str],
     back: Recovery,
     beside: Sequence[Usual | None],
     question: Question,
@@ -202,11 +149,10 @@ def _stops(
     reports = []
     for number, (stop, next_us) in enumerate(zip(stops, next_begins(stops), strict=True)):
         up_us = next_us if stop.up_us is None else stop.up_us
-        if number not in costs and not _meets(stop.begin_us, up_us, question):
+        mine = costs.of(number)
+        if not len(mine.stop) and not _meets(stop.begin_us, up_us, question):
             continue
-        topics = {name: _cost(sums) for name, sums in costs.get(number, {}).items()}
-        cost = _cost(_sum(costs.get(number, {}).values()))
-        worst = sorted(topics.items(), key=lambda of: (-(of[1].at_most_s or of[1].known_s), -of[1].known_s, of[0]))
+        cost = _cost(mine.sums.whole())
         reports.append(
             StopCost(
                 number,
@@ -220,7 +166,7 @@ def _stops(
                 stop.up_us,
                 cost.partitions,
                 cost,
-                [TopicCost(*of) for of in worst[:WORST]],
+                _worst(mine, names),
                 _recovered(stop, number, back.full),
                 _recovered(stop, number, back.back),
                 beside[number],
@@ -234,9 +180,34 @@ def _recovered(stop: Stop, number: int, whole: Whole) -> Recovered:
     return Recovered(partitions, _s(last_us - stop.begin_us) if last_us and not left else None, unseen, left)
 
 
-def _topic(name: str, total: _Total, known: Known, question: Question) -> TopicReport:
-    partitions = max(total.partitions, known.partitions.get(name, 0))
-    cost, whole_s = _cost(total.cost), _s(question.end_us - question.begin_us) * partitions
+def _worst(of: Costs, names: Sequence[str]) -> list[TopicCost]:
+    """Returns the topics that a stop cost most: at most where that is known, else as far as it is known."""
+    sums = of.sums
+    rank = np.where((sums.unbounded == 0) & (sums.most_us > 0), sums.most_us, sums.known_us)
+    worst = np.lexsort((of.topic, -sums.known_us, -rank))[:WORST].tolist()
+    return [TopicCost(names[int(of.topic[at])], _cost([int(column[at]) for column in sums])) for at in worst]
+
+
+def _topics(found: Sequence[Found], topics: Named, sums: Sums, known: Known, question: Question) -> list[TopicReport]:
+    def of_all(values: Iterable[Ints]) -> list[int]:
+        total: Ints = np.zeros(len(topics.names), np.int64)
+        for places, some in zip(topics.places, values, strict=True):
+            total[places] += some
+        counts: list[int] = total.tolist()
+        return counts
+
+    partitions = of_all(each.partitions for each in found)
+    target, minimum = of_all(each.under_target_us for each in found), of_all(each.under_min_us for each in found)
+    reports = []
+    for at, name in enumerate(topics.names):
+        if name.startswith(question.prefix):
+            count, cost = max(partitions[at], known.partitions.get(name, 0)), [int(column[at]) for column in sums]
+            reports.append(_topic(name, count, _cost(cost), (target[at], minimum[at]), question))
+    return reports
+
+
+def _topic(name: str, partitions: int, cost: Cost, under_us: tuple[int, int], question: Question) -> TopicReport:
+    whole_s = _s(question.end_us - question.begin_us) * partitions
     share = 1.0 - min(1.0, cost.known_s / whole_s) if whole_s else 1.0
     unknown = unknown_us(question.min_isr.get(name, ()), question.begin_us, question.end_us)
     least = None if cost.at_most_s is None else 1.0 - min(1.0, cost.at_most_s / whole_s) if whole_s else 1.0
@@ -247,8 +218,8 @@ def _topic(name: str, total: _Total, known: Known, question: Question) -> TopicR
         round(share, 9),
         None if least is None else round(least, 9),
         round(-math.log10(1.0 - share), NINES_DIGITS) if share < 1.0 else None,
-        _s(total.under_target_us),
-        _s(total.under_min_us) if unknown < question.end_us - question.begin_us else None,
+        _s(under_us[0]),
+        _s(under_us[1]) if unknown < question.end_us - question.begin_us else None,
         _s(unknown),
     )
 

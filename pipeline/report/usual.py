@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from pipeline.report.bucket import Sums
 from pipeline.report.result import Usual
 from pipeline.report.stops import Stop
+from pipeline.report.summing import Sums
 
 LAST: Final = 10
 """Stops that one is compared with, and of which the next one is foretold."""
