@@ -143,7 +143,19 @@ def bucketed(rows: Any) -> tuple[Any, list[tuple[int, int]]]:
     keys = rows.select(ORDER).append_column("bucket", pa.array(each))
     counts = np.bincount(each, minlength=BUCKETS + 1)
     groups = [(bucket, int(count)) for bucket, count in enumerate(counts) if count]
-    return rows.take(_order(keys, ("bucket", *ORDER))), groups
+    return _taken(rows, _order(keys, ("bucket", *ORDER))), groups
+
+
+def filled(rows: Any) -> list[str]:
+    """Returns the columns of a table that have values."""
+    return [name for name in rows.column_names if rows[name].null_count < len(rows)]
+
+
+def with_nulls(rows: Any, schema: Any) -> Any:
+    """Returns a table with all columns of a schema; those that it lacks are null, and share their memory by type."""
+    have = set(rows.column_names)
+    nulls = {of: pa.nulls(len(rows), of) for of in {field.type for field in schema if field.name not in have}}
+    return pa.table([rows[field.name] if field.name in have else nulls[field.type] for field in schema], schema=schema)
 
 
 def bucket_tables(
@@ -164,7 +176,7 @@ def bucket_tables(
     empty = pa.schema([COLUMNS.field(name) for name in needed]).empty_table()
     parts = bucket_parts(folder, bucket, needed, manifest)
     found = pa.concat_tables([empty, *(parts if keep is None else map(keep, parts))])
-    return found.take(_order(found.select(ORDER), ORDER)).select(columns).combine_chunks()
+    return _taken(found.select(columns), _order(found.select(ORDER), ORDER)).combine_chunks()
 
 
 def bucket_parts(
@@ -204,6 +216,11 @@ def _order(keys: Any, names: Sequence[str]) -> Any:
     """Returns the indices that sort; null comes first, because no value is less than what stands for it."""
     filled = [pc.fill_null(keys[name], "" if keys[name].type == pa.string() else -1) for name in names]
     return pc.sort_indices(pa.table(filled, names), sort_keys=[(name, "ascending") for name in names])
+
+
+def _taken(rows: Any, order: Any) -> Any:
+    """Takes rows in an order. Most columns of a journal are null, and Arrow takes the longest for those."""
+    return with_nulls(rows.select(filled(rows)).take(order), rows.schema)
 
 
 def _mixed(name: Any, partition: Any, region: Any) -> Any:

@@ -45,6 +45,9 @@ T = TypeVar("T")
 JOURNAL: Final = ".jsonl"
 """Ending of a journal's files."""
 
+COMPILED_BYTES_MIN: Final = 500_000_000
+"""Of all journals: less is parsed before the compiled loop has started in each process."""
+
 
 class Each(Protocol):
     """Calls a function with each of many values, and returns the results in their order."""
@@ -185,14 +188,15 @@ def _made(workers: Workers, files: Sequence[tuple[str, int]], into: str, run: st
     """Writes all files, several small ones in one task."""
     tasks: list[list[Source]] = []
     sizes: list[int] = []
-    share = sum(size for _, size in files) // workers.slots
+    total = sum(size for _, size in files)
+    share = total // workers.slots
     room = 0
     for number, (path, size) in enumerate(files):
         if not tasks or size > room:
             tasks.append([])
             sizes.append(0)
             room = min(share, PORTION_BYTES)
-        tasks[-1].append(Source(path, number))
+        tasks[-1].append(Source(path, number, compiled=total >= COMPILED_BYTES_MIN))
         sizes[-1] += size
         room -= size
     phase = Phase("reading journals", "files", [len(task) for task in tasks], sizes, _rows)

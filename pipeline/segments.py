@@ -36,10 +36,14 @@ _REPEATED: Final = [field.name for field in COLUMNS if field.type not in (pa.int
 
 
 class Source(Struct, frozen=True):
-    """A journal's file. ``number``: of its files in the folder, another one for each file and each time it is read."""
+    """A journal's file. ``number``: of its files in the folder, another one for each file and each time it is read.
+
+    ``compiled``: its lines are worth a compiled loop.
+    """
 
     path: str
     number: int
+    compiled: bool = False
 
 
 class Made(Struct, frozen=True):
@@ -135,7 +139,7 @@ class _Writer:
 
     def portions(self, seen: set[bytes] | None) -> Iterator[Any]:
         """Writes and yields tables of rows; with ``seen``, rows whose line is in it are left out, and added to it."""
-        tables, size, lines = [], 0, Lines()
+        tables, size, lines = [], 0, Lines(compiled=self._source.compiled)
         with opened(self._source.path) as stream:
             for block in blocks(stream):
                 tables.append(self._parsed(lines, block, seen))

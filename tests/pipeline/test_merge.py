@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import random
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -136,6 +138,28 @@ def test_a_copied_folder_is_read_once(tmp_path: Path, monkeypatch: pytest.Monkey
     found = merged([one, tmp_path / "two"], tmp_path / "bronze")
     assert [Path(path).parent.name for path in read] == ["one", "one"]
     assert (found.manifest.copies, found.manifest.rows) == (len(sound("c")) + 3, len(sound("c")) + 3)
+
+
+def test_the_lines_of_large_journals_are_read_by_the_compiled_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = pytest.importorskip("pipeline.plain", reason="the extra pipeline is not installed")
+    read: list[bool] = []
+
+    class Noted(plain.Plain):  # type: ignore[misc, name-defined]  # imported where Numba is
+        def read(self, block: bytes) -> Any:
+            found = super().read(block)
+            read.append(found is not None)
+            return found
+
+    monkeypatch.setattr(plain, "Plain", Noted)
+    monkeypatch.setattr(merge, "COMPILED_BYTES_MIN", 1)
+    log = [row | {"why": 'a "b"', "isr0": [1, 2]} for row in term(30)]
+    compact = "".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) + "\n" for row in log)
+    merged([written(tmp_path / "j", a=compact, b="{}\n" + text(term(3, daemon=2)))], tmp_path / "bronze")
+    assert rows_of(tmp_path / "bronze") == sorted(map(as_text, [*log, *term(3, daemon=2)]))
+    assert [why for _, _, why, _ in put_aside(tmp_path / "bronze")] == ["v is missing"]
+    assert read == [True, False, False]
 
 
 def test_a_torn_copy_adds_nothing_and_its_torn_line_is_named(tmp_path: Path) -> None:
@@ -278,6 +302,23 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(segments, "written", full)
     with pytest.raises(CannotMerge, match=r"there is no room left to write .*bronze: free some"):
         merged([journal], bronze)
+    assert files_in(bronze) == before
+    assert len(rows_of(bronze)) == 4
+
+
+def test_a_write_that_the_system_refuses_midway_leaves_what_was_there(tmp_path: Path) -> None:
+    """No file may be larger than a footer: the rows are refused while they are written."""
+    journal, bronze = written(tmp_path / "j", a=text(term(4))), tmp_path / "bronze"
+    merged([journal], bronze)
+    before = files_in(bronze)
+    written(journal, b=text(term(9)))
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, most))
+    try:
+        with pytest.raises(CannotMerge, match=r"bronze: .*File too large"):
+            merged([journal], bronze)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
     assert files_in(bronze) == before
     assert len(rows_of(bronze)) == 4
 
