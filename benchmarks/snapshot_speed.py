@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import uvloop
 
 from configs.sections import SnapshotsSettings
-from controller.journal.term_journal import TermJournal
+from controller.journal.kafka_journal import KafkaJournal
 from controller.life import tune
 from controller.snapshots.taking import Taken, take
 from controller.term.term import Term
@@ -47,7 +47,7 @@ def term_of(cluster: Cluster) -> Term:
     idle = asyncio.Event()
     idle.set()
     controller = SimpleNamespace(
-        journal=TermJournal(), adoption=SimpleNamespace(session_ms=lambda _: 18_000), min_isr=MinIsr(2, {})
+        journal=KafkaJournal(), adoption=SimpleNamespace(session_ms=lambda _: 18_000), min_isr=MinIsr(2, {})
     )
     found: Any = SimpleNamespace(
         cluster=cluster, controller=controller, idle=idle, gate=SimpleNamespace(why_ended=None)

@@ -15,6 +15,7 @@ from controller.engine.adopted_ibp import ibp_of_term
 from controller.handover.handback import finish
 from controller.handover.permission_probe import PermissionProbe
 from controller.handover.takeover import TakeoverRefused, take_over
+from controller.journal.kafka_journal import KafkaJournal
 from controller.process.zookeeper_tls import through_tls
 from controller.role import own_znodes as own
 from controller.role.claim import Claim, Role
@@ -215,7 +216,7 @@ class Candidate:
             advertised=d.advertised(),
             dial=self._dial,
             transport=d.transport,
-            journal=d.journal.term(d.me.id, claim.epoch) if d.journal is not None else None,
+            journal=d.journal.term(d.me.id, claim.epoch, KafkaJournal) if d.journal is not None else None,
             parking=d.parking,
         )
 

@@ -19,7 +19,7 @@ from controller.engine.event_queue import EventQueue
 from controller.engine.gate import Gate
 from controller.engine.leader_balance import LeaderBalance
 from controller.engine.topic_policy import TopicPolicy
-from controller.journal.term_journal import TermJournal
+from controller.journal.kafka_journal import KafkaJournal
 from controller.metrics.counters import Counters
 from metadata_store.kafka_store import KafkaStore
 from state_machines.model.cluster import Cluster
@@ -71,6 +71,6 @@ class TermMemory:
     adoption: Adoption
     balance: LeaderBalance
     deletion_queue: DeletionQueue
-    journal: TermJournal = field(default_factory=TermJournal)
+    journal: KafkaJournal = field(default_factory=KafkaJournal)
     authorizer: Authorizer = field(default_factory=lambda: Authorizer(Principals()))
     topic_policy: TopicPolicy | None = None

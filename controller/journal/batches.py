@@ -1,6 +1,6 @@
-"""Makes rows of entries in the journal's queue: a batch is queued in constant time, its rows are made later.
+"""Makes rows of changes of partitions: a batch is queued in constant time, its rows are made later.
 
-Entries hold the applied changes themselves: these are immutable, so the writing thread can read them.
+Batches hold the applied changes themselves: these are immutable, so the writing thread can read them.
 """
 
 from __future__ import annotations
@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from msgspec import Struct
-
-from controller.journal.moment import Head, Moment
-from controller.journal.procedure_rows import Procedural
-from controller.journal.region_rows import Regional
+from controller.journal.entries import Entry
 from metadata_store.codecs.topic import topic_id_text
 from state_machines.journal.audit import BY_LEADER, STRATEGIES
 from state_machines.journal.events import OBSERVED, SCHEMA_VERSION, Kind, Row
@@ -25,78 +21,27 @@ _PARTITION_STATES: Final = {state: state.name for state in PartitionState}
 _LEADER, _ISR, _STATE = Kind.LEADER.value, Kind.ISR.value, Kind.PARTITION_STATE.value
 
 
-class Single(Struct, frozen=True):
-    """One row, complete except for its head, number and time."""
-
-    head: Head
-    seq: int
-    moment: Moment
-    fields: dict[str, object]
-
-    def __len__(self) -> int:
-        return 1
-
-
-class Batch(Struct, frozen=True):
-    """Changes and moves that entered the model together. ``before`` and ``rows`` belong to ``moves``, one each.
+class Batch(Entry, frozen=True):
+    """Changes and moves that entered the model together. ``before`` and ``moved_rows`` belong to ``moves``, one each.
 
     ``registered`` are the brokers at that time.
     """
 
-    head: Head
-    seq: int
-    moment: Moment
     topics: Sequence[Topic]
     reason: str
     why: str
     changes: Sequence[Change]
     moves: Sequence[ReplicaMove] = ()
     before: Sequence[ReplicaState] = ()
-    rows: Sequence[PartitionRow] = ()
+    moved_rows: Sequence[PartitionRow] = ()
     registered: Collection[int] = ()
 
     def __len__(self) -> int:
         return len(self.changes) + len(self.moves)
 
-
-class Lost(Struct):
-    """Rows of a term that will not be written, from ``seq`` on; one row marks them."""
-
-    head: Head
-    seq: int
-    moment: Moment
-    count: int
-    why: str
-
-    def __len__(self) -> int:
-        return self.count
-
-
-Entry = Single | Batch | Procedural | Regional | Lost
-
-
-def lost(entry: Entry, why: str) -> Lost:
-    """Returns the mark of an entry that cannot be written."""
-    return entry if isinstance(entry, Lost) else Lost(entry.head, entry.seq, entry.moment, len(entry), why)
-
-
-def rows_of(entry: Entry) -> Iterator[Row]:
-    """Yields the rows of an entry in the order of their numbers."""
-    if isinstance(entry, Batch):
-        yield from _changes(entry)
-        yield from _moves(entry)
-    elif isinstance(entry, Procedural | Regional):
-        yield from entry.rows()
-    elif isinstance(entry, Single):
-        yield _row(entry, entry.fields)
-    else:
-        yield _row(entry, {"kind": Kind.UNRECORDED, "lost": entry.count, "why": entry.why})
-
-
-def _row(entry: Single | Lost, fields: dict[str, object]) -> Row:
-    head, moment = entry.head, entry.moment
-    common = (SCHEMA_VERSION, head.cluster, head.ctl_id, head.ctl_epoch, entry.seq, moment.ts_us, moment.mono_us)
-    return Row(*common, **fields)  # type: ignore[arg-type]
+    def rows(self) -> Iterator[Row]:
+        yield from _changes(self)
+        yield from _moves(self)
 
 
 def _changes(batch: Batch) -> Iterator[Row]:
@@ -172,7 +117,7 @@ def _strategy(steps: Sequence[str]) -> str | None:
 def _moves(batch: Batch) -> Iterator[Row]:
     head, moment = batch.head, batch.moment
     first = batch.seq + len(batch.changes)
-    for at, (move, before, row) in enumerate(zip(batch.moves, batch.before, batch.rows, strict=True)):
+    for at, (move, before, row) in enumerate(zip(batch.moves, batch.before, batch.moved_rows, strict=True)):
         yield Row(
             SCHEMA_VERSION,
             head.cluster,

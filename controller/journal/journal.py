@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -20,13 +20,9 @@ from typing import Final, Protocol
 import msgspec
 
 from configs.sections import JournalSettings
-from controller.journal.batches import Entry, Lost, lost, rows_of
-from controller.journal.lines import log_line, log_lines
-from controller.journal.procedure_rows import Procedural
-from controller.journal.region_lines import log_regions, summary
-from controller.journal.region_rows import Regional
+from controller.journal.entries import Entry, Lost, log_entries, lost
 from controller.journal.segments import Bounds, Segments
-from controller.journal.term_journal import TermJournal
+from controller.journal.term_journal import J
 
 log = logging.getLogger("regent.journal")
 
@@ -119,9 +115,9 @@ class Journal:
         """Starts the writing thread."""
         self._thread.start()
 
-    def term(self, ctl_id: int, epoch: int) -> TermJournal:
-        """Creates the part of a term that begins."""
-        return TermJournal(self.put, ctl_id, epoch)
+    def term(self, ctl_id: int, epoch: int, of: type[J]) -> J:
+        """Creates the part of a term that begins, as the domain of the term writes it."""
+        return of(self.put, ctl_id, epoch)
 
     def put(self, entry: Entry) -> None:
         """Queues an entry, or the mark of its loss where the queue is full. Any thread; never waits for the disk.
@@ -158,7 +154,7 @@ class Journal:
             self._wake.clear()
             closing = self._closing.is_set()
             taken = self._taken()
-            _log(taken)
+            log_entries(taken)
             try:
                 self._write(taken, last=closing)
             except Exception:
@@ -256,26 +252,9 @@ class Journal:
             self._failing = self._counters.journal_failing = ""
 
 
-def _log(entries: Iterable[Entry]) -> None:
-    """Logs the lines of entries that have some; a disk that fails keeps none of them back."""
-    hidden: Counter[str] = Counter()
-    regional: Regional | None = None
-    for entry in entries:
-        try:
-            if isinstance(entry, Procedural):
-                log_lines(rows_of(entry), entry.worker)
-            elif isinstance(entry, Regional):
-                regional = entry
-                log_regions(entry, hidden)
-        except Exception:
-            log.exception("a defect in the journal: lines of %d changes are not logged", len(entry))
-    if hidden and regional is not None:
-        log_line(summary(hidden), regional.worker, regional.moment.ts_us)
-
-
 def encoded(entry: Entry) -> Iterator[tuple[int, bytes]]:
     """Yields the lines of an entry, some at a time: their number and their bytes."""
-    rows = rows_of(entry)
+    rows = entry.rows()
     while some := list(islice(rows, SLICE_ROWS)):
         yield len(some), _ENCODER.encode_lines(some)
 

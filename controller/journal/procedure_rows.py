@@ -5,12 +5,12 @@ Records are immutable, so the writing thread can read them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from msgspec import Struct
-
-from controller.journal.moment import Head, Moment
+from controller.journal.entries import Entry
+from controller.journal.lines import log_lines
 from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
 from state_machines.procedures.record import REMOVED, Record
 from state_machines.procedures.states import State
@@ -27,15 +27,12 @@ _STATES: Final = {state: state.name for state in State}
 _PROC_STATE: Final = Kind.PROC_STATE.value
 
 
-class Procedural(Struct, frozen=True):
+class Procedural(Entry, frozen=True):
     """Changes of procedures that entered together. ``worker``: the engine's domain and term, for log lines.
 
     ``each``: every row names what its procedure is about, and not only the first and the last one.
     """
 
-    head: Head
-    seq: int
-    moment: Moment
     moved: Sequence[Transition]
     names: Names
     worker: str
@@ -43,6 +40,9 @@ class Procedural(Struct, frozen=True):
 
     def __len__(self) -> int:
         return len(self.moved)
+
+    def log(self, hidden: Counter[str]) -> None:
+        log_lines(self.rows(), self.worker)
 
     def rows(self) -> Iterator[Row]:
         """Yields a row for each change."""

@@ -47,14 +47,21 @@ _SENTENCES: Final = {
 }
 
 
-def log_regions(entry: Regional, hidden: Counter[str]) -> None:
-    """Logs the lines of an entry; ``hidden`` counts the events without one. Any thread."""
-    seq = entry.seq
-    for item in entry.items:
-        if not _is_quiet(item, hidden):
-            for line in _lines(entry, item, seq):
-                log_line(line, entry.worker, entry.moment.ts_us)
-        seq += rows_in(item)
+class LoggedRegional(Regional, frozen=True):
+    """Events of one turn whose lines are logged."""
+
+    def log(self, hidden: Counter[str]) -> None:
+        seq = self.seq
+        for item in self.items:
+            if not _is_quiet(item, hidden):
+                for line in _lines(self, item, seq):
+                    log_line(line, self.worker, self.moment.ts_us)
+            seq += rows_in(item)
+
+    def sum_up(self, hidden: Counter[str]) -> None:
+        counts = ", ".join(f"{count} x {what}" for what, count in hidden.most_common())
+        text = f"regions in bulk: {counts}; each has its rows in the journal alone"
+        log_line(Line(log, logging.INFO, text), self.worker, self.moment.ts_us)
 
 
 def _is_quiet(item: Item, hidden: Counter[str]) -> bool:
@@ -66,12 +73,6 @@ def _is_quiet(item: Item, hidden: Counter[str]) -> bool:
     if isinstance(item, Changed):
         return len(item.quiet) == len(item.moved)
     return isinstance(item, Made | Together | ReportedTogether) or (isinstance(item, Reported) and item.quiet)
-
-
-def summary(hidden: Counter[str]) -> Line:
-    """Renders the counts of events without a line of their own."""
-    counts = ", ".join(f"{count} x {what}" for what, count in hidden.most_common())
-    return Line(log, logging.INFO, f"regions in bulk: {counts}; each has its rows in the journal alone")
 
 
 def _lines(entry: Regional, item: Item, seq: int) -> Iterator[Line]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
-
-from controller.journal.moment import Head, Moment
+from controller.journal.entries import Entry
 from controller.journal.procedure_rows import Procedural, bounded
 from controller.journal.region_items import (
     Attached,
@@ -40,23 +38,24 @@ _OPERATIONS: Final[Mapping[type, str]] = {protocol.Open: "open", protocol.Close:
 _NOTHING: Final = Members()
 
 
-class Regional(Struct, frozen=True):
+class Regional(Entry, frozen=True):
     """Events of one turn of the loop, in their order, as ``count`` rows from ``seq`` on.
 
-    ``worker``: the engine's domain and term, for log lines. ``retains``: regions return to the server that had them.
+    ``retains``: regions return to the server that had them.
     """
 
-    head: Head
-    seq: int
-    moment: Moment
     items: Sequence[Item]
     count: int
     names: Names
-    worker: str
     retains: bool = False
 
     def __len__(self) -> int:
         return self.count
+
+    @property
+    def worker(self) -> str:
+        """Returns the engine's domain and term, for log lines."""
+        return f"regions-{self.head.ctl_epoch}"
 
     def rows(self) -> Iterator[Row]:
         """Yields the rows of all items."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from brokers.regions.listener import RegionListener
 from controller.journal.journal import Journal
+from controller.journal.term_journal import TermJournal
 from controller.metrics.region_counters import RegionCounters
 from controller.procedures.parking import Parking
 from controller.procedures.results import loop_ms
@@ -159,7 +160,9 @@ class RegionsDomain:
                 limits=self._limits,
                 placement=self._placement,
                 entered=self._moved,
-                journal=self.journal.term(self._daemon, opened.epoch) if self.journal is not None else None,
+                journal=self.journal.term(self._daemon, opened.epoch, TermJournal)
+                if self.journal is not None
+                else None,
                 counters=self.counters,
                 leads=opened.leads,
                 look=opened.look,

@@ -25,7 +25,7 @@ from controller.journal.region_items import (
     Together,
     rows_in,
 )
-from controller.journal.region_lines import GOOD, TOGETHER_MAX
+from controller.journal.region_lines import GOOD, TOGETHER_MAX, LoggedRegional
 from controller.journal.remembered import Remembered
 from controller.journal.term_journal import TermJournal
 from regent_agent.protocol import Operation, Result
@@ -87,7 +87,12 @@ class RegionsJournal:
         """Passes the events of a turn to the journal."""
         if self._items:
             items, self._items, self._begun = self._items, [], 0
-            self._journal.regions(items, sum(map(rows_in, items)), self._names, retains=self._retains)
+            count = sum(map(rows_in, items))
+            self._journal.add(
+                lambda head, seq, moment: LoggedRegional(
+                    head, seq, moment, items, count, self._names, retains=self._retains
+                )
+            )
 
     # -- procedures
 

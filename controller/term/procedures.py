@@ -19,7 +19,7 @@ import msgspec
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.gate import TermEnded, weakly
-from controller.journal.term_journal import TermJournal
+from controller.journal.kafka_journal import KafkaJournal
 from controller.kinds import drain, elect, reassign, restart, throttle, throttle_order
 from controller.kinds.calls import CALLS
 from controller.kinds.catch_ups import CatchUps
@@ -87,7 +87,7 @@ def _of_kind(engine: Engine[KafkaEnv], name: str) -> list[int]:
     return [pid for pid in found if pid not in engine.parked]
 
 
-def _entered(journal: TermJournal, responses: Responses, moved: Sequence[Transition]) -> None:
+def _entered(journal: KafkaJournal, responses: Responses, moved: Sequence[Transition]) -> None:
     """Journals what is durable by now, and forgets the messages of procedures that ended."""
     journal.procedures(moved, NAMES, DOMAIN)
     for one in moved:

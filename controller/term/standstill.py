@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import EventQueue
-from controller.journal.term_journal import TermJournal
+from controller.journal.kafka_journal import KafkaJournal
 from controller.metrics.counters import Counters
 from state_machines.journal.events import Kind
 
 
-def stand_still(queue: EventQueue, journal: TermJournal, counters: Counters) -> None:
+def stand_still(queue: EventQueue, journal: KafkaJournal, counters: Counters) -> None:
     """Refuses callers: it may be long until the term goes on."""
     counters.standstills += 1
     journal.event(Kind.CTL_PHASE, why="suspended: the lease ran out, nothing is written or sent, calls are refused")
     queue.refuse_calls()
 
 
-def go_on(queue: EventQueue, journal: TermJournal, stood_still: bool) -> None:
+def go_on(queue: EventQueue, journal: KafkaJournal, stood_still: bool) -> None:
     """Has everything read again that may have changed; calls are taken after that."""
     if stood_still:
         journal.event(Kind.CTL_PHASE, why="ZooKeeper answers again, session and claim are unchanged: the term goes on")

@@ -36,7 +36,7 @@ from controller.engine.leader_balance import LeaderBalance
 from controller.engine.topic_policy import TopicPolicy
 from controller.handlers.failover import PARENTS, arm_parents, fail_over
 from controller.handlers.ghosts import find_ghosts
-from controller.journal.term_journal import TermJournal
+from controller.journal.kafka_journal import KafkaJournal
 from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
 from controller.role.claim import Claim, Role
@@ -67,7 +67,7 @@ TOLD_S_MAX = 30.0
 """Longest wait of queries to brokers for the requests that are being sent."""
 
 
-def _on_request(journal: TermJournal, counters: Counters, found: Delivered) -> None:
+def _on_request(journal: KafkaJournal, counters: Counters, found: Delivered) -> None:
     """Records a request to a broker, and the time of one that has its response."""
     journal.request(found)
     if found.acknowledged:
@@ -95,7 +95,7 @@ class Term:
         advertised: tuple[str, int],
         dial: Dial | None = None,
         transport: Transport | None = None,
-        journal: TermJournal | None = None,
+        journal: KafkaJournal | None = None,
         parking: Parking | None = None,
     ) -> None:
         self.role = role
@@ -103,7 +103,7 @@ class Term:
         self.zk = zk
         queue = self.queue = EventQueue()
         self.gate = Gate(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
-        journal = journal or TermJournal()
+        journal = journal or KafkaJournal()
         end = weakly(self._end, None)
         stood_still, back = partial(stand_still, queue, journal, counters), partial(go_on, queue, journal)
         self._claim_monitor = ClaimMonitor(role, claim, self.gate, end=end, stood_still=stood_still, back=back)
@@ -164,7 +164,7 @@ class Term:
         self,
         settings: ControllerSettings,
         deletion_queue: DeletionQueue,
-        journal: TermJournal,
+        journal: KafkaJournal,
         counters: Counters,
         *,
         asks: bool,

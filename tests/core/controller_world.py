@@ -29,6 +29,7 @@ from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, 
 from brokers.wire.versions import Ibp
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
+from controller.journal.kafka_journal import KafkaJournal
 from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
 from controller.requests.calls import Calls
@@ -138,7 +139,7 @@ class Seat:
             daemons=daemons,
             advertised=("127.0.0.1", 9095),
             dial=self.w.settings_dial,
-            journal=self.w.book.term(self.me.id, claim.epoch),
+            journal=self.w.book.term(self.me.id, claim.epoch, KafkaJournal),
             parking=self.w.parking,
         )
         self.w.wires.gate = term.gate.open

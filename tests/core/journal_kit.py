@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from configs.sections import JournalSettings
-from controller.journal.batches import Entry, rows_of
+from controller.journal.entries import Entry
 from controller.journal.journal import Journal, encoded
+from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.reader import CUT_SHORT, Gap, joined, parsed, read
-from controller.journal.term_journal import TermJournal
+from controller.journal.term_journal import J
 from controller.metrics.counters import Counters
 from state_machines.journal.audit import Violation, judge
 from state_machines.journal.events import Kind, Row
@@ -27,12 +28,12 @@ class Book:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
 
-    def term(self, ctl_id: int, epoch: int) -> TermJournal:
-        return TermJournal(self.entries.append, ctl_id, epoch)
+    def term(self, ctl_id: int, epoch: int, of: type[J]) -> J:
+        return of(self.entries.append, ctl_id, epoch)
 
     def rows(self) -> list[Row]:
         """Returns the rows as they are made, without JSON."""
-        return [row for entry in self.entries for row in rows_of(entry)]
+        return [row for entry in self.entries for row in entry.rows()]
 
     def read(self) -> list[Row]:
         """Returns the rows as a reader of files gets them; only the ends of killed terms may be missing."""
@@ -66,8 +67,8 @@ class OnDisk(Book):
         super().__init__()
         self.journal = journal
 
-    def term(self, ctl_id: int, epoch: int) -> TermJournal:
-        return self.journal.term(ctl_id, epoch)
+    def term(self, ctl_id: int, epoch: int, of: type[J]) -> J:
+        return self.journal.term(ctl_id, epoch, of)
 
     def read(self) -> list[Row]:
         return [row for row in read(self.journal.folder) if isinstance(row, Row)]
@@ -109,8 +110,8 @@ class Desk:
         clock: dict[str, Any] = {"wall": lambda: disk.now_s} if disk is not None else {}
         self.journal = Journal(folder, JournalSettings(**(fields | settings)), self.counters, **clock)
 
-    def term(self, epoch: int = 1) -> TermJournal:
-        return self.journal.term(DAEMON, epoch)
+    def term(self, epoch: int = 1) -> KafkaJournal:
+        return self.journal.term(DAEMON, epoch, KafkaJournal)
 
     def write(self, *, after_the_pause: bool = True) -> None:
         """Writes the queue as the thread does, by default with the pause after an error over."""
@@ -128,7 +129,7 @@ def found(folder: Path) -> tuple[list[str], list[Gap]]:
     return rows, [gap for gap in everything if isinstance(gap, Gap)]
 
 
-def record(term: TermJournal, *topics: str, size: int = 0) -> None:
+def record(term: KafkaJournal, *topics: str, size: int = 0) -> None:
     """Records a row for each topic, with a reason of ``size`` characters."""
     for topic in topics:
         term.event(Kind.TOPIC_CREATE, topic=topic, why="x" * size)

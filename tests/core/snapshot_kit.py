@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from configs.sections import SnapshotsSettings
-from controller.journal.term_journal import TermJournal
+from controller.journal.kafka_journal import KafkaJournal
 from controller.metrics.counters import Counters
 from controller.snapshots.keeper import Attempt, SnapshotKeeper
 from controller.term.term import Term
@@ -59,7 +59,7 @@ class TermDouble:
         self.settled = asyncio.Event()
         self.settled.set()
         adoption = SimpleNamespace(session_ms=lambda _: SESSION_MS, settled=self.settled)
-        journal: TermJournal = self.book.term(DAEMON, cluster.epoch)
+        journal: KafkaJournal = self.book.term(DAEMON, cluster.epoch, KafkaJournal)
         journal.of_cluster("c")
         self.controller = SimpleNamespace(journal=journal, adoption=adoption, min_isr=MinIsr(1, {"t000001": 2}))
 

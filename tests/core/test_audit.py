@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.report import Report
 from state_machines.decisions.broker_change import broker_death
 from state_machines.journal.audit import OF_PARTITIONS, judge
@@ -238,7 +239,7 @@ def test_an_election_that_passed_brokers_over_is_not_judged_by_the_order_of_repl
     die(cluster, 4)
     decision = decided(cluster, partial(broker_death, dead=[4], unclean=lambda _: True))
     enter(cluster, decision)
-    book.term(1, cluster.epoch).decided(cluster, decision.writes, [], [], Report("a broker died"))
+    book.term(1, cluster.epoch, KafkaJournal).decided(cluster, decision.writes, [], [], Report("a broker died"))
     assert [(r.leader1, r.strategy, r.unclean) for r in book.rows()] == [
         (2, "unclean_passing", True),
         (2, "offline_passing", None),

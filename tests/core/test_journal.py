@@ -16,6 +16,7 @@ import pytest
 
 from configs.sections import JournalSettings
 from controller.journal.journal import DEFECT, FULL, Journal
+from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.query import history
 from controller.journal.reader import CUT_SHORT, HOLE, TORN, Gap
 from controller.journal.report import Report
@@ -313,7 +314,7 @@ def test_a_missing_file_is_a_hole(tmp_path: Path, disk: Disk) -> None:
 def test_a_stop_writes_the_queue(tmp_path: Path) -> None:
     journal = Journal(tmp_path, JournalSettings(), Counters())
     journal.start()
-    record(journal.term(DAEMON, 1), *map(str, range(500)))
+    record(journal.term(DAEMON, 1, KafkaJournal), *map(str, range(500)))
     journal.close()
     assert found(tmp_path) == (list(map(str, range(500))), [])
 
@@ -358,7 +359,7 @@ def test_a_defect_loses_its_group_and_is_marked(
     """A row that cannot be made ends neither the thread nor the journal."""
     monkeypatch.setattr("controller.journal.journal.RETRY_S", 0.01)
     journal = Journal(tmp_path, JournalSettings(), Counters())
-    term = journal.term(DAEMON, 1)
+    term = journal.term(DAEMON, 1, KafkaJournal)
     record(term, "a")
     term.event(Kind.TOPIC_CREATE, topic=object())
     journal.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.journal.term_journal import TermJournal
+from controller.journal.kafka_journal import KafkaJournal
 from metadata_store import paths
 from metadata_store.errors import Code, ZkError
 from state_machines.journal.events import OBSERVED, Kind, Row
@@ -21,7 +21,7 @@ def partitions(w: World) -> list[Row]:
 
 
 def test_without_a_sink_no_row_is_kept() -> None:
-    journal = TermJournal()
+    journal = KafkaJournal()
     journal.event(Kind.CTL_ELECTED)
     assert not journal.kept
 

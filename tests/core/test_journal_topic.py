@@ -15,6 +15,7 @@ from configs.sections import JournalSettings
 from configs.security_section import SecuritySettings
 from controller.journal import topic_sending
 from controller.journal.journal import Journal
+from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.segments import segments_in
 from controller.journal.topic import JournalTopic
 from controller.journal.topic_producer import NotTaken, Record, TooLarge, connect
@@ -218,7 +219,7 @@ def test_a_journal_gives_its_topic_what_its_files_have(tmp_path: Path, topic: Jo
     journal = Journal(tmp_path, JournalSettings(), Counters(), copies=topic)
     journal.start()
     topic.start(lambda: ["b1:9092"])
-    term = journal.term(DAEMON, 5)
+    term = journal.term(DAEMON, 5, KafkaJournal)
     record(term, *map(str, range(600)))
     assert brokers.arrived.wait(WITHIN_S)
     record(term, "last")
@@ -234,7 +235,7 @@ def test_a_row_that_the_disk_refused_is_not_in_the_topic(
     disk = Disk(monkeypatch)
     disk.sync_fails = True
     journal = Journal(tmp_path, JournalSettings(), Counters(), copies=topic)
-    term = journal.term(DAEMON, 5)
+    term = journal.term(DAEMON, 5, KafkaJournal)
     record(term, "refused")
     journal._write(journal._taken(), last=True)
     disk.sync_fails = False
@@ -255,7 +256,7 @@ def test_a_stop_does_not_wait_for_brokers(
     journal = Journal(tmp_path, JournalSettings(), Counters(), copies=topic)
     journal.start()
     topic.start(lambda: ["b1:9092"])
-    record(journal.term(DAEMON, 5), "a", "b")
+    record(journal.term(DAEMON, 5, KafkaJournal), "a", "b")
     journal.close()
     assert not topic._thread.is_alive()
     assert "the last 2 rows are missing in topic t, the files have them" in caplog.messages

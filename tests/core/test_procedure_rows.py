@@ -53,7 +53,7 @@ class Recorded(NamedTuple):
     @classmethod
     async def begin(cls, *, kept: bool = True) -> Recorded:
         book, names = Book(), Kinds(KINDS)
-        journal = book.term(7, 5) if kept else TermJournal(None, 7, 5)
+        journal = book.term(7, 5, TermJournal) if kept else TermJournal(None, 7, 5)
         daemon = Daemon(
             Notes(),
             KINDS,

@@ -11,6 +11,7 @@ import pytest
 from controller.journal.query import entity, sentence
 from controller.journal.reader import read
 from controller.journal.region_lines import TOGETHER_MAX
+from controller.journal.term_journal import TermJournal
 from controller.regions.environment import Options
 from controller.regions.kinds import marks
 from regent_agent import protocol
@@ -166,7 +167,9 @@ async def test_an_open_that_failed_is_a_warning_with_its_cause(tmp_path: Path, l
 
 async def played(folder: Path, book: Book) -> Stage:
     """Plays a creation of two regions, a move and a crash."""
-    async with stage(folder, lambda epoch: book.term(1, epoch), Options(lease_ms=500, startup_wait_ms=0)) as s:
+    async with stage(
+        folder, lambda epoch: book.term(1, epoch, TermJournal), Options(lease_ms=500, startup_wait_ms=0)
+    ) as s:
         dies = await s.join("kv-1", 1795)
         await s.create("kv", 2)
         await s.join("kv-2", 1796)
@@ -243,7 +246,7 @@ async def test_each_row_has_a_sentence_for_operators(tmp_path: Path) -> None:
 
 async def test_regions_in_bulk_have_rows_and_one_line_counts_them(tmp_path: Path, log: Log) -> None:
     book, many = Book(), TOGETHER_MAX + 20
-    async with stage(tmp_path, lambda epoch: book.term(1, epoch)) as s:
+    async with stage(tmp_path, lambda epoch: book.term(1, epoch, TermJournal)) as s:
         await s.join("kv-1", 1795)
         await s.create("kv", many)
     desk = Desk(tmp_path / "events", queue_rows_max=100_000)
@@ -276,7 +279,7 @@ async def test_regions_in_bulk_have_rows_and_one_line_counts_them(tmp_path: Path
 
 async def test_a_row_of_many_procedures_is_of_one_batch(tmp_path: Path) -> None:
     book = Book()
-    async with stage(tmp_path, lambda epoch: book.term(1, epoch)) as s:
+    async with stage(tmp_path, lambda epoch: book.term(1, epoch, TermJournal)) as s:
         await s.join("kv-1", 1795)
         await asyncio.gather(s.create("a", TOGETHER_MAX + 20), s.create("b", TOGETHER_MAX + 20))
     rows = book.read()
@@ -289,10 +292,10 @@ async def test_a_row_of_many_procedures_is_of_one_batch(tmp_path: Path) -> None:
 
 async def test_another_term_goes_on_with_the_journal(tmp_path: Path) -> None:
     book = Book()
-    async with stage(tmp_path, lambda epoch: book.term(1, epoch)) as s:
+    async with stage(tmp_path, lambda epoch: book.term(1, epoch, TermJournal)) as s:
         await s.join("kv-1", 1795)
         await s.create("kv", 1)
-    async with stage(tmp_path, lambda epoch: book.term(2, epoch)) as s:
+    async with stage(tmp_path, lambda epoch: book.term(2, epoch, TermJournal)) as s:
         await s.join("kv-1", 1795)
         await s.close("kv", min(s.term.env.model.regions))
     rows = book.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from brokers.outbound.delivery import Delivered
 from brokers.wire.versions import Api
+from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.query import entity, sentence
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.journal.events import Kind, Row
@@ -53,7 +54,7 @@ async def test_a_clients_election_is_one_row_with_its_counts(w: World) -> None:
 
 def test_a_request_is_a_sentence() -> None:
     book = Book()
-    book.term(7, 5).request(Delivered(2, 12, Api.LEADER_AND_ISR, 40, 0.25, error=11))
+    book.term(7, 5, KafkaJournal).request(Delivered(2, 12, Api.LEADER_AND_ISR, 40, 0.25, error=11))
     [row] = book.read()
     assert entity(row) == "broker 2"
     text = sentence(row)

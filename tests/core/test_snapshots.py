@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from controller.journal.batches import Entry
+from controller.journal.entries import Entry
 from controller.journal.journal import encoded
+from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.query import sentence
 from controller.journal.reader import parsed
-from controller.journal.term_journal import TermJournal
 from controller.snapshots.files import DRAFT, NAME, remove_oldest, snapshots_in
 from controller.snapshots.messages import Begin, CutShort, End, framed
 from controller.snapshots.parts import broker_lines, parts_of
@@ -452,7 +452,7 @@ GOLDEN = [
 
 def test_rows_of_the_journal_are_written_as_they_are_documented() -> None:
     entries: list[Entry] = []
-    journal = TermJournal(entries.append, DAEMON, 5, lambda: (1, 2))
+    journal = KafkaJournal(entries.append, DAEMON, 5, lambda: (1, 2))
     journal.of_cluster("c")
     journal.gone([model().brokers[1]], lambda _: SESSION_MS)
     name = {"snapshot": "0000000005-000000000001.jsonl.gz", "partitions": 12, "broker_count": 3, "file_bytes": 700}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from controller.journal.batches import Entry, rows_of
-from controller.journal.term_journal import TermJournal
+from controller.journal.entries import Entry
+from controller.journal.term_journal import J
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
 from tests.pipeline.fast import FAST
@@ -27,15 +27,15 @@ class SimJournal:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def term(self, ctl_id: int, epoch: int) -> TermJournal:
+    def term(self, ctl_id: int, epoch: int, of: type[J]) -> J:
         """Creates the part of a term that begins."""
-        return TermJournal(self._put, ctl_id, epoch, self._clock)
+        return of(self._put, ctl_id, epoch, self._clock)
 
     def _clock(self) -> tuple[int, int]:
         return self._world.wall_ms() * 1_000, int(self._world.loop.now_s * 1e6)
 
     def _put(self, entry: Entry) -> None:
-        rows = list(rows_of(entry))
+        rows = list(entry.rows())
         self._world.rows += rows
         for found in judge(rows):
             self._world.violated(found.invariant, str(found))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.journal.batches import Entry, rows_of
-from controller.journal.term_journal import TermJournal
+from controller.journal.entries import Entry
+from controller.journal.term_journal import J
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind
 from tests.simulation.checking import Violation
@@ -26,15 +26,15 @@ class JudgedJournal:
         self._next: dict[int, int] = {}
         self.rows = 0
 
-    def term(self, ctl_id: int, epoch: int) -> TermJournal:
-        return TermJournal(self._put, ctl_id, epoch, self._clock)
+    def term(self, ctl_id: int, epoch: int, of: type[J]) -> J:
+        return of(self._put, ctl_id, epoch, self._clock)
 
     def _clock(self) -> tuple[int, int]:
         now_us = int(self._world.loop.now_s * 1e6)
         return now_us, now_us
 
     def _put(self, entry: Entry) -> None:
-        rows = list(rows_of(entry))
+        rows = list(entry.rows())
         epoch, seq = entry.head.ctl_epoch, entry.seq
         if [row.seq for row in rows] != list(range(self._next.get(epoch, 1), seq + len(entry))):
             self._world.violated(Violation("journal", f"rows {seq} to {seq + len(entry) - 1} of epoch {epoch}"))
