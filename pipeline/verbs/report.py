@@ -199,7 +199,8 @@ def _files(show: Shown, snapshots: list[Path], loads: Path | None) -> Files:
 def _print(show: Shown, found: Result, folder: str) -> None:
     """Prints the result for programs; for people a line for each stop and the page's name."""
     from pipeline.report.outputs import PAGE
-    from pipeline.report.wording import seconds, time
+    from pipeline.report.sections import verdict
+    from pipeline.report.wording import counted, seconds, time
 
     if show.for_programs:
         from msgspec import to_builtins
@@ -209,8 +210,9 @@ def _print(show: Shown, found: Result, folder: str) -> None:
         for stop in found.stops:
             kind = "planned" if stop.planned else "unplanned"
             show.text(
-                f"{time(stop.begin_us)} broker {stop.broker} {kind}: {stop.led} partitions without a leader for "
-                f"{seconds(stop.cost.known_s)}, at most {seconds(stop.cost.at_most_s)}, all together"
+                f"{time(stop.begin_us)} broker {stop.broker} {kind}: {counted(stop.led, 'partition')} without a "
+                f"leader for {seconds(stop.cost.known_s)}, at most {seconds(stop.cost.at_most_s)}, all together; "
+                f"{verdict(stop.usual)}"
             )
     show.message(f"{len(found.stops)} stops, {len(found.topics)} topics: {folder}/{PAGE}", style="green")
 

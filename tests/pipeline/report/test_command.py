@@ -47,7 +47,10 @@ def stop() -> Log:
 def test_a_report_has_a_page_a_result_a_csv_and_intervals(tmp_path: Path) -> None:
     folder = merged(tmp_path, stop())
     printed = pipeline("report", folder, "--session-timeout", "6000")
-    assert "broker 1 unplanned: 1 partitions without a leader for 0.20 s, at most 8.20 s" in printed.stdout
+    assert (
+        "broker 1 unplanned: 1 partition without a leader for 0.20 s, at most 8.20 s, all together; first of its kind"
+        in printed.stdout
+    )
     into = folder / "report"
     found = json.loads((into / "report.json").read_text())
     assert found["version"] == VERSION
