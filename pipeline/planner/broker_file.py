@@ -12,6 +12,8 @@ from typing import Any, Final
 from pipeline.inputs import BadInput
 
 NUMBERS: Final = ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu_bytes_per_s")
+OTHERS: Final = -1
+"""Stands for all brokers that have no line of their own; "*" in the file."""
 FORM: Final = "give a header of broker and any of rack, log_dir, " + ", ".join(NUMBERS)
 
 
@@ -31,7 +33,7 @@ class GivenBroker:
 
 
 def read_brokers(path: Path | str) -> dict[int, GivenBroker]:
-    """Reads brokers by id; an empty value is unknown. Raises :class:`BadInput`.
+    """Reads brokers by id, and :data:`OTHERS`; an empty value is unknown. Raises :class:`BadInput`.
 
     A broker has one line, or one for each of its log directories; then the other values may be in any one of them.
     """
@@ -47,16 +49,23 @@ def read_brokers(path: Path | str) -> dict[int, GivenBroker]:
             for number, row in enumerate(rows, start=2):
                 where = f"{file} line {number}"
                 text = (row["broker"] or "").strip()
-                if not (text.isascii() and text.isdigit()) or int(text) >= 2**31:
-                    raise BadInput(f"{where}: broker = {text!r} is no broker id: give 0 or more")
+                broker = OTHERS if text == "*" else _id(where, text)
                 numbers: dict[str, Any] = {name: _number(where, name, row.get(name)) for name in NUMBERS}
                 given = GivenBroker((row.get("rack") or "").strip() or None, **numbers)
                 if log_dir := (row.get("log_dir") or "").strip():
                     given = _with_log_dir(where, log_dir, given)
-                found[int(text)] = _joined(where, int(text), found.get(int(text)), given)
+                if broker == OTHERS and given.rack is not None:
+                    raise BadInput(f"{where}: rack = {given.rack!r} of *: give racks in lines of single brokers")
+                found[broker] = _joined(where, text, found.get(broker), given)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{file} cannot be read: {error}") from None
     return found
+
+
+def _id(where: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) >= 2**31:
+        raise BadInput(f"{where}: broker = {text!r} is no broker id: give 0 or more, or * for all others")
+    return int(text)
 
 
 def _with_log_dir(where: str, log_dir: str, given: GivenBroker) -> GivenBroker:
@@ -65,7 +74,7 @@ def _with_log_dir(where: str, log_dir: str, given: GivenBroker) -> GivenBroker:
     return replace(given, log_dirs={log_dir: given.disk_bytes})
 
 
-def _joined(where: str, broker: int, before: GivenBroker | None, given: GivenBroker) -> GivenBroker:
+def _joined(where: str, broker: str, before: GivenBroker | None, given: GivenBroker) -> GivenBroker:
     """Returns what the lines of a broker say together; raises :class:`BadInput` where they contradict each other."""
     if before is None:
         return given

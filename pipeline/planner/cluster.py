@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from pipeline.inputs import NONE, BadInput, Loads, Snapshot
 from pipeline.planner.arrays import Array, np
-from pipeline.planner.broker_file import GivenBroker
+from pipeline.planner.broker_file import OTHERS, GivenBroker
 from pipeline.planner.broker_sets import BrokerSet
 from pipeline.planner.problem import Brokers, Disks, Limits, Problem, Sets
 from state_machines.planning.topics import chosen_topics
@@ -40,6 +40,10 @@ class Wanted:
     sets: Sequence[BrokerSet] = ()
     limits: Limits = field(default_factory=Limits)
 
+    def of(self, broker: int) -> GivenBroker:
+        """Returns what is given of a broker, or of all others."""
+        return self.given.get(broker) or self.given.get(OTHERS) or GivenBroker()
+
 
 def problem_of(
     snapshot: Snapshot, loads: Loads, wanted: Wanted, cluster_id: str = "", log_dirs: Sequence[Placed] = ()
@@ -50,7 +54,7 @@ def problem_of(
     """
     table = snapshot.partitions
     ids = np.union1d(snapshot.brokers.ids, table.replicas[table.replicas != NONE])
-    ids = np.union1d(ids, np.array(sorted(wanted.given), np.int32)).astype(np.int32)
+    ids = np.union1d(ids, np.array(sorted(wanted.given.keys() - {OTHERS}), np.int32)).astype(np.int32)
     for option, named in (("--retire", wanted.retire), ("--exclude-broker", wanted.exclude)):
         for broker in sorted(set(named) - set(ids.tolist())):
             raise BadInput(f"{option} {broker}: the cluster has no such broker; correct the id")
@@ -99,7 +103,7 @@ def _sets(ids: Array, topics: Sequence[str], given: Sequence[BrokerSet]) -> Sets
 
 def _disks(ids: Array, replicas: Array, wanted: Wanted, log_dirs: Sequence[Placed]) -> Disks | None:
     """Returns the log directories that are given, and where replicas are; None without any."""
-    given = [(at, one) for at, broker in enumerate(ids.tolist()) if (one := wanted.given.get(broker)) is not None]
+    given = enumerate(map(wanted.of, ids.tolist()))
     listed = [(at, path, size) for at, one in given for path, size in one.log_dirs.items()]
     if not listed:
         return None
@@ -141,12 +145,12 @@ def _brokers(snapshot: Snapshot, ids: Array, wanted: Wanted) -> Brokers:
     registered = {int(b) for b, live in zip(known.ids, known.live, strict=True) if live}
     # A broker that the file adds and the snapshot does not know is one that is to come: it may take replicas.
     live = np.array([int(b) in registered or (int(b) in wanted.given and int(b) not in names) for b in ids], bool)
-    racks = [one.rack if (one := wanted.given.get(int(b))) is not None and one.rack else names.get(int(b)) for b in ids]
+    racks = [wanted.of(int(b)).rack or names.get(int(b)) for b in ids]
     # Brokers without a rack share one that has no name; that of an absent broker counts as one of its own.
     keys = [rack or ("" if alive else int(b)) for b, rack, alive in zip(ids, racks, live, strict=True)]
     number = {key: at for at, key in enumerate(dict.fromkeys(keys))}
     capacity = {
-        name: np.array([getattr(wanted.given.get(int(b)), name, None) or np.inf for b in ids], np.float64)
+        name: np.array([getattr(wanted.of(int(b)), name) or np.inf for b in ids], np.float64)
         for name in ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu_bytes_per_s")
     }
     return Brokers(

@@ -13,7 +13,7 @@ class DiskCount(NamedTuple):
     """How full log directories are, beside their bounds.
 
     ``full``: places of those above the share that may be full. ``uneven``: how many are further from the share of
-    their broker than the spread. ``highest``: the fullest one, as a share of its capacity.
+    their broker than the spread. ``highest``: the fullest one, as a share of what may be full (1: just reached).
     """
 
     full: tuple[int, ...]
@@ -30,4 +30,4 @@ def counted(problem: Problem, disks: Disks, at: Array) -> DiskCount:
     mean, share, spread = of_broker / room, used / disks.capacity, problem.limits.spread
     uneven = (share > mean * (1 + spread) + ROUNDING) | (share < mean * (1 - spread) - ROUNDING)
     full = np.nonzero(share > problem.limits.disk * (1 + ROUNDING))[0]
-    return DiskCount(tuple(full.tolist()), int(uneven.sum()), float(share.max(initial=0.0)))
+    return DiskCount(tuple(full.tolist()), int(uneven.sum()), float(share.max(initial=0.0) / problem.limits.disk))

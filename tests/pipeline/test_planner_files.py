@@ -64,6 +64,8 @@ def test_racks_and_capacities_are_read(tmp_path: Path) -> None:
         ("id\n1\n", "no column broker|unknown columns id"),
         ("broker,color\n1,red\n", "unknown columns color"),
         ("broker\nx\n", "line 2: broker = 'x' is no broker id"),
+        ("broker,rack\n*,a\n", r"line 2: rack = 'a' of \*: give racks in lines of single brokers"),
+        ("broker\n*\n*\n", r"line 3: broker = \* is there twice"),
         ("broker\n1\n1\n", "line 3: broker = 1 is there twice"),
         ("broker,disk_bytes\n1,-5\n", "line 2: disk_bytes = '-5': give a number above 0"),
         ("broker,disk_bytes\n1,much\n", "line 2: disk_bytes = 'much'"),
@@ -74,6 +76,14 @@ def test_a_wrong_file_of_brokers_is_refused_by_line_and_field(tmp_path: Path, te
     file.write_text(text)
     with pytest.raises(BadInput, match=words):
         read_brokers(file)
+
+
+def test_one_line_gives_the_capacity_of_all_brokers_without_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "b.csv"
+    file.write_text("broker,disk_bytes\n*,1e12\n2,4e12\n")
+    problem = cluster({1: "a", 2: "b", 3: "c"}, {"t": PLACED}, given=read_brokers(file))
+    assert problem.brokers.ids.tolist() == [1, 2, 3]
+    assert problem.brokers.disk.tolist() == [1e12, 4e12, 1e12]
 
 
 def test_a_plan_for_apply_has_reasons_and_fits_the_cluster_until_it_changes(
