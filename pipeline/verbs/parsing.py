@@ -45,8 +45,9 @@ def _add(parser: argparse.ArgumentParser, parameter: Parameter) -> None:
     described = parameter.described
     about: dict[str, Any] = {"help": described.help.replace("%", "%%"), "default": parameter.default}
     if isinstance(described, Argument):
+        several = "+" if parameter.required else "*"
         parser.add_argument(
-            parameter.name, help=about["help"], nargs="+" if parameter.several else None, type=parameter.kind
+            parameter.name, help=about["help"], nargs=several if parameter.several else None, type=parameter.kind
         )
         return
     about |= {"dest": parameter.name, "required": parameter.required}

@@ -18,16 +18,22 @@ if TYPE_CHECKING:
 EXAMPLES: Final = (
     "regent pipeline stream /journals/daemon-1 /journals/daemon-2 --into /lake/journal --checkpoint /lake/checkpoint",
     "regent pipeline stream /journals/daemon-1 --into /lake/journal --checkpoint /lake/checkpoint --once",
+    "regent pipeline stream --from-kafka kafka1:9092 --topic regent --into /lake/journal --checkpoint /lake/checkpoint",
 )
 
 
 def stream(
     show: Shown,
-    journals: Annotated[list[str], Argument("Folders of journals, one of each daemon.")],
     into: Annotated[str, Option("--into", "Folder that the stream fills.")],
     checkpoint: Annotated[
         str, Option("--checkpoint", "Folder in which Spark notes what was read; it belongs to --into.")
     ],
+    journals: Annotated[list[str] | None, Argument("Folders of journals, one of each daemon.")] = None,
+    from_kafka: Annotated[
+        str | None,
+        Option("--from-kafka", "Read a topic of these brokers instead of folders.", metavar="HOST:PORT,..."),
+    ] = None,
+    topic: Annotated[str | None, Option("--topic", "The topic: journal.topic of the daemons.")] = None,
     once: Annotated[bool, Option("--once", "End when all that is there has been read.")] = False,
     interval: Annotated[str, Option("--interval", "Time from one look to the next.", metavar="TIME")] = "30s",
     closed_after: Annotated[
@@ -45,6 +51,9 @@ def stream(
 ) -> int:
     """Follow the journals of all daemons, and keep each row once in Parquet, over any crash."""
     every_s, closed_after_s = _seconds("--interval", interval), _seconds("--closed-after", closed_after)
+    folders = journals or []
+    if bool(folders) == bool(from_kafka) or bool(from_kafka) != bool(topic):
+        raise Stopped(USAGE, "a stream reads folders or a topic", "name folders, or give --from-kafka and --topic")
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{every_s} seconds"}
     told = _Told(show, quiet=quiet)
     with running(master, conf, quiet=quiet) as spark:
@@ -52,12 +61,17 @@ def stream(
         from pipeline.storage import NothingToRead
         from pipeline.stream.bronze import keeper
         from pipeline.stream.query import ending, run
-        from pipeline.stream.query import journals as source
+        from pipeline.stream.query import journals as files
+        from pipeline.stream.topic import topic_of
         from pipeline.writing import CannotMerge
 
         try:
             with ending() as ended:
-                rows = source(spark, journals, closed_after_s)
+                rows = (
+                    topic_of(spark, from_kafka, topic)
+                    if from_kafka and topic
+                    else files(spark, folders, closed_after_s)
+                )
                 run(rows, partial(keeper, into), checkpoint, trigger, told.batch, ended)
         except (NothingToRead, CannotMerge, Unfit) as error:
             raise Stopped(FAILED, str(error)) from None

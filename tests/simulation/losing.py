@@ -187,12 +187,12 @@ class Losing(World):
 
     async def until(self, so: Callable[[], bool]) -> None:
         """Waits in virtual time until a condition holds, and nothing changes in ZooKeeper meanwhile."""
-        ends_s, steady, before = self.loop.now_s + WITHIN_S, 0, None
-        while steady < STEADY_POLLS:
+        ends_s, steady, before = self.loop.now_s + WITHIN_S, 0, 0
+        while steady < STEADY_POLLS or not so():
             assert self.loop.now_s < ends_s, "the cluster is not as it should be"
-            held, truth = so(), self.quiescence.views.truth()
-            steady = steady + 1 if held and truth == before else 0
-            before = truth
+            written = sum(map(len, self.invariants.history.states.values()))
+            steady = steady + 1 if written == before else 0
+            before = written
             await asyncio.sleep(POLL_S)
 
 
