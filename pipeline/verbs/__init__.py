@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pipeline.verbs.journals import audit, ingest
+from pipeline.verbs.loads import EXAMPLES as OF_LOADS
+from pipeline.verbs.loads import loads
 from pipeline.verbs.options import Verb
 from pipeline.verbs.report import EXAMPLES as OF_REPORT
 from pipeline.verbs.report import report
@@ -22,5 +24,6 @@ VERBS: Final[Sequence[tuple[Verb, Sequence[str]]]] = (
     (audit, ("regent pipeline audit /journals/merged", "regent pipeline audit --strict /journals/merged")),
     (report, OF_REPORT),
     (stream, OF_STREAM),
+    (loads, OF_LOADS),
 )
 """Verbs with examples."""

