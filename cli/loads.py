@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Final, Self
+from typing import Final
 
 import msgspec
 
 from brokers.client import BrokerCallFailed, ClusterMetadata
 from brokers.loads import BrokerLoads, Hosted, Name, ReplicaLoad, hosted_by, read_loads
 from brokers.queries import Dial, dial_for
+from cli.drafts import Draft
 from cli.exit_codes import Exit, Failure
 from cli.offline import role_at
 from configs.settings import Settings
@@ -24,8 +20,6 @@ from state_machines.model.types import Broker
 
 NAMED_MAX: Final = 20
 """Partitions that a sentence and a document name; the others are counted."""
-MODE: Final = 0o640
-JSON_LINES: Final = (".jsonl", ".json")
 FIELDS: Final = ReplicaLoad.__struct_fields__
 
 
@@ -60,15 +54,15 @@ async def write_loads(settings: Settings, into: Path, *, partial: bool = False) 
     hosted = hosted_by(await _metadata(dial, brokers, topics))
     lacking: list[Lacking] = []
     try:
-        with _Draft(into) as draft:
-            write = draft.writer()
+        with Draft(into) as draft:
+            write = draft.writer(FIELDS)
             rows = 0
 
             def take(broker: int, found: BrokerLoads) -> None:
                 nonlocal rows
                 rows += len(found.rows)
                 for row in found.rows:
-                    write(row)
+                    write(msgspec.structs.astuple(row))
                 lacking.extend(_lacking(broker, found))
 
             failed = await read_loads(dial, brokers, hosted, take)
@@ -129,52 +123,3 @@ def _lacking(broker: int, found: BrokerLoads) -> Iterator[Lacking]:
 
 def _lack(broker: int, why: str, names: Sequence[Name]) -> Lacking:
     return Lacking(broker, why, len(names), [f"{topic}-{number}" for topic, number in names[:NAMED_MAX]])
-
-
-class _Write:
-    """Appends a row to a CSV with a header, or to JSON lines."""
-
-    def __init__(self, file: IO[str], *, json: bool) -> None:
-        self._file = file
-        self._csv = csv.writer(file, lineterminator="\n")
-        self._json = json
-        if not json:
-            self._csv.writerow(FIELDS)
-
-    def __call__(self, row: ReplicaLoad) -> None:
-        if self._json:
-            self._file.write(msgspec.json.encode(row).decode() + "\n")
-            return
-        values = msgspec.structs.astuple(row)
-        self._csv.writerow([str(each).lower() if isinstance(each, bool) else each for each in values])
-
-
-class _Draft:
-    """A file aside, which takes its name once it is whole and on the disk; nobody can plant a link in its place."""
-
-    def __init__(self, into: Path) -> None:
-        handle, name = tempfile.mkstemp(".tmp", f".{into.name}-", into.parent)
-        self._path = Path(name)
-        self._json = into.suffix in JSON_LINES
-        self._file = os.fdopen(handle, "w", encoding="utf-8", newline="")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        with suppress(OSError):
-            self._file.close()
-        with suppress(FileNotFoundError):
-            self._path.unlink()
-
-    def writer(self) -> _Write:
-        """Returns what writes rows, after the header where there is one."""
-        return _Write(self._file, json=self._json)
-
-    def complete(self, into: Path) -> Path:
-        """Gives the file its name; returns that."""
-        self._file.flush()
-        os.fchmod(self._file.fileno(), MODE)
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return self._path.replace(into)

@@ -14,6 +14,13 @@ OTHER_NAMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 KNOWN: Final = ("file", "hdfs", "viewfs", "s3", "gs", "abfs", "abfss")
 """Schemes that Arrow reads; ``hdfs`` needs Hadoop's client library (``libhdfs``) on all machines."""
 
+HADOOP: Final = "; set JAVA_HOME, HADOOP_HOME and CLASSPATH (by 'hadoop classpath --glob') on driver and executors, or copy the files"
+REMEDIES: Final = {"hdfs": HADOOP, "viewfs": HADOOP}
+"""What is mostly missing where a store does not open."""
+USUAL: Final = f"give a path, or one that begins with {':, '.join(KNOWN)}:"
+INSTEAD: Final = {"dbfs": "give /dbfs/... instead", "wasb": "give abfs: instead", "wasbs": "give abfss: instead"}
+"""Names for what Arrow reads under another one."""
+
 
 class NothingToRead(Exception):
     """There is no such journal, or no such bronze folder, or it cannot be read; the message names it."""
@@ -31,11 +38,12 @@ def place(path: str) -> tuple[Any, str]:
         return fs.LocalFileSystem(), "/" + rest.lstrip("/")
     named = OTHER_NAMES.get(scheme, scheme)
     if named not in KNOWN:
-        raise NothingToRead(f"{path}: there is no way to read {scheme}:, only a path or {': '.join(KNOWN)}:")
+        raise NothingToRead(f"{path}: {scheme}: is not read: {INSTEAD.get(scheme, USUAL)}")
     try:
         found, inside = fs.FileSystem.from_uri(f"{named}:{rest}")
     except (OSError, ValueError) as error:
-        raise NothingToRead(f"{path}: its store does not open: {first_line(error)}") from None
+        remedy = REMEDIES.get(named, "")
+        raise NothingToRead(f"{path}: its store does not open: {first_line(error)}{remedy}") from None
     return found, inside
 
 

@@ -15,7 +15,7 @@ PROGRAM = "python -m pipeline"
 
 def run(verbs: Sequence[Verb], words: Sequence[str]) -> int:
     """Runs the verb that ``words`` name and returns its exit code; wrong words exit with 2, as argparse does."""
-    given = vars(_parser(verbs).parse_args(words))
+    given = vars(parser(verbs).parse_args(words))
     verb = given.pop("verb")
     show = Plain(json_wanted=given.pop("output") == "json")
     try:
@@ -26,11 +26,12 @@ def run(verbs: Sequence[Verb], words: Sequence[str]) -> int:
     return code
 
 
-def _parser(verbs: Sequence[Verb]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser(verbs: Sequence[Verb]) -> argparse.ArgumentParser:
+    """Returns the parser of the command line."""
+    made = argparse.ArgumentParser(
         PROGRAM, description="Runs a verb of regent's pipeline on Spark, also below spark-submit.", allow_abbrev=False
     )
-    named = parser.add_subparsers(required=True, metavar="VERB")
+    named = made.add_subparsers(required=True, metavar="VERB")
     for verb in verbs:
         about = (verb.__doc__ or "").partition("\n")[0]
         one = named.add_parser(verb.__name__, help=about, description=about, allow_abbrev=False)
@@ -38,7 +39,7 @@ def _parser(verbs: Sequence[Verb]) -> argparse.ArgumentParser:
         for parameter in parameters_of(verb):
             _add(one, parameter)
         one.add_argument("-o", "--output", choices=("table", "json"), default="table", help="format of the data")
-    return parser
+    return made
 
 
 def _add(parser: argparse.ArgumentParser, parameter: Parameter) -> None:

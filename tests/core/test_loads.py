@@ -202,7 +202,7 @@ def test_a_reading_that_ends_early_leaves_the_old_file(
     def full(_: int) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("cli.loads.os.fsync", full)
+    monkeypatch.setattr("cli.drafts.os.fsync", full)
     with pytest.raises(Failure, match="No space left on device"):
         written(path)
     assert path.read_text() == "old"

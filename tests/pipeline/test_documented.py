@@ -1,4 +1,4 @@
-"""The commands of docs/how-to/read-the-journal.md, run as they stand there on journals of two daemons."""
+"""Commands of the docs, run as they stand there on journals of two daemons."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline.__main__ import main
+from pipeline.verbs import VERBS
+from pipeline.verbs.parsing import parser
 from tests.core.cli_kit import regent
 from tests.pipeline.logs import sound, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "read-the-journal.md"
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
+PAGE = HOW_TO / "read-the-journal.md"
+VERB_FUNCTIONS = [verb for verb, _ in VERBS]
 
 
 def commands() -> list[str]:
@@ -32,3 +37,22 @@ def test_the_documented_commands_succeed(spark: SparkSession, monkeypatch: pytes
     for command in documented:
         regent(*shlex.split(command.replace("/journals", str(tmp_path))))
     assert (tmp_path / "merged" / "audit.json").exists()
+
+
+def test_the_documented_verbs_succeed_by_python(spark: SparkSession, tmp_path: Path) -> None:
+    """On the session that runs; the master of the page would begin another one."""
+    text = (HOW_TO / "run-the-pipeline.md").read_text(encoding="utf-8")
+    documented = re.findall(r"(?m)^python -m pipeline (.*)$", text)
+    write(tmp_path, [sound("c")])
+    assert [command.split()[0] for command in documented] == ["ingest", "audit"]
+    for command in documented:
+        assert main(shlex.split(command.replace("/journals", str(tmp_path)))) == 0
+    assert (tmp_path / "merged" / "audit.json").exists()
+
+
+def test_every_documented_verb_and_option_exists() -> None:
+    text = (HOW_TO / "run-the-pipeline.md").read_text(encoding="utf-8")
+    submitted = re.findall(r"(?m)(?:__main__|run_pipeline)\.py ((?:ingest|audit|report|loads) .*)$", text)
+    assert len(submitted) >= 4
+    for command in submitted:
+        parser(VERB_FUNCTIONS).parse_args(shlex.split(command))

@@ -241,7 +241,7 @@ def test_no_journal_is_named_and_an_empty_file_has_no_rows(tmp_path: Path) -> No
     for path in (tmp_path / "nowhere", tmp_path, tmp_path / "a.jsonl"):
         with pytest.raises(NothingToRead, match=f"there is no journal in {path}"):
             merged([path], tmp_path / "bronze")
-    with pytest.raises(NothingToRead, match="there is no way to read ftp:"):
+    with pytest.raises(NothingToRead, match="ftp: is not read: give a path, or one that begins with file:"):
         merge.files_of(["ftp://host/journal"])
     found = merged([written(tmp_path / "j", a="")], tmp_path / "bronze")
     assert (found.manifest.lines, rows_of(tmp_path / "bronze"), gaps_of(found)) == (0, [], [])
