@@ -14,7 +14,7 @@ OTHER_NAMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 KNOWN: Final = ("file", "hdfs", "viewfs", "s3", "gs", "abfs", "abfss")
 """Schemes that Arrow reads; ``hdfs`` needs Hadoop's client library (``libhdfs``) on all machines."""
 
-HADOOP: Final = "; set JAVA_HOME, HADOOP_HOME and CLASSPATH (by 'hadoop classpath --glob') on driver and executors, or copy the files"
+HADOOP: Final = "; set JAVA_HOME, HADOOP_HOME and CLASSPATH (by 'hadoop classpath --glob') on driver and executors"
 REMEDIES: Final = {"hdfs": HADOOP, "viewfs": HADOOP}
 """What is mostly missing where a store does not open."""
 USUAL: Final = f"give a path, or one that begins with {':, '.join(KNOWN)}:"
