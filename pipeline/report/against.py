@@ -7,6 +7,8 @@ from typing import Final
 
 from pipeline.report.result import Comparison, Cost, ElectionReport, Figure, Result
 
+EACH_STOP: Final = "a stop, known"
+"""Name of the figure of a mean stop."""
 TOPICS_MAX: Final = 20
 """Topics whose cost changed most."""
 
@@ -39,7 +41,7 @@ def _whole(here: Result, there: Result) -> list[Figure]:
         _figure("unplanned stops", "", planned(here, False), planned(there, False)),
         _figure("without a leader, known", "partition-s", here.cost.known_s, there.cost.known_s),
         _figure("without a leader, at most", "partition-s", here.cost.at_most_s, there.cost.at_most_s),
-        _figure("a stop, known", "partition-s", _each(here), _each(there)),
+        _figure(EACH_STOP, "partition-s", _each(here), _each(there)),
         _figure("longest, known", "s", here.cost.longest_s, there.cost.longest_s),
         _figure("longest, at most", "s", here.cost.longest_at_most_s, there.cost.longest_at_most_s),
         _figure("unclean elections", "", here.unclean_count, there.unclean_count),

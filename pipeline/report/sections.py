@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from pipeline.report.result import Cost, Figure, Quantiles, Recovered, Result, StopCost, TopicReport, Usual
+from pipeline.report.against import EACH_STOP
+from pipeline.report.result import Comparison, Cost, Figure, Quantiles, Recovered, Result, StopCost, TopicReport, Usual
 from pipeline.report.wording import UNKNOWN, counted, left_out, name, number, seconds, share, table, time
 
 STOPS_MAX: Final = 100
@@ -15,6 +16,8 @@ TOPICS_MAX: Final = 100
 ROWS_MAX: Final = 50
 """Rows of a table; the JSON and the CSV have all."""
 SUMS: Final = "Sum: seconds of all partitions together. At most: with the time in which nobody had noticed the death."
+SAME_SHARE: Final = 0.1
+"""Changes that a verdict takes for none."""
 NAMED: Final = 3
 """Topics that the head of the page names."""
 COMPARED_MIN: Final = 3
@@ -157,9 +160,24 @@ def against(result: Result) -> str:
     return (
         "<h2>Against another time</h2>"
         + what
+        + _better_or_worse(other)
         + table(heads, [_figure(each) for each in other.figures])
         + (table(("topic", *heads[1:]), [_figure(each) for each in other.topics]) if other.topics else "")
     )
+
+
+def _better_or_worse(other: Comparison) -> str:
+    """Says whether a stop cost more or less than in the other report; empty where one of them has no stops."""
+    here, there = next(((each.here, each.there) for each in other.figures if each.name == EACH_STOP), (None, None))
+    if here is None or not there:
+        return ""
+    change = (here - there) / there
+    than = (
+        f"{abs(change):.0%} {'more' if change > 0 else 'less'} than"
+        if abs(change) >= SAME_SHARE
+        else "about as much as"
+    )
+    return f"<p>A stop cost {seconds(here)} without a leader in sum, {than} in the other one ({seconds(there)}).</p>"
 
 
 def gaps(result: Result) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pipeline.inputs import Snapshot
+from pipeline.report.against import compared
 from pipeline.report.asking import Wanted
 from pipeline.report.merging import Known
 from pipeline.report.now_section import now_section
 from pipeline.report.result import Result, Usual
-from pipeline.report.sections import headline, verdict
+from pipeline.report.sections import against, headline, verdict
 from pipeline.snapshot_file import read_snapshot
 from state_machines.journal.snapshot import FORMAT, BrokerLine, Header, PartitionsLine, Trailer
 from tests.pipeline.report.kit import NOTHING, WALL_S, Term, reported, us
@@ -94,3 +96,22 @@ def test_what_is_not_known_is_not_foretold(tmp_path: Path) -> None:
     assert {(each.under_min_isr, each.planned_s, each.unplanned_s) for each in now.losses} == {(None, None, None)}
     assert "about" not in now_section(now)
     assert "give --snapshot" in now_section(reported(restarts(0.2).lines, known=NOTHING).now)
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "said"),
+    [
+        ((0.3,), (0.2,), "A stop cost 0.30 s without a leader in sum, 50% more than in the other one (0.20 s)"),
+        ((0.1, 0.2), (0.3,), "A stop cost 0.15 s without a leader in sum, 50% less than"),
+        ((0.2,), (0.205,), "about as much as in the other one"),
+        ((), (0.2,), ""),
+        ((0.2,), (), ""),
+    ],
+)
+def test_a_report_beside_another_one_says_whether_stops_cost_more(
+    here: tuple[float, ...], there: tuple[float, ...], said: str
+) -> None:
+    one, other = (reported(restarts(*took).lines) for took in (here, there))
+    text = against(replace(one, against=compared(one, other)))
+    assert said in text
+    assert bool(said) == ("A stop cost" in text)
