@@ -39,7 +39,7 @@ def now_section(of: Now | None) -> str:
 
 
 def _last(count: int, noun: str) -> str:
-    return f"last {counted(count, noun)}"
+    return f"last {noun}" if count == 1 else f"last {counted(count, noun)}"
 
 
 def _offline(each: LossReport) -> str:

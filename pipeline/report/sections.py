@@ -223,7 +223,7 @@ def _costs(cost: Cost) -> tuple[str, str]:
 def _recovered(of: Recovered) -> str:
     if not of.partitions:
         return "not needed"
-    text = seconds(of.seconds) if of.seconds is not None else f"{of.left} not" if of.left else UNKNOWN
+    text = seconds(of.seconds) if of.seconds is not None else f"{of.left} not yet" if of.left else UNKNOWN
     return f"{text} ({of.unseen} in missing rows)" if of.unseen else text
 
 
