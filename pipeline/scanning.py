@@ -1,7 +1,8 @@
 """Scans plain lines of a journal in a compiled loop: where each field's value is, and what its number is.
 
 A plain line is one object as the daemon writes it: no blanks, no null, no code points as numbers, no field twice, and
-none that the schema lacks. The loop stops at anything else, and Arrow's parser decides (:mod:`pipeline.lines`).
+none that the schema lacks. The loop stops at anything else, and Arrow's parser decides (:mod:`pipeline.lines`). No
+bounds are checked: the NUL behind a block is part of no plain line, and so each loop stops there.
 """
 
 from __future__ import annotations
