@@ -11,7 +11,7 @@ from pipeline.planner.state import FACTOR, HOST, ORDER, RACK, REASON, TOPIC, Sta
 
 ALL_MAX: Final = 24
 """Brokers that are all tried as a destination; of more, some are drawn."""
-DRAWN: Final = 8
+DRAWN: Final = 5
 """Destinations within the bounds of which the best is taken."""
 DRAWN_MAX: Final = 48
 """Destinations drawn at most."""

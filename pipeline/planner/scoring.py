@@ -7,7 +7,7 @@ from typing import Final
 from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import COUNT, CPU, DISK, IN, KINDS, LEADER_IN, LEADERS, OUT, POTENTIAL
-from pipeline.planner.state import CAP, HIGH, LOAD, LOW, SCALE, WEIGHT
+from pipeline.planner.state import CAP, FLOOR, HIGH, LOAD, LOW, SCALE, TOP, WEIGHT
 
 CAP_WEIGHT: Final = 30.0
 """Weight of a load above a hard bound, beside one above a soft bound."""
@@ -15,6 +15,8 @@ EVEN_WEIGHT: Final = 0.02
 """Weight of evenness within the bounds: it chooses among destinations, and leaves room."""
 SLACK: Final = 1e-9
 """Rounding that a sum of loads may have, as a share of the mean."""
+NEARLY: Final = 1 - SLACK
+"""Share of a change that has to be within a bound."""
 
 
 @compiled
@@ -43,17 +45,15 @@ def fill(rows: Array, row: int, leads: bool, change: Array) -> None:
 @compiled
 def penalty(book: Array, broker: int, kind: int, load: float) -> float:
     """Returns how bad a load is: squares of the parts outside the bounds, and a little for being uneven."""
-    scale, weight = book[SCALE, broker, kind], book[WEIGHT, broker, kind]
-    bad = 0.0
-    if load > book[CAP, broker, kind]:
+    scale, bad, far = book[SCALE, broker, kind], 0.0, 0.0
+    if load > book[TOP, broker, kind]:
         over = (load - book[CAP, broker, kind]) * scale
-        bad += CAP_WEIGHT * over * (over + 0.1)
-    if weight > 0.0:
-        far = 0.0
-        if load > book[HIGH, broker, kind]:
-            far = (load - book[HIGH, broker, kind]) * scale
-        elif load < book[LOW, broker, kind]:
-            far = (book[LOW, broker, kind] - load) * scale
+        if over > 0.0:
+            bad += CAP_WEIGHT * over * (over + 0.1)
+        far = (load - book[HIGH, broker, kind]) * scale
+    elif load < book[FLOOR, broker, kind]:
+        far = (book[FLOOR, broker, kind] - load) * scale
+    if book[WEIGHT, broker, kind] > 0.0:
         uneven = load * scale - 1.0
         bad += far * (far + 0.05) + EVEN_WEIGHT * uneven * uneven
     return bad
@@ -64,8 +64,7 @@ def gained(book: Array, broker: int, change: Array, sign: float) -> float:
     """Returns by how much a change of a broker's load makes its penalty smaller."""
     gain = 0.0
     for kind in range(KINDS):
-        binds = book[WEIGHT, broker, kind] > 0.0 or book[CAP, broker, kind] < np.inf
-        if binds and change[kind] != 0.0 and book[SCALE, broker, kind] > 0.0:
+        if change[kind] != 0.0 and book[TOP, broker, kind] < np.inf:
             load = book[LOAD, broker, kind]
             gain += penalty(book, broker, kind, load) - penalty(book, broker, kind, load + sign * change[kind])
     return gain
@@ -103,13 +102,10 @@ def outside(book: Array, broker: int) -> float:
 @compiled
 def fits(book: Array, broker: int, change: Array, soft: bool) -> bool:
     """Checks whether a broker stays within the bounds with a further load; ``soft``: also those of soft goals."""
+    layer = TOP if soft else CAP
     for kind in range(KINDS):
-        if change[kind] > 0.0:
-            load, slack = book[LOAD, broker, kind] + change[kind], SLACK * change[kind]
-            if load > book[CAP, broker, kind] + slack:
-                return False
-            if soft and book[WEIGHT, broker, kind] > 0.0 and load > book[HIGH, broker, kind] + slack:
-                return False
+        if change[kind] > 0.0 and book[LOAD, broker, kind] + NEARLY * change[kind] > book[layer, broker, kind]:
+            return False
     return True
 
 
@@ -117,9 +113,7 @@ def fits(book: Array, broker: int, change: Array, soft: bool) -> bool:
 def spares(book: Array, broker: int, change: Array) -> bool:
     """Checks whether a broker stays above the lower bounds without a load."""
     for kind in range(KINDS):
-        least = book[LOW, broker, kind] - SLACK * change[kind]
-        binds = change[kind] > 0.0 and book[WEIGHT, broker, kind] > 0.0
-        if binds and book[LOAD, broker, kind] - change[kind] < least:
+        if change[kind] > 0.0 and book[LOAD, broker, kind] - NEARLY * change[kind] < book[FLOOR, broker, kind]:
             return False
     return True
 

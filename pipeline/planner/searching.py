@@ -29,7 +29,7 @@ from pipeline.planner.problem import MAY_MOVE, Problem
 from pipeline.planner.repairing import repair
 from pipeline.planner.scoring import outside
 from pipeline.planner.shedding import shed, thin
-from pipeline.planner.state import CAP, HIGH, HOST, LEFT, LOAD, LOW, SCALE, WEIGHT, State
+from pipeline.planner.state import CAP, FLOOR, HIGH, HOST, LAYERS, LEFT, LOAD, LOW, SCALE, TOP, WEIGHT, State
 from pipeline.planner.swapping import swap, swap_topics
 from pipeline.planner.taking_back import take_back
 
@@ -48,8 +48,8 @@ SPREAD: Final = {
 }  # fmt: skip
 """The goals of each kind of load: that of its hard bound, and that of its soft bounds."""
 PARTS: Final = (
-    *("arrays", "bounds", "feeding", "goals", "leading", "placing", "repairing", "scoring", "searching", "shedding"),
-    *("state", "swapping", "taking_back"),
+    *("arrays", "bounds", "feeding", "goals", "leading", "placing", "proportion", "repairing", "scoring", "searching"),
+    *("shedding", "state", "swapping", "taking_back"),
 )
 """Modules with a part of what is compiled."""
 
@@ -64,7 +64,7 @@ def state_of(problem: Problem, loads: Array, bounds: Bounds, seed: int) -> State
     lines = cell[problem.topic[rows]]
     cells = np.zeros((max(1, len(bound)), len(brokers.ids)), np.int32)
     np.add.at(cells, (lines[lines >= 0], replicas[rows, places][lines >= 0]), 1)
-    book = np.zeros((WEIGHT + 1, *loads.shape))
+    book = np.zeros((LAYERS, *loads.shape))
     unit = (float(problem.size.mean()) if len(problem.size) else 0.0) or 1.0
     book[LOAD], book[LOW], book[HIGH], book[CAP], book[SCALE] = loads, bounds.low, bounds.high, bounds.cap, bounds.scale
     book[LOAD : CAP + 1, :, DISK] /= unit
@@ -114,6 +114,10 @@ def _bind(st: State, moved: bool, led: bool) -> None:
             st.book[WEIGHT, broker, kind] = 1.0 if moved and host else 0.0
         for kind in LED:
             st.book[WEIGHT, broker, kind] = 1.0 if led and host else 0.0
+        for kind in range(KINDS):
+            binds, cap = st.book[WEIGHT, broker, kind] > 0.0, st.book[CAP, broker, kind]
+            st.book[TOP, broker, kind] = min(cap, st.book[HIGH, broker, kind]) if binds else cap
+            st.book[FLOOR, broker, kind] = st.book[LOW, broker, kind] if binds else -np.inf
 
 
 @compiled

@@ -8,8 +8,9 @@ from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.bounds import DISK, KINDS
 from pipeline.planner.placing import best_taker, lists, put
+from pipeline.planner.proportion import OFF_MAX, PASSES_MAX, goals_of, in_proportion, leave, stride
 from pipeline.planner.scoring import above, below, drawn, fill, gained, spares
-from pipeline.planner.state import CAP, FACTOR, FREE, HOST, LEFT, LOAD, SCALE, TOPIC, WEIGHT, State
+from pipeline.planner.state import CAP, FACTOR, FREE, HOST, LEFT, LOAD, SCALE, TOP, TOPIC, WEIGHT, State
 
 SORTS_MAX: Final = 8
 """Times that the replicas of one broker are sorted anew."""
@@ -41,8 +42,46 @@ def shed(st: State, hosts: Array, capped: Array, spread: Array) -> bool:
     for broker in np.argsort(-far):
         if far[broker] > 0.0:
             mine = entries[starts[broker] : starts[broker + 1]]
+            moved = _shed_evenly(st, broker, mine, hosts, capped, spread) or moved
             moved = _shed_one(st, broker, mine, hosts, capped, spread) or moved
     return moved
+
+
+@compiled
+def _shed_evenly(st: State, broker: int, mine: Array, hosts: Array, capped: Array, spread: Array) -> bool:
+    """Moves the bytes that are too many, in replicas that take about as large a part of the other loads along."""
+    book, rows, width, count = st.book, st.rows, st.replicas.shape[1], len(mine)
+    goal, gone, change = np.zeros(KINDS), np.zeros(KINDS), np.zeros(KINDS)
+    if count == 0 or not goals_of(book, broker, goal):
+        return False
+    reason = capped[DISK] if book[LOAD, broker, DISK] > book[CAP, broker, DISK] else spread[DISK]
+    takers = np.empty(len(hosts), np.int32)
+    step, at, limit = stride(count), drawn(st.ticks, count), OFF_MAX * OFF_MAX
+    needing, moved, failed = 0, 0, 0
+    for i in range(PASSES_MAX * count):
+        if i == count or i == 2 * count:
+            limit *= 16.0
+        at = (at + step) % count
+        row, place = divmod(mine[at], width)
+        if st.part[row, FREE] == 0 or st.replicas[row, place] != broker:
+            continue
+        fill(rows, row, place == 0, change)
+        if not in_proportion(book, broker, goal, gone, change, limit) or not spares(book, broker, change):
+            continue
+        if moved % 64 == 0:
+            needing = _needing(book, hosts, takers)
+        taker = _taker(st, row, place, change, takers, needing, hosts)
+        if taker < 0:
+            failed += 1
+            if failed > FAILED_MAX:
+                break
+            continue
+        put(st, row, place, taker, change, reason)
+        leave(book, broker, gone, change)
+        moved, failed = moved + 1, 0
+        if book[LOAD, broker, DISK] <= book[TOP, broker, DISK]:
+            break
+    return moved > 0
 
 
 @compiled
@@ -68,6 +107,8 @@ def _shed_one(st: State, broker: int, mine: Array, hosts: Array, capped: Array, 
             taker = _taker(st, row, place, change, takers, needing, hosts)
             if taker < 0:
                 continue
+            if gained(book, broker, change, -1.0) + gained(book, taker, change, 1.0) <= GAIN_MIN:
+                continue
             hard = book[LOAD, broker, worst] > book[CAP, broker, worst]
             put(st, row, place, taker, change, capped[worst] if hard else spread[worst])
             moved, failed = True, 0
@@ -84,16 +125,13 @@ def _shed_one(st: State, broker: int, mine: Array, hosts: Array, capped: Array, 
 
 @compiled
 def _taker(st: State, row: int, place: int, change: Array, needing: Array, count: int, hosts: Array) -> int:
-    """Returns a destination where the move gains, first among those that need load; -1 where none is found."""
+    """Returns a destination, first among those that need load; -1 where none is found."""
     taker = -1
     if count > 0:
         taker = best_taker(st, row, place, change, needing, count, True, False)
     if taker < 0:
         taker = best_taker(st, row, place, change, hosts, len(hosts), True, False)
-    if taker < 0:
-        return -1
-    gain = gained(st.book, st.replicas[row, place], change, -1.0) + gained(st.book, taker, change, 1.0)
-    return taker if gain > GAIN_MIN else -1
+    return taker
 
 
 @compiled

@@ -20,7 +20,11 @@ HIGH: Final = 2
 CAP: Final = 3
 SCALE: Final = 4
 WEIGHT: Final = 5
-"""Layers of ``book``: loads, their bounds, 1 divided by the mean, and 1 for what binds in this phase."""
+TOP: Final = 6
+FLOOR: Final = 7
+LAYERS: Final = 8
+"""Layers of ``book``: loads, their bounds, 1 divided by the mean, 1 for what binds in this phase, and the highest and
+lowest loads that this phase allows (infinite where nothing binds)."""
 REASON: Final = 0
 ORDER: Final = 1
 """Columns of ``notes``: the goal that first moved the partition, or -1, and the number of its last change."""
@@ -30,7 +34,7 @@ class State(NamedTuple):
     """Arrays of the search. P partitions, R replicas at most, B brokers, T topics, 8 kinds of load.
 
     Changed: ``replicas`` int32 P x R; ``cells`` int32 C x B, replicas by broker of topics that can have too many on
-    one; ``book`` float64 6 x B x 8; ``notes`` int64 P x 2; ``ticks`` uint64 2, the state of the random numbers and the
+    one; ``book`` float64 8 x B x 8; ``notes`` int64 P x 2; ``ticks`` uint64 2, the state of the random numbers and the
     count of changes.
 
     Read: ``origin`` int32 P x R; ``part`` int32 P x 3; ``rows`` float64 P x 4, the size (1: the mean), bytes in, bytes

@@ -17,8 +17,9 @@ def take_back(st: State) -> None:
     replicas, origin, book = st.replicas, st.origin, st.book
     touched = np.nonzero(st.notes[:, REASON] >= 0)[0]
     change, follower = np.zeros(KINDS), np.zeros(KINDS)
-    for at in np.argsort(-st.rows[touched, 0]):
-        row = touched[at]
+    welcome = touched[_welcome(st, touched, change)]
+    for at in np.argsort(-st.rows[welcome, 0]):
+        row = welcome[at]
         for place in range(st.part[row, FACTOR]):
             if not holds(origin, row, st.part[row, FACTOR], replicas[row, place]):
                 _return_one(st, row, place, change)
@@ -32,6 +33,21 @@ def take_back(st: State) -> None:
                 if fits(book, first, change, True) and spares(book, replicas[row, 0], change):
                     exchange(st, row, place, change, st.notes[row, REASON])
                 break
+
+
+@compiled
+def _welcome(st: State, touched: Array, change: Array) -> Array:
+    """Returns which partitions have left a broker that may take replicas and now has room for theirs (bool)."""
+    found = np.zeros(len(touched), np.bool_)
+    for at in range(len(touched)):
+        row = touched[at]
+        factor = st.part[row, FACTOR]
+        fill(st.rows, row, False, change)
+        for place in range(factor):
+            former = st.origin[row, place]
+            away = st.who[former, HOST] == 1 and not holds(st.replicas, row, factor, former)
+            found[at] = found[at] or (away and fits(st.book, former, change, True))
+    return found
 
 
 @compiled

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 np = pytest.importorskip("numpy", reason="NumPy is not installed")
 pytest.importorskip("numba", reason="Numba is not installed")
 
+from benchmarks.planner_speed import SIZES  # noqa: E402
+from benchmarks.planner_speed import cluster as skewed_cluster  # noqa: E402
 from pipeline.planner.broker_file import GivenBroker  # noqa: E402
 from pipeline.planner.certifying import certified  # noqa: E402
 from pipeline.planner.goals import Goal  # noqa: E402
@@ -94,6 +96,23 @@ def test_a_topic_that_crowds_one_broker_is_spread() -> None:
     found = plan(cluster(FOUR, wide))
     assert found.before.of(Goal.TOPICS).broken > 0
     assert found.best.certificate.of(Goal.TOPICS).broken == 0
+
+
+def test_the_smallest_replicas_of_a_crowded_topic_are_the_fewest_bytes() -> None:
+    """Twelve of a mean of three are on broker 1, and nine are allowed: three have to leave, of 10, 20 and 30 bytes."""
+    topics = {"crowd": [(1,)] * 12, "rest": [(2,)] * 12 + [(3,)] * 12 + [(4,)] * 12}
+    sizes = {("crowd", number): 10.0 + 10.0 * number for number in range(12)}
+    found = plan(cluster(FOUR, topics, sizes=sizes, limits=Limits(spread=0.9)))
+    assert found.before.of(Goal.TOPICS).broken == 3
+    assert found.best.bytes_moved == found.bytes_min == 10 + 20 + 30
+
+
+def test_loads_that_leave_a_broker_keep_their_proportion_so_that_hardly_a_byte_moves_twice() -> None:
+    """Brokers have a tenth to three times the mean of counts, bytes and bytes in, which are all to be even."""
+    found = planned(skewed_cluster(SIZES[0], "skewed"), 1)
+    assert found.before.soft_broken > 60
+    assert found.best.certificate.hard_broken == found.best.certificate.soft_broken == 0
+    assert found.best.bytes_moved < 1.02 * found.bytes_min
 
 
 def test_a_full_cluster_is_evened_by_swaps() -> None:
@@ -203,6 +222,8 @@ def test_hard_goals_hold_after_any_plan_or_could_not_and_the_count_agrees(proble
     loose = problem.limits.replicas_max == 100 and not np.isfinite(problem.brokers.disk).any()
     if enough and loose and free.all():
         assert best.certificate.hard_broken == 0
+    if best.certificate.hard_broken == best.certificate.soft_broken == 0:
+        assert best.bytes_moved >= found.bytes_min * (1 - 1e-9)
     for was, now in zip(before.counts, best.certificate.counts, strict=True):
         if was.hard and loose:
             assert now.broken <= was.broken
