@@ -1,0 +1,34 @@
+"""What-if for each broker and each rack agrees with their death, in fifty simulated clusters of any size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy", reason="NumPy is not installed")
+
+from tests.simulation.losing import Losses, lose_each
+from tests.simulation.runner import _pool
+
+SEEDS = 50
+BROKERS = 5, 30
+PARTITIONS = 500, 700
+
+
+@pytest.mark.timeout(3_000)
+def test_each_loss_costs_what_was_said(tmp_path: Path) -> None:
+    found: list[Losses] = []
+    with _pool(None) as pool:
+        for one in pool.imap_unordered(_losses, [(seed, tmp_path / str(seed)) for seed in range(SEEDS)]):
+            print(one, flush=True)
+            found.append(one)
+    assert [line for one in found for line in one.differences] == []
+    assert min(one.partitions for one in found) >= PARTITIONS[0]
+    assert sum(one.dead > 0 for one in found) > SEEDS // 4
+    assert all(one.compared >= one.brokers - one.dead for one in found)
+    assert min(one.offline for one in found) > 0
+
+
+def _losses(of: tuple[int, Path]) -> Losses:
+    return lose_each(*of, BROKERS, PARTITIONS)
