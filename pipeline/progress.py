@@ -105,14 +105,13 @@ def line(phase: Phase, done: Done, since_s: float) -> str:
     """Words how far a phase is after ``since_s`` seconds."""
     total = sum(phase.sizes)
     size = min(done.size, total)  # Spark may have run a task twice
-    parts = [f"{since_s:.0f} s so far"]
+    parts = []
     if phase.units:
         units = sum(phase.units)
-        parts.insert(0, f"{min(done.units, units)} of {units} {phase.of}")
+        parts.append(f"{min(done.units, units)} of {units} {phase.of}")
     if done.rows and since_s > 0:
-        parts.insert(1, f"{done.rows:,} rows, {done.rows / since_s:,.0f} rows/s")
-    if size:
-        parts.append(f"about {since_s * (total - size) / size:.0f} s left")
+        parts.append(f"{done.rows:,} rows, {done.rows / since_s:,.0f} rows/s")
+    parts.append(f"about {since_s * (total - size) / size:.0f} s left" if size else f"{since_s:.0f} s so far")
     return f"{phase.name}: {', '.join(parts)}"
 
 
