@@ -112,3 +112,17 @@ def test_a_broken_journal_is_refused_as_by_regent(
     [error] = json.loads(capsys.readouterr().err)["items"]
     assert error["remedy"] == "run 'regent pipeline ingest' first"
     assert spark.range(1).count() == 1
+
+
+def test_loads_are_summed_up_on_spark(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own.csv").write_text("topic,partition,time_ms,size_bytes\na,0,1000,5\na,0,2000,7\n")
+    out = tmp_path / "loads.parquet"
+    words = ["loads", str(tmp_path / "own.csv"), "--out", str(out)]
+    assert main([*words, "--percentile", "50", "-o", "json"]) == Exit.DONE
+    [found] = json.loads(capsys.readouterr().out)["items"]
+    assert (found["samples"], found["partitions"]) == (2, 1)
+    [row] = spark.read.parquet(str(out)).collect()
+    assert (row.topic, row.partition, row.size_bytes, row.samples) == ("a", 0, 5, 2)
+    (tmp_path / "own.csv").write_text("topic,partition,size_bytes\na,0,5\n")
+    assert main(words) == Exit.USAGE
+    assert "it has no column time_ms" in capsys.readouterr().err
