@@ -18,6 +18,7 @@ from configs.sections import ControllerSettings
 from controller.engine.ibp_check import IBP
 from metadata_store.content import decoded
 from state_machines.admin_rules.broker_settings import NAMES, POLICY, SETTINGS, InForce, Reported, Value, in_force
+from state_machines.admin_rules.create_topics import TopicDefaults
 from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.controller")
@@ -68,6 +69,18 @@ def to_keep(answers: Mapping[int, Answer]) -> bytes:
     return msgspec.json.encode(Kept(ASKED, tuple(numbers), brokers))
 
 
+class Values(NamedTuple):
+    """What handlers take from the settings in force; ``token_check_s`` is 0 where tokens never expire by the daemon.
+
+    ``policy``: why no topic is created, empty where topics are. None, there and elsewhere, is unknown.
+    """
+
+    new_topics: TopicDefaults = TopicDefaults(None, None)
+    policy: str | None = None
+    remote_storage: bool | None = None
+    token_check_s: float = 0.0
+
+
 class Adoption:
     """Holds the adopted settings of one term. ``asks``: False where every value is that of ``settings``.
 
@@ -78,6 +91,7 @@ class Adoption:
     def __init__(self, settings: ControllerSettings, *, asks: bool) -> None:
         self.chosen = chosen(settings, everything=not asks)
         self.found: Mapping[str, InForce] = {}
+        self.values = Values()
         self.advised: frozenset[str] = frozenset()
         self.settled = asyncio.Event()
         self.unkept = False

@@ -1,7 +1,7 @@
 """Carries decisions of one term out, and propagates them to the brokers.
 
-The one path of a partition's change is :meth:`Controller.carry_out`: decide, commit, apply, propagate. Facts enter
-through :meth:`controller.engine.facts.Facts.observed`. Handlers read ZooKeeper, observe, and carry out.
+The one path of a partition's change is :meth:`Controller.carry_out`: decide, commit, apply, propagate. The one way in
+for all else is :meth:`controller.engine.facts.Facts.enter`. Handlers read ZooKeeper, enter facts, and carry out.
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ from controller.engine.collaborators import BrokerSide, StoreSide, TermMemory
 from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.departed import Departed
 from controller.engine.facts import Facts
+from controller.engine.followed import Pauses, ShownEndpoint
 from controller.engine.unclean_elections import UncleanElectionPolicy
 from controller.journal.reason import Reason
 from controller.journal.report import Report
 from controller.procedures.recorder import Recorder
 from metadata_store.commits.state_commit import StateOutcome
 from metadata_store.errors import NotConnected
-from metadata_store.nodes.endpoint_znode import AdminEndpoint
-from metadata_store.nodes.pause_node import Pause
-from state_machines.admin_rules.create_topics import TopicDefaults
 from state_machines.machines.draft import Decide, Draft
 from state_machines.model.decision import Change, Decision, ReplicaMove
-from state_machines.model.min_isr import UNKNOWN
+from state_machines.model.topic_facts import WritesGivenUp
 
 log = logging.getLogger("regent.controller")
 state_change = logging.getLogger("regent.state-change")
@@ -55,31 +53,19 @@ class Controller(Facts):
         self.seals = brokers.seals
         self.inherited = brokers.inherited
         self.brokers_joined = brokers.joined
-        self.adoption = memory.adoption
         self.balance = memory.balance
         self.deletion_queue = memory.deletion_queue
         self.authorizer = memory.authorizer
         self.unclean = UncleanElectionPolicy(self.store, self.cluster, default=False)
         self.quotas = QuotaBuckets()
-        self.new_topics = TopicDefaults(None, None)
-        self.creation_policy: str | None = None
         self.topic_policy = memory.topic_policy
-        self.remote_storage: bool | None = None
-        self.token_check_s = 0.0
-        self.cordoned: frozenset[int] = frozenset()
-        self.pause: Pause | None = None
-        self.pause_over: Pause | None = None
-        """The latest pause whose time has passed, by a clock that is never set."""
-        """The pause of automatic moves that is in force."""
+        self.pauses = Pauses()
         self.shut_by_operator: dict[int, int] = {}
         """Broker epochs of brokers that operators have shut down by command, and that have not requested it."""
-        self.endpoint: AdminEndpoint | None = None
-        self.endpoint_gone_s: float | None = None
+        self.endpoint = ShownEndpoint()
         self.waiting_topics: set[str] = set()
         self.departed = Departed()
         self.recorder = Recorder(self.counters)
-        self.min_isr = UNKNOWN
-        """For log lines, operators, and moves of plans, which never go below it: no other decision depends on it."""
         self._conflict_rounds_max = store.conflict_rounds_max
         self._beside: set[asyncio.Task[None]] = set()
 
@@ -231,10 +217,7 @@ class Controller(Facts):
         """Updates model and brokers for abandoned rows, too: a partition under a dead leader is Offline."""
         if rows:
             report.failed[why] += len(rows)
-            before = [self.cluster.rows[i] for i in rows]
-            self.cluster.observe_undecided(rows)
-            self.journal.placed(self.cluster, before, rows)
-            self.channels.metadata_changed(rows)
+            self.enter(WritesGivenUp(rows))
 
     def _enter(self, changes: Sequence[Change], moves: Sequence[ReplicaMove], report: Report) -> None:
         """Applies changes, then propagates them. An ended term does neither."""

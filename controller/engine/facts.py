@@ -1,11 +1,11 @@
-"""Observes facts: holds the model of one term, and enters what is read from ZooKeeper."""
+"""Holds the model of one term: reads ZooKeeper, and enters facts by the one way in, :meth:`Facts.enter`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 
@@ -15,6 +15,7 @@ from controller.engine.lost_id_search import LostIds
 from controller.engine.reassignment_queue import ReassignmentQueue
 from controller.engine.recent_changes import RecentChanges
 from controller.engine.stray_memory import StrayMemory
+from controller.journal.facts import record
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import MultiFailed, NotConnected, OutcomeUnknown, ZkError
@@ -22,6 +23,8 @@ from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
 from metadata_store.port import Op
 from state_machines.model.decision import Change
+from state_machines.model.facts import NOTHING, BouncedBack, BrokersRead, Entered, Fact
+from state_machines.model.topic_facts import StatesRead, TopicGone, TopicIdRead
 from state_machines.model.types import Broker, Leadership
 
 log = logging.getLogger("regent.controller")
@@ -29,10 +32,12 @@ log = logging.getLogger("regent.controller")
 T = TypeVar("T")
 
 GATE_POLL_S = 0.02
+REGISTERED: Final = BrokersRead, BouncedBack
+"""Facts after which channels begin and end."""
 
 
 class Facts:
-    """Reads and observes. Differences from the model enter it and are sent to brokers, whichever client wrote them."""
+    """Reads, and enters what differs from the model: it is sent to brokers, whichever client wrote it."""
 
     def __init__(self, store: StoreSide, brokers: BrokerSide, memory: TermMemory) -> None:
         self.store = store.store
@@ -46,6 +51,7 @@ class Facts:
         self.queue = memory.queue
         self.counters = memory.counters
         self.journal = memory.journal
+        self.adoption = memory.adoption
         self.recent = RecentChanges()
         self.reassignment_queue = ReassignmentQueue()
         self.lost_ids = LostIds()
@@ -59,33 +65,47 @@ class Facts:
         self.late: set[int] = set()
         """Rows that :func:`state_machines.decisions.failover.take_up` has yet to be carried out for."""
 
-    # -- observed
+    # -- the one way in
 
-    def observed(self, changes: Iterable[Change | None]) -> list[Change]:
-        """Propagates changes that were read and differ from the model; late partitions are taken up first."""
+    def enter(self, fact: Fact) -> Entered:
+        """Enters a fact: into the model, then into the journal, then into the channels. Raises TermEnded.
+
+        It does not wait, so nothing sees the one without the others. Events that follow from the fact are signalled.
+        """
         self.gate.check()
-        found = [change for change in changes if change is not None]
-        if found:
-            self.recent.add(found)
-            self.journal.observed(self.cluster, found)
-            self.take_up(change.entity for change in found if change.is_late)
-            self.channels.propagate([change for change in found if not change.is_late], ())
-            self._wake_reassignments(found)
-        return found
+        entered = fact.enter(self.cluster)
+        if entered is not NOTHING:
+            record(self.journal, self.cluster, fact, entered, self.adoption.session_ms)
+            self._send(fact, entered)
+            self._follow(fact, entered)
+        return entered
 
-    def learn_id(self, name: str, topic_id: bytes | None) -> None:
-        """Takes the id in the znode of a topic that was served without one, or with one that was refused."""
-        before = self.cluster.topic(name)
-        if before is None or topic_id is None or topic_id == before.topic_id:
-            return
-        self.cluster.observe_topic_id(name, topic_id)
-        if self.cluster.topic(name) is before or not self.ibp.topic_ids:
-            return
-        if name in self.lost_ids.topics:
-            self.lost_ids.drop(name)
-            self.queue.signal(EventKind.LOST_IDS)
-        self.channels.hand_out([before.index])
-        self.take_up(before.rows)
+    def _send(self, fact: Fact, entered: Entered) -> None:
+        """Sends brokers what a fact has changed. Late partitions are sent once they are taken up."""
+        if isinstance(fact, REGISTERED):
+            for gone in entered.gone:
+                self.channels.remove(gone.id)
+            for broker in entered.connected:
+                self.channels.add(broker)
+            self.channels.live_list_changed()
+        elif isinstance(fact, StatesRead):
+            self.channels.propagate([change for change in entered.changes if not change.is_late], ())
+        elif isinstance(fact, TopicGone) or (isinstance(fact, TopicIdRead) and self.ibp.topic_ids):
+            self.channels.hand_out(entered.topics)
+        if entered.metadata:
+            self.channels.metadata_changed(entered.metadata)
+
+    def _follow(self, fact: Fact, entered: Entered) -> None:
+        """Notes what else changes with a fact, and signals events that act on it."""
+        if isinstance(fact, StatesRead):
+            self.recent.add(entered.changes)
+            self.take_up(change.entity for change in entered.changes if change.is_late)
+            self._wake_reassignments(entered.changes)
+        elif isinstance(fact, TopicIdRead) and self.ibp.topic_ids:
+            if fact.topic in self.lost_ids.topics:
+                self.lost_ids.drop(fact.topic)
+                self.queue.signal(EventKind.LOST_IDS)
+            self.take_up(entered.rows)
 
     def take_up(self, rows: Iterable[int]) -> None:
         """Queues rows that get another leader epoch before they are sent to brokers, by an event of its own."""
@@ -95,14 +115,11 @@ class Facts:
 
     # -- read
 
-    async def reread(self, rows: Sequence[int]) -> list[Change]:
-        """Reads state znodes again (after ``sync`` on a connection that is up) and observes them."""
+    async def reread(self, rows: Sequence[int]) -> Sequence[Change]:
+        """Reads state znodes again (after ``sync`` on a connection that is up) and enters them; returns what is new."""
         found = await self.read_states([self.cluster.name(i) for i in rows])
-        return self.observed(
-            self.cluster.observe_leadership(i, leadership)
-            for i, leadership in zip(rows, found, strict=True)
-            if isinstance(leadership, Leadership)
-        )
+        states = [(i, one) for i, one in zip(rows, found, strict=True) if isinstance(one, Leadership)]
+        return self.enter(StatesRead(states)).changes
 
     async def reread_isrs(self, rows: Sequence[int]) -> None:
         """Reads ISRs again before a refusal that depends on them, where leaders write them (below IBP 2.7-IV2)."""

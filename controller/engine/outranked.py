@@ -9,8 +9,10 @@ broker alone proves nothing about a cluster whose other brokers are down and com
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from state_machines.model.cluster import Cluster
+from state_machines.model.facts import NOTHING, Entered, Fact, HigherEpochTold, RequestAccepted
 
 log = logging.getLogger("regent.role")
 
@@ -18,8 +20,9 @@ log = logging.getLogger("regent.role")
 class Outranked:
     """Notes the brokers of one term that responded STALE_CONTROLLER_EPOCH, until they restart or accept a request."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, enter: Callable[[Fact], Entered]) -> None:
         self._cluster = cluster
+        self._enter = enter
 
     @property
     def brokers(self) -> list[int]:
@@ -37,7 +40,7 @@ class Outranked:
 
         The first one is logged as an error. Responses of an earlier incarnation do not count.
         """
-        if not self._cluster.observe_outranked(broker, broker_epoch):
+        if self._enter(HigherEpochTold(broker, broker_epoch)) is NOTHING:
             return False
         log.error(
             "broker %d answers STALE_CONTROLLER_EPOCH: it has seen a controller epoch above ours (%d), and does "
@@ -51,4 +54,5 @@ class Outranked:
 
     def accepts(self, broker: int) -> None:
         """Removes a broker that executed a request."""
-        self._cluster.observe_accepted(broker)
+        if broker in self._cluster.outranked:
+            self._enter(RequestAccepted(broker))

@@ -30,7 +30,7 @@ async def _look_later(c: Controller, seconds: float) -> None:
 async def auto_balance(c: Controller) -> None:
     """Moves the leaders that the budget allows, the worst brokers first, and schedules the next look."""
     balance = c.balance
-    if not balance.enabled or c.pause is not None:
+    if not balance.enabled or c.pauses.in_force is not None:
         c.spawn(_look_later(c, balance.interval_s))
         return
     clock = asyncio.get_running_loop().time

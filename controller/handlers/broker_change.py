@@ -31,7 +31,7 @@ from state_machines.decisions.broker_change import (
     touched_by_death,
     touched_by_return,
 )
-from state_machines.journal.events import Kind
+from state_machines.model.facts import BouncedBack, BrokersRead
 from state_machines.model.min_isr import led_but_under
 
 log = logging.getLogger("regent.controller")
@@ -55,26 +55,16 @@ async def broker_change(c: Controller) -> None:
     if delta.modified:
         log.info("brokers %s changed their registrations: every broker gets the new ones", list(delta.modified))
     gone, back = (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
-    c.journal.gone((c.cluster.brokers[b] for b in gone), c.adoption.session_ms)
-    c.journal.brokers(Kind.BROKER_UP, (found[b] for b in back))
     c.departed.gone(gone, wall_ms())
     c.departed.back(back)
-    for broker in gone:
-        c.channels.remove(broker)
-    c.cluster.observe_brokers({b: found[b] for b in found if b not in delta.bounced})
-    for broker in (*delta.new, *delta.modified):
-        c.channels.add(found[broker])
-    c.channels.live_list_changed()
+    c.enter(BrokersRead(found, delta.bounced))
     if gone:
         died, touched = partial(broker_death, dead=gone, unclean=c.unclean), touched_by_death(c.cluster, gone)
         why = f"brokers {sorted(gone)} are gone"
         report = await carry_out_portions(c, died, touched, Reason.BROKER_FAILURE, why, rows_max=TURN_ROWS)
         _log_gone(c, delta, clean, report)
     if delta.bounced:
-        c.cluster.observe_brokers(found)
-        for broker in delta.bounced:
-            c.channels.add(found[broker])
-        c.channels.live_list_changed()
+        c.enter(BouncedBack(found, delta.bounced))
     resend_deletions(c, gone, back)
     if back:
         c.channels.snapshot(back, came_up=True)
@@ -98,7 +88,7 @@ def _log_gone(c: Controller, delta: BrokerDelta, clean: Collection[int], report:
     parts = [f"{moved} moved, {shrunk} lost an in-sync replica"]
     if leaderless:
         parts.append(f"without a leader: {counted(leaderless, 'partition')} (regent list partitions --offline)")
-    waiting = led_but_under(c.cluster, (*delta.dead, *delta.bounced), c.min_isr)
+    waiting = led_but_under(c.cluster, (*delta.dead, *delta.bounced), c.cluster.min_isr)
     if waiting:
         below = counted(waiting, "partition")
         parts.append(f"below min.insync.replicas, so that acks=all producers wait: {below} ({UNDER_LISTED})")

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from controller.engine.adoption import Values
 from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
@@ -91,12 +92,14 @@ def _set_values(c: Controller, values: Mapping[str, Value | None], *, first: boo
     c.balance.enabled = bool(values[s.BALANCE])
     c.balance.interval_s = max(1, _number(values[s.BALANCE_INTERVAL]))
     c.balance.percentage_max = _number(values[s.BALANCE_PERCENTAGE])
-    c.new_topics = TopicDefaults(_known(values[s.PARTITIONS]), _known(values[s.REPLICATION]))
     c.quotas.window_s = _number(values[s.WINDOWS]) * _number(values[s.WINDOW_SECONDS])
     check_ms = _number(values[s.EXPIRY_CHECK])
-    c.token_check_s = max(TOKEN_CHECK_MS_MIN, check_ms) / 1000 if check_ms else 0.0
-    c.remote_storage = _switch(values[s.REMOTE])
-    c.creation_policy = _policy(values[s.POLICY]) if c.topic_policy is None else _asked(c, values[s.POLICY])
+    c.adoption.values = Values(
+        new_topics=TopicDefaults(_known(values[s.PARTITIONS]), _known(values[s.REPLICATION])),
+        policy=_policy(values[s.POLICY]) if c.topic_policy is None else _asked(c, values[s.POLICY]),
+        remote_storage=_switch(values[s.REMOTE]),
+        token_check_s=max(TOKEN_CHECK_MS_MIN, check_ms) / 1000 if check_ms else 0.0,
+    )
 
 
 def _switch(value: Value | None) -> bool | None:

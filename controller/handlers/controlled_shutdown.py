@@ -23,6 +23,7 @@ from state_machines.decisions.controlled_shutdown import (
     stop_followers,
 )
 from state_machines.journal.events import Kind
+from state_machines.model.facts import ShutdownRequested, ShutdownUndone
 
 TURN_ROWS: Final = 15_000
 """Rows of a decision, in one turn of the loop: some 50 ms."""
@@ -43,9 +44,8 @@ async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> N
         pending.answer(ControlledShutdownReply(Error.STALE_BROKER_EPOCH))
         return
     try:
-        c.journal.brokers(Kind.BROKER_SHUTDOWN_BEGIN, [broker])
         may_be_undone = _note_caller(c, pending)
-        c.cluster.observe_shutting_down(call.broker_id)
+        c.enter(ShutdownRequested(broker))
         hosted = c.cluster.hosted(call.broker_id)
         led = [i for i in hosted if c.cluster.rows[i].leader == call.broker_id]
         moves = partial(move_leaders, broker=call.broker_id)
@@ -93,8 +93,7 @@ async def undo_shutdown_call(c: Controller, pending: PendingUndo) -> None:
         pending.answer(False)
         return
     try:
-        c.journal.brokers(Kind.BROKER_UP, [broker])
-        c.cluster.observe_shutdown_undone(broker.id)
+        c.enter(ShutdownUndone(broker))
         undone = partial(shutdown_undone, broker=broker.id, unclean=c.unclean)
         why = f"the shutdown of broker {broker.id} is undone"
         rows = sorted(c.cluster.leaderless.union(c.cluster.hosted(broker.id)))

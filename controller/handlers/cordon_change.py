@@ -12,6 +12,7 @@ from controller.requests.calls import PendingUndrain
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import ZkError
 from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordons, Marks, read_cordons, undrained, write_cordons
+from state_machines.model.facts import MarksRead
 
 ROUNDS_MAX: Final = 5
 """How often the marks are read and written while other clients write them."""
@@ -34,11 +35,10 @@ async def cordon_change(c: Controller) -> None:
 
 def enter_marks(c: Controller, found: Cordons) -> None:
     """Enters marks that ZooKeeper has."""
-    before, c.cordoned = c.cordoned, frozenset(found.brokers)
-    _say(c.cordoned - before, "are cordoned: new replicas are placed on others")
-    _say(before - c.cordoned, "are no longer cordoned")
-    were, now = c.cluster.drained, found.drained
-    c.cluster.observe_drained(now)
+    before, were, now = c.cluster.cordoned, c.cluster.drained, found.drained
+    c.enter(MarksRead(found.brokers, now))
+    _say(c.cluster.cordoned - before, "are cordoned: new replicas are placed on others")
+    _say(before - c.cluster.cordoned, "are no longer cordoned")
     _say(now - were, "are drained: others lead wherever they can")
     _say(were - now, "are no longer drained: the automatic balance gives them leaders again")
 

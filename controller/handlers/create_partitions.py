@@ -176,7 +176,7 @@ def _judge(
                 marked=context.marked,
                 spare=spare,
                 again=again,
-                cordoned=c.cordoned,
+                cordoned=c.cluster.cordoned,
             )
         if not isinstance(added, TopicRefusal) and not asked.pays(name, len(added)):
             added = THROTTLED

@@ -110,10 +110,10 @@ async def _create(c: Controller, asked: Sequence[CreationCall]) -> None:
         brokers={broker.id: broker.rack for broker in c.cluster.brokers.values()},
         daemons=c.daemons,
         taken=TakenNames([*c.cluster.topic_index]),
-        defaults=c.new_topics,
-        policy=c.creation_policy,
-        remote_storage=c.remote_storage,
-        cordoned=c.cordoned,
+        defaults=c.adoption.values.new_topics,
+        policy=c.adoption.values.policy,
+        remote_storage=c.adoption.values.remote_storage,
+        cordoned=c.cluster.cordoned,
     )
     for one in asked:
         context = structs.replace(context, spare=PARTITIONS_MAX)

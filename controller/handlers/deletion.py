@@ -31,6 +31,7 @@ from metadata_store.fencing.fenced import confirm
 from metadata_store.port import Node
 from state_machines.decisions.deletion import advance, answered, restored, sort_markers, waiting_for
 from state_machines.machines.draft import Draft
+from state_machines.model.topic_facts import MarkersRead
 from state_machines.model.types import Topic, TopicAssignment
 from state_machines.propagation.view import is_removed
 
@@ -75,7 +76,7 @@ def queue_markers(c: Controller, markers: Collection[str]) -> Sequence[str]:
     """Queues topics with markers; returns void markers: of unknown topics, or of all where deletion is switched off."""
     sorted_ = sort_markers(c.cluster, markers, enabled=c.deletion_queue.enabled)
     c.deletion_queue.markers = frozenset(markers)
-    fresh = c.cluster.observe_deletions(sorted_.queued)
+    fresh = c.enter(MarkersRead(sorted_.queued)).topics
     if fresh:
         recall_given_up(c, frozenset(fresh))
         c.deletion_queue.resume(fresh)

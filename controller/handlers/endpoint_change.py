@@ -50,13 +50,13 @@ def _may_return(c: Controller) -> bool:
 
     On a listener that brokers share with clients it does not: the brokers' own calls would go to it in vain.
     """
-    if c.endpoint is None or c.endpoint.listener in c.channels.own_listeners:
+    if c.endpoint.found is None or c.endpoint.found.listener in c.channels.own_listeners:
         return False
     now_s = asyncio.get_running_loop().time()
-    if c.endpoint_gone_s is None:
-        c.endpoint_gone_s = now_s
+    if c.endpoint.gone_s is None:
+        c.endpoint.gone_s = now_s
         c.spawn(_look_again(c))
-    return now_s - c.endpoint_gone_s < GONE_S
+    return now_s - c.endpoint.gone_s < GONE_S
 
 
 async def _look_again(c: Controller) -> None:
@@ -65,8 +65,8 @@ async def _look_again(c: Controller) -> None:
 
 
 def _show(c: Controller, found: AdminEndpoint | None) -> None:
-    c.endpoint_gone_s = None
-    c.endpoint = found
+    c.endpoint.gone_s = None
+    c.endpoint.found = found
     shown = Endpoint(found.listener, found.host, found.port, _protocol(c, found.listener)) if found else None
     if c.channels.show_endpoint(shown):
         log.info("clients of brokers find the controller at the admin endpoint %s", found or "no longer")

@@ -26,7 +26,7 @@ from controller.handlers.isr_notification import discard
 from controller.handlers.lost_ids import begin as ask_for_lost_ids
 from controller.handlers.pause_change import pause_change
 from controller.handlers.strays import load_strays
-from controller.handlers.topic_change import bring_in, load
+from controller.handlers.topic_change import bring_in
 from controller.journal.reason import Reason
 from controller.process.wall_clock import wall_ms
 from metadata_store import paths
@@ -36,6 +36,8 @@ from metadata_store.nodes.cluster_nodes import Contended, ensure_top_level_paths
 from metadata_store.reads import topic_names
 from state_machines.decisions.failover import absent_members, failover
 from state_machines.journal.events import Kind
+from state_machines.model.facts import BrokersLoaded
+from state_machines.model.topic_facts import StatesLoaded
 from state_machines.model.types import TopicAssignment
 
 log = logging.getLogger("regent.controller")
@@ -156,7 +158,7 @@ async def load_brokers(c: Controller) -> None:
     since = c.zk.last_zxid
     found = await c.read_brokers()
     c.departed.began_ms = wall_ms()
-    c.cluster.observe_brokers(found)
+    c.enter(BrokersLoaded(found))
     watched = [*(paths.broker(b) for b in found), *c.malformed_below(paths.BROKER_IDS)]
     await c.zk.watch(data=watched, since_zxid=since)
 
@@ -204,10 +206,14 @@ def slices(topics: list[TopicAssignment]) -> Iterator[list[TopicAssignment]]:
 
 
 async def enter(c: Controller, topics: list[TopicAssignment]) -> None:
-    """Enters topics and their leaderships into the model, with turns of the loop in between."""
-    rows, found = await bring_in(c, topics)
+    """Enters topics and their leaderships into the model, with turns of the loop in between.
+
+    Rows of malformed znodes stay NonExistent, so that no decision touches them.
+    """
+    rows, found = await bring_in(c, topics, loaded=True)
     for at in range(0, len(rows), TURN_ROWS):
         await asyncio.sleep(0)
-        some = rows[at : at + TURN_ROWS]
-        load(c, some, found[at : at + TURN_ROWS])
-        c.cluster.observe_strays(some)
+        some, states = rows[at : at + TURN_ROWS], found[at : at + TURN_ROWS]
+        bad = {i for i, state in zip(some, states, strict=True) if type(state) is Malformed}
+        understood = [state for state in states if not isinstance(state, Malformed)]
+        c.enter(StatesLoaded([i for i in some if i not in bad] if bad else some, understood))

@@ -20,6 +20,7 @@ from controller.engine.event_kinds import EventKind
 from controller.process.wording import counted
 from metadata_store.codecs.base import Malformed
 from state_machines.model.cluster import Cluster
+from state_machines.model.topic_facts import GhostsFound
 from state_machines.model.types import Broker, TopicAssignment, TopicPartition
 
 log = logging.getLogger("regent.controller")
@@ -139,7 +140,8 @@ def end_vanished(c: Controller, topics: Iterable[TopicAssignment]) -> None:
     """Ends partitions of vanished topics whose names come again with fewer, where brokers would show them."""
     for topic in topics if c.vanished else ():
         numbers = c.vanished.pop(topic.name, set()).difference(topic.partitions)
-        c.channels.metadata_changed(c.cluster.observe_ghosts(topic.name, numbers) if numbers else ())
+        if numbers:
+            c.enter(GhostsFound({topic.name: numbers}))
 
 
 async def end_ghosts(c: Controller) -> None:
@@ -148,11 +150,11 @@ async def end_ghosts(c: Controller) -> None:
     await c.zk.sync("/brokers/topics")
     topics = await c.store.load_topics(names)
     c.gate.check()
-    rows: list[int] = []
+    found: dict[str, set[int]] = {}
     for name, topic in zip(names, topics, strict=True):
         numbers = c.ghosts.pop(name)
         if not isinstance(topic, Malformed):
-            rows += c.cluster.observe_ghosts(name, numbers.difference(topic.partitions if topic is not None else ()))
-    c.channels.metadata_changed(rows)
+            found[name] = numbers.difference(topic.partitions if topic is not None else ())
+    c.enter(GhostsFound(found))
     if c.ghosts:
         c.queue.signal(EventKind.GHOSTS)

@@ -32,6 +32,7 @@ from metadata_store.nodes.stray_nodes import (
     read_strays,
 )
 from state_machines.decisions.deletion import ended_waits
+from state_machines.model.topic_facts import WaitsGivenUp, WaitsRecalled
 from state_machines.model.types import Topic
 
 log = logging.getLogger("regent.controller")
@@ -46,7 +47,7 @@ def recall_given_up(c: Controller, topics: Collection[int]) -> None:
         topic = c.cluster.topic(key.topic)
         if topic is not None and topic.index in topics and found.content.czxid in (topic.czxid, SEVERAL):
             rows = (c.cluster.row_in(topic, number) for number in found.content.partitions)
-            c.cluster.observe_given_up((i, key.broker) for i in rows if i is not None)
+            c.enter(WaitsRecalled([(i, key.broker) for i in rows if i is not None]))
 
 
 async def give_up_call(c: Controller, pending: PendingGiveUp) -> None:
@@ -139,8 +140,7 @@ def _entered(
 ) -> None:
     """Enters written memories; the deletion goes on with the next event."""
     c.strays.entries = entered(c.strays.entries, memories)
-    c.cluster.observe_given_up((i, broker) for broker, some in logs.items() for i in some)
-    c.journal.given_up(topic.name, logs, wanted.principal, wanted.reason)
+    c.enter(WaitsGivenUp(topic.name, logs, wanted.principal, wanted.reason))
     log.warning(
         "deletion of %s does not wait for broker %s any more, as %s requested%s: the logs there are remembered, and "
         "deleted if it starts",

@@ -20,6 +20,7 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.reads import read_log_dir_events
 from state_machines.decisions.log_directories import log_directories_failed
+from state_machines.model.facts import ReplicasFailed
 
 log = logging.getLogger("regent.controller")
 
@@ -70,7 +71,7 @@ async def replicas_failed(c: Controller, first: Failed) -> None:
     for broker, epoch, rows in c.queue.following(EventKind.REPLICAS_FAILED, first, ANSWERS_MAX):
         known = c.cluster.brokers.get(broker)
         if known is not None and known.epoch == epoch:
-            failed.setdefault(broker, []).extend(c.cluster.observe_failed_dirs(broker, rows))
+            failed.setdefault(broker, []).extend(c.enter(ReplicasFailed(broker, rows)).rows)
     failed = {broker: rows for broker, rows in failed.items() if rows}
     if not failed:
         return

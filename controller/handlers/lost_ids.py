@@ -35,6 +35,7 @@ from state_machines.decisions.topic_ids import (
     judge_ids,
     sample_of_lost,
 )
+from state_machines.model.topic_facts import TopicIdWritten
 from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.controller")
@@ -210,9 +211,9 @@ async def _write(c: Controller) -> None:
     lost = c.lost_ids
     ids = dict(islice(lost.ids.items(), TOPICS_MAX))
     failed = await rewrite_topics(c, lambda: id_changes(c.cluster, ids), "topic id")
-    c.waiting_topics |= failed.keys()
+    c.waiting_topics.update(failed)
     for name in failed.keys() & lost.found:  # brokers have it, and would drop it if they were sent none
-        c.cluster.observe_topic_id(name, ids[name])
+        c.enter(TopicIdWritten(name, ids[name]))
     for name in ids:
         lost.ids.pop(name, None)
         topic = c.cluster.topic(name)

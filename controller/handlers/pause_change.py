@@ -28,11 +28,11 @@ async def pause_change(c: Controller) -> None:
 
 
 def _enter(c: Controller, found: Pause | None) -> None:
-    now_ms, before = wall_ms(), c.pause
-    pause = None if found == c.pause_over else found
+    now_ms, before = wall_ms(), c.pauses.in_force
+    pause = None if found == c.pauses.over else found
     if pause is not None and pause != before and not pause.holds(now_ms):  # one that holds ends by its timer alone
         pause = None
-    c.pause = pause
+    c.pauses.in_force = pause
     if pause is not None and pause != before:
         cause = f" ({pause.reason})" if pause.reason else ""
         log.warning(
@@ -48,5 +48,5 @@ def _enter(c: Controller, found: Pause | None) -> None:
 
 async def _end_later(c: Controller, pause: Pause, seconds: float) -> None:
     await asyncio.sleep(seconds)
-    c.pause_over = pause
+    c.pauses.over = pause
     c.queue.signal(EventKind.PAUSE_CHANGE)

@@ -9,7 +9,7 @@ from typing import Final
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.portions import portions
-from state_machines.journal.events import Kind
+from state_machines.model.topic_facts import RowsEnded, TopicGone
 
 VANISHED_MAX: Final = 1_000
 """Topics that vanished without a deletion, of which a term remembers the partitions."""
@@ -30,7 +30,7 @@ async def remove_vanished(c: Controller, names: Iterable[str]) -> int:
                 since = 0
             since += len(some)
             _remember(c, name, some)
-            c.cluster.end_rows(some)
+            c.enter(RowsEnded(some))
         removed += _remove_topic(c, name)
     return removed
 
@@ -53,8 +53,6 @@ def _remove_topic(c: Controller, name: str) -> int:
     if topic is None:
         return 0
     c.deletion_queue.gone(topic.index)
-    c.channels.hand_out([topic.index])
     if c.reassignment_queue.names(name):
         c.queue.signal(EventKind.REASSIGN_PARTITIONS)
-    c.journal.event(Kind.TOPIC_DELETE, topic=name)
-    return len(c.cluster.observe_topic_gone(name))
+    return len(c.enter(TopicGone(name)).rows)

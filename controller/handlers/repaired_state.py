@@ -9,6 +9,7 @@ from controller.journal.reason import Reason
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from state_machines.decisions.topic_change import new_partitions
+from state_machines.model.topic_facts import StatesRead
 from state_machines.model.types import PartitionState, TopicPartition
 
 
@@ -22,7 +23,7 @@ async def repaired_state(c: Controller, path: str) -> None:
     if isinstance(found, Malformed):
         return
     if found is not None:
-        c.observed([c.cluster.observe_leadership(row, found)])
+        c.enter(StatesRead([(row, found)]))
         c.take_up([row])
     elif _is_unread(c, row):
         decide = partial(new_partitions, rows=[row])

@@ -35,20 +35,20 @@ log = logging.getLogger("regent.controller")
 
 def begin(c: Controller) -> None:
     """Schedules the first look of a term."""
-    if c.token_check_s > 0:
+    if c.adoption.values.token_check_s > 0:
         c.spawn(_looks(c))
 
 
 async def _looks(c: Controller) -> None:
-    pause_s = min(FIRST_LOOK_S, c.token_check_s)
+    pause_s = min(FIRST_LOOK_S, c.adoption.values.token_check_s)
     while True:
         await asyncio.sleep(pause_s)
         try:
             await _look(c)
-            pause_s = c.token_check_s
+            pause_s = c.adoption.values.token_check_s
         except (ZooKeeperError, QueueFull) as error:
             log.debug("expired delegation tokens are looked for later: %s", error)
-            pause_s = min(RETRY_S, c.token_check_s)
+            pause_s = min(RETRY_S, c.adoption.values.token_check_s)
 
 
 async def _look(c: Controller) -> None:

@@ -27,7 +27,7 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.decisions.topic_change import new_partitions
-from state_machines.journal.events import Kind
+from state_machines.model.topic_facts import StatesRead, TopicIdRead, TopicRead
 from state_machines.model.types import PartitionState, TopicAssignment
 
 ENDED_ROWS_MAX: Final = 500_000
@@ -53,7 +53,7 @@ async def topic_change(c: Controller) -> None:
     c.gate.check()
     found = set(listed[0]) if listed is not None else set()
     known = set(c.cluster.topic_index)
-    c.unread_topics &= found
+    c.unread_topics.intersection_update(found)
     gone = sorted(known - found)
     if gone:
         partitions = await remove_vanished(c, gone)
@@ -106,7 +106,7 @@ async def modified(c: Controller, names: list[str]) -> None:
     if watched:
         await c.zk.watch(data=watched, since_zxid=since)
         for topic in queued:  # a reassignment that its deletion waits for needs the id, too
-            c.learn_id(topic.name, topic.topic_id)
+            c.enter(TopicIdRead(topic.name, topic.topic_id))
         await take_back(c, queued)
         await start(c, changed)
     await start_topics(c, recreated)
@@ -145,15 +145,12 @@ def _some(topics: list[TopicAssignment]) -> list[TopicAssignment]:
 
 async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     """Brings topics in, propagates partitions that run already, and elects leaders for the others."""
-    created = [topic for topic in topics if topic.name not in c.cluster.topic_index]
     rows, states = await bring_in(c, topics)
     await asyncio.sleep(0)
     inquire_of_new(c)
     end_vanished(c, topics)
     if not c.deletion_queue.markers.isdisjoint(topic.name for topic in topics):
         c.queue.signal(EventKind.TOPIC_DELETION)
-    for topic in created:
-        c.journal.event(Kind.TOPIC_CREATE, topic=topic.name)
     with c.channels.more_coming() if len(rows) > TURN_ROWS else nullcontext():
         for some in portions(list(zip(rows, states, strict=True)), TURN_ROWS):
             await _start_some(c, some)
@@ -162,7 +159,7 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
 async def _start_some(c: Controller, some: Sequence[tuple[int, State]]) -> None:
     """Propagates rows that have a state znode, and creates those of the others, with a leader each."""
     found = [(i, state) for i, state in some if not isinstance(state, Malformed)]
-    c.observed([c.cluster.observe_leadership(i, state) for i, state in found if state is not None])
+    c.enter(StatesRead([(i, state) for i, state in found if state is not None]))
     waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE and i not in c.late]
     if waiting:
         topics = {c.cluster.rows[i].topic for i in waiting}
@@ -172,10 +169,13 @@ async def _start_some(c: Controller, some: Sequence[tuple[int, State]]) -> None:
         await asyncio.sleep(0)
 
 
-async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[int], list[State]]:
+async def bring_in(
+    c: Controller, topics: list[TopicAssignment], *, loaded: bool = False
+) -> tuple[list[int], list[State]]:
     """Enters topics into the model, repaired where needed; returns the new rows and the state znodes read for them.
 
-    The model changes only after the last read and write: where the connection is lost before, the event is repeated.
+    ``loaded``: at the begin of a term. The model changes only after the last read and write: where the connection is
+    lost before, the event is repeated.
     """
     states: States = {}
     await read_new(c, topics, states)
@@ -187,16 +187,9 @@ async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[i
     found: list[State] = []
     for topic in repaired:
         c.unread_topics.discard(topic.name)
-        c.learn_id(topic.name, topic.topic_id)
-        added, read = c.cluster.observe_topic(topic), states[topic.name]
+        if topic.name in c.cluster.topic_index:
+            c.enter(TopicIdRead(topic.name, topic.topic_id))
+        added, read = c.enter(TopicRead(topic, loaded)).rows, states[topic.name]
         rows += added
         found += [read[c.cluster.rows[i].partition] for i in added]
     return rows, found
-
-
-def load(c: Controller, rows: list[int], found: list[State]) -> None:
-    """Loads the states of rows; those of malformed znodes stay NonExistent, so that no decision touches them."""
-    bad = {i for i, state in zip(rows, found, strict=True) if type(state) is Malformed}
-    if bad:
-        rows = [i for i in rows if i not in bad]
-    c.cluster.load_leadership(rows, [state for state in found if not isinstance(state, Malformed)])

@@ -55,10 +55,10 @@ def _fields(c: Controller, wanted: Sequence[WantedTopic]) -> list[TopicFields]:
         brokers={broker.id: broker.rack for broker in c.cluster.brokers.values()},
         daemons=c.daemons,
         taken=TakenNames([]),
-        defaults=c.new_topics,
-        policy=c.creation_policy,
-        remote_storage=c.remote_storage,
-        cordoned=c.cordoned,
+        defaults=c.adoption.values.new_topics,
+        policy=c.adoption.values.policy,
+        remote_storage=c.adoption.values.remote_storage,
+        cordoned=c.cluster.cordoned,
     )
     found: dict[str, TopicFields] = {}
     for one in wanted:

@@ -18,6 +18,7 @@ from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.rider import Rider
 from state_machines.decisions.topic_change import taken_out
 from state_machines.model.decision import TopicChange
+from state_machines.model.topic_facts import AssignmentsRead, TopicIdRead, TopicIdWritten
 from state_machines.model.types import Assignment, TopicAssignment
 
 log = logging.getLogger("regent.controller")
@@ -77,9 +78,9 @@ async def observe_rewrites(c: Controller, changes: Sequence[TopicChange], outcom
     c.counters.commits += 1
     c.counters.writes += len(outcome.applied)
     for change in outcome.applied:
-        c.cluster.observe_assignments(change.topic, change.version + 1, change.partitions)
+        c.enter(AssignmentsRead(change.topic, change.version + 1, change.partitions))
         if change.topic_id is not None:
-            c.cluster.observe_topic_id(change.topic, change.topic_id)
+            c.enter(TopicIdWritten(change.topic, change.topic_id))
     if unsettled := outcome.unsettled:
         c.counters.conflicts += len(outcome.conflicts)
         c.counters.unknown_outcomes += len(outcome.unknown)
@@ -101,8 +102,8 @@ async def _read_back(c: Controller, changes: Sequence[TopicChange]) -> None:
             known = {
                 p: a for p, a in topic.partitions.items() if p in change.partitions and _is_trusted(change, p, a, cut)
             }
-            c.cluster.observe_assignments(topic.name, topic.version, known)
-            c.learn_id(topic.name, topic.topic_id)
+            c.enter(AssignmentsRead(topic.name, topic.version, known))
+            c.enter(TopicIdRead(topic.name, topic.topic_id))
 
 
 def _is_trusted(change: TopicChange, partition: int, found: Assignment, cut: Container[int]) -> bool:

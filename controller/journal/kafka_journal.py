@@ -15,7 +15,7 @@ from controller.journal.term_journal import TermJournal
 from state_machines.journal.events import OBSERVED, Kind
 from state_machines.model.cluster import READ, Cluster
 from state_machines.model.decision import Change, ReplicaMove
-from state_machines.model.types import Broker, PartitionRow, ReplicaState
+from state_machines.model.types import Broker, ReplicaState
 
 
 class KafkaJournal(TermJournal):
@@ -48,14 +48,6 @@ class KafkaJournal(TermJournal):
         if self._sink is not None and changes:
             moment = self._moment()
             self._put(Batch(self._head, self._seq, moment, cluster.topics, OBSERVED, READ, changes), self._sink)
-
-    def placed(self, cluster: Cluster, before: Iterable[PartitionRow], rows: Iterable[int]) -> None:
-        """Records state changes, which need no write, of rows whose write was given up."""
-        if self._sink is None:
-            return
-        pairs = [(i, old, cluster.rows[i]) for i, old in zip(rows, before, strict=True)]
-        moved = [Change(i, old, new, READ) for i, old, new in pairs if old.state is not new.state]
-        self.observed(cluster, moved)
 
     def request(self, found: Delivered) -> None:
         """Records a request to a broker that has its response, or was given up."""

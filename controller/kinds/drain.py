@@ -94,7 +94,7 @@ async def unmark(env: KafkaEnv, record: Record) -> Outcome:
 async def move(env: KafkaEnv, record: Record) -> Outcome:
     """Moves the leaders of one wave, or ends once each partition has had its turn."""
     c, drain = env.controller, drain_of(record)
-    if c.pause is not None or brokers_are_behind(env, WAVE_MAX):
+    if c.pauses.in_force is not None or brokers_are_behind(env, WAVE_MAX):
         return Wait(env.now_ms() + LOOK_AGAIN_MS, record.data, durable=False)
     rows = wave(c.cluster, drain)
     if not rows:

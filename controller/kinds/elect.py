@@ -62,7 +62,7 @@ async def elect_waves(env: KafkaEnv, record: Record) -> Outcome:
         return Wait(env.now_ms(), encode_election(after))
     if election.is_over:
         return Done(sentence(election).encode())
-    is_paused = c.pause is not None and election.kind is ElectionType.PREFERRED
+    is_paused = c.pauses.in_force is not None and election.kind is ElectionType.PREFERRED
     if is_paused or brokers_are_behind(env, election.batch_max):
         return Wait(env.now_ms() + LOOK_AGAIN_MS, record.data, durable=False)
     return Wait(env.now_ms(), encode_election(looked_on(c.cluster, election)))

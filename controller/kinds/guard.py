@@ -14,6 +14,7 @@ from controller.engine.controller import Controller
 from controller.engine.gate import TermEnded
 from controller.engine.min_isr import read_min_isr
 from metadata_store.errors import SessionLost
+from state_machines.model.facts import MinIsrRead
 
 log = logging.getLogger("regent.procedures")
 
@@ -30,7 +31,7 @@ class MinIsrGuard:
 
     def is_known(self, c: Controller, pid: int, wake: Callable[[int], None]) -> bool:
         """Checks whether a step may decide; else queries the brokers and wakes it. Without a response it goes on."""
-        if self._looked or c.min_isr.default is not None or c.dial is None:
+        if self._looked or c.cluster.min_isr.default is not None or c.dial is None:
             return True
         if not self._waiting:
             c.spawn(self._look(c, c.dial))
@@ -47,9 +48,9 @@ class MinIsrGuard:
             waiting, self._waiting = self._waiting, {}
             for pid, wake in waiting.items():
                 wake(pid)
-        if c.min_isr.default is None:
-            c.min_isr = found
-        if c.min_isr.default is None:
+        if c.cluster.min_isr.default is None:
+            c.enter(MinIsrRead(found))
+        if c.cluster.min_isr.default is None:
             log.warning(
                 "no broker sends min.insync.replicas: plans and restarts go on without it; let this daemon's user "
                 "describe the brokers' configurations"

@@ -75,7 +75,7 @@ class RatePacer:
 
     async def _judge(self, c: Controller, pid: int, wake: Callable[[int], None]) -> None:
         began_s = asyncio.get_running_loop().time()
-        cluster, min_isr, found = c.cluster, c.min_isr, Pressure()
+        cluster, min_isr, found = c.cluster, c.cluster.min_isr, Pressure()
 
         def least(topic: int) -> int | None:
             return min_isr.of(cluster.topics[topic].name)

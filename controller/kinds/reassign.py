@@ -156,14 +156,14 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     if plan != stored:
         return Wait(env.now_ms(), encode_plan(plan))
     known = env.foreign.are_known(c, plan) and (plan.reverting or env.guard.is_known(c, record.pid, env.responses.wake))
-    may_begin = known and c.pause is None
+    may_begin = known and c.pauses.in_force is None
     found = advance(
         plan,
         c.cluster,
         c.daemons,
         env.unwritable,
         sizes=env.foreign.known,
-        min_isr=c.min_isr,
+        min_isr=c.cluster.min_isr,
         may_begin=may_begin,
     )
     found = _noted(env, plan, found, record.pid)

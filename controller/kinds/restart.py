@@ -69,7 +69,7 @@ async def name_batches(env: KafkaEnv, record: Record) -> Outcome:
 
 
 def _named(env: KafkaEnv, restart: RollingRestart, plan: RestartPlan) -> RollingRestart:
-    if env.controller.pause is not None and plan.batch and not set(plan.batch).issubset(restart.batch):
+    if env.controller.pauses.in_force is not None and plan.batch and not set(plan.batch).issubset(restart.batch):
         return replace(restart, batch=(), why=PAUSED)
     return replace(restart, batch=plan.batch, why=sentence(plan))
 
@@ -78,7 +78,7 @@ async def _judged(env: KafkaEnv, pid: int, restart: RollingRestart) -> None:
     """Judges in turns of the loop; where brokers come or go meanwhile there is no result, and the step begins anew."""
     c = env.controller
     cluster, live = c.cluster, c.cluster.live
-    turns = restarting(cluster, dict(restart.since), c.min_isr, restart.batch_max, restart.accepted)
+    turns = restarting(cluster, dict(restart.since), c.cluster.min_isr, restart.batch_max, restart.accepted)
     while cluster.live is live:
         try:
             next(turns)

@@ -139,7 +139,7 @@ def _draining(term: Term, brokers: frozenset[int]) -> str | None:
 
 async def _judged(term: Term, request: ShutdownRequest) -> Judgement:
     brokers, accepted = frozenset([request.broker]), frozenset(request.accept)
-    return await in_turns(term.cluster, lambda: stopping(term.cluster, brokers, term.controller.min_isr, accepted))
+    return await in_turns(term.cluster, lambda: stopping(term.cluster, brokers, term.cluster.min_isr, accepted))
 
 
 async def _called(call: Awaitable[R]) -> R:
@@ -158,7 +158,7 @@ async def _planned(term: Term, brokers: Collection[int], request: DrainRequest) 
     """Plans moves of all replicas on brokers, in a thread; refuses where a partition has no place to go."""
     c, cluster = term.controller, term.cluster
     bounds = bounds_of(request.rate_bytes_per_s, request.rate_bytes_per_s_max)
-    marked = c.cordoned.union(brokers)
+    marked = c.cluster.cordoned.union(brokers)
     sizes = await leader_sizes(term, [cluster.name(row) for row in sorted(cluster.rows_on(brokers))])
     view = await in_turns(cluster, lambda: view_in_turns(cluster, "", sizes=sizes, cordoned=marked))
     found = await asyncio.to_thread(plan, view, Decommission(tuple(brokers)))

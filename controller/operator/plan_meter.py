@@ -109,6 +109,6 @@ def _computed(term: Term, record: Record, now: Sample, before: Sample | None) ->
     missing = ""
     if plan.rate_bytes_per_s and plan.rate_in_force != plan.rate_bytes_per_s:
         missing = record.error or "its settings are being written"
-    standing = Standing(c.pause is not None, not record.locked, missing)
+    standing = Standing(c.pauses.in_force is not None, not record.locked, missing)
     each = paces(plan, term.cluster, now, before, standing)
     return Measured(plan, total(plan, each, now, before), each)

@@ -135,7 +135,7 @@ def refuse_unfit(term: Term, plan: ReassignPlan, caller: Caller) -> None:
     """Raises :class:`Refused` with the differences for a plan that the cluster, or another plan, does not match."""
     c = term.controller
     refuse_overlap(term.procedures.engine_or_none, plan, caller)
-    every = faults(plan, term.cluster, c.daemons, c.cordoned, c.min_isr)
+    every = faults(plan, term.cluster, c.daemons, c.cluster.cordoned, c.cluster.min_isr)
     found = list(islice(every, FAULTS_SHOWN))
     if found:
         more = f"; and {left} more" if (left := sum(1 for _ in every)) else ""

@@ -143,7 +143,7 @@ def cause_of(term: Term, record: Record) -> str:
 
 
 def _waits_for_operator(term: Term, record: Record) -> bool:
-    paused = term.controller.pause is not None
+    paused = term.controller.pauses.in_force is not None
     match record.kind:
         case reassign.NAME:
             return reassign.is_paused(record) or (paused and record.state is not State.FAILED)

@@ -140,7 +140,7 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
             )
             for b, lag in term.channels.lag().items()
         },
-        endpoint_shown=term.controller.endpoint is not None,
+        endpoint_shown=term.controller.endpoint.found is not None,
         controller_state=controller_state(term.handling),
         offline_partitions=len(cluster.leaderless),
         under_replicated_partitions=counts.under_replicated,
@@ -150,7 +150,7 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
         drained_brokers=len(cluster.drained),
         remembered_replicas=term.controller.strays.on(),
         unstopped_replicas=term.controller.strays.on(cluster.brokers),
-        paused=term.controller.pause is not None,
+        paused=term.controller.pauses.in_force is not None,
         topics=len(cluster.topic_index),
         partitions=partitions_of(cluster),
         active_brokers=len(cluster.brokers),

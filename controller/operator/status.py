@@ -67,7 +67,7 @@ def _endpoint(daemon: Daemon, term: Term | None, reader: StatusReader) -> dict[s
     seen = reader.role_status.endpoint
     if daemon.shadow is not None:
         return {}
-    shown = term.controller.endpoint if term is not None else seen.endpoint if seen.ours else None
+    shown = term.controller.endpoint.found if term is not None else seen.endpoint if seen.ours else None
     return {
         "admin_endpoint": str(shown) if shown is not None else None,
         "admin_endpoint_trouble": trouble_of(seen, daemon.secret_watch.trouble),
@@ -103,10 +103,10 @@ def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: Status
         "under_replicated_partitions": counts.under_replicated if counts is not None else None,
         "under_min_isr_partitions": under_min_isr,
         "reassignments": len(cluster.reassigning),
-        "cordoned_brokers": (sorted(term.controller.cordoned) if term is not None else None) or None,
+        "cordoned_brokers": (sorted(term.cluster.cordoned) if term is not None else None) or None,
         "drained_brokers": sorted(cluster.drained) or None,
         "remembered_replicas": (term.controller.strays.on() if term is not None else 0) or None,
-        "paused": pause_sentence(term.controller.pause) if term is not None else None,
+        "paused": pause_sentence(term.controller.pauses.in_force) if term is not None else None,
         "unacknowledged_partitions": sum(lag.partitions for lag in lags.values()),
         "propagation_age_s_max": max((lag.oldest_s for lag in lags.values()), default=0.0),
         "event_queue_size": len(term.queue) if term is not None else 0,

@@ -71,6 +71,7 @@ from metadata_store.kazoo_adapter.server_version import server_version
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import restarting
 from state_machines.decisions.stopping import removing, stopping
+from state_machines.model.facts import MinIsrRead
 
 READY: Final = frozenset({Mode.ACTIVE, Mode.STANDBY, Mode.SHADOW})
 
@@ -127,7 +128,7 @@ class View:
             self._daemon.role, self._present.model(), lambda: throttles_held(self._present.term())
         )
         if (term := self._present.term()) is not None:
-            term.controller.min_isr = self.status_reader.min_isr
+            term.enter(MinIsrRead(self.status_reader.min_isr))
             self.status_reader.progress.refresh(term, wall_ms())
             await self._earlier_deaths.refresh(term, self.status_reader.role_status.cluster_id)
 
@@ -204,7 +205,7 @@ class View:
         for broker in cluster.refusals.brokers():
             if broker in found:
                 found[broker] = found[broker].model_copy(update={"refuses": len(cluster.refusals.on(broker))})
-        cordoned = term.controller.cordoned if term is not None else frozenset()
+        cordoned = term.cluster.cordoned if term is not None else frozenset()
         for broker in cordoned & found.keys():
             marks = {"cordoned": True, "drained": broker in cluster.drained}
             found[broker] = found[broker].model_copy(update=marks)
@@ -296,7 +297,7 @@ class View:
         found = restart_item(plan)
         if running is None or term is None:
             return found
-        return of_kept(found, running, paused=term.controller.pause is not None, named=named)
+        return of_kept(found, running, paused=term.controller.pauses.in_force is not None, named=named)
 
     # -- verification and operations
 

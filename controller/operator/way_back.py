@@ -35,8 +35,8 @@ async def moves_back(term: Term, ended: Procedure, moves: Sequence[Move]) -> lis
     c, cluster = term.controller, term.cluster
     sizes = await leader_sizes(term, [TopicPartition(move.topic, move.partition) for move in moves])
     topics = {move.topic for move in moves}
-    min_isr = {name: value for name in topics if (value := c.min_isr.of(name)) is not None}
-    marked = c.cordoned.difference(ended.brokers)
+    min_isr = {name: value for name in topics if (value := c.cluster.min_isr.of(name)) is not None}
+    marked = c.cluster.cordoned.difference(ended.brokers)
     view = await in_turns(
         cluster, lambda: view_in_turns(cluster, "", sizes=sizes, min_isr=min_isr, cordoned=marked, of=topics)
     )

@@ -219,5 +219,5 @@ def _record(term: Term, attempt: Attempt, **fields: object) -> None:
 
 def _ready(term: Term) -> bool:
     """Checks whether the election is over for brokers, too, and their settings are known."""
-    known = term.controller.adoption.settled.is_set() and term.controller.min_isr is not UNKNOWN
+    known = term.controller.adoption.settled.is_set() and term.cluster.min_isr is not UNKNOWN
     return known and term.idle.is_set() and term.channels.quiet

@@ -105,7 +105,7 @@ async def _sent(term: Term, writer: Writer, begin: Begin) -> End:
     loop, patience_s = asyncio.get_running_loop(), PATIENCE_S_MAX
     with suppress(BrokenPipeError):
         await writer.send(begin)
-        for part in parts_of(term.cluster, term.controller.min_isr):
+        for part in parts_of(term.cluster, term.cluster.min_isr):
             await writer.send(part)
             began_s = loop.time()
             with suppress(TimeoutError):

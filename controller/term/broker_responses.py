@@ -18,6 +18,7 @@ from controller.metrics.counters import Counters
 from controller.process.wall_clock import wall_ms
 from controller.term.claim_monitor import ClaimMonitor
 from state_machines.model.cluster import Cluster
+from state_machines.model.facts import Entered, Fact, IdRefused, LeadersAnswered, LogsDeleted
 
 log = logging.getLogger("regent.role")
 
@@ -32,12 +33,13 @@ REMEDIES: Final[Mapping[int, str]] = {
 class BrokerResponses:
     """Handles brokers' responses. ``end`` ends the term, ``stopped`` takes the responses to StopReplica by row.
 
-    ``logs_stopped`` takes those by name; ``queue`` gets an event for failed log directories.
+    ``logs_stopped`` takes those by name, ``enter`` the facts; ``queue`` gets an event for failed log directories.
     """
 
     def __init__(
         self,
         cluster: Cluster,
+        enter: Callable[[Fact], Entered],
         claim_monitor: ClaimMonitor,
         counters: Counters,
         end: Callable[[str], None],
@@ -46,6 +48,7 @@ class BrokerResponses:
         logs_stopped: Callable[[LogsStopped], None],
     ) -> None:
         self._cluster = cluster
+        self._enter = enter
         self._claim_monitor = claim_monitor
         self._counters = counters
         self._end = end
@@ -53,7 +56,7 @@ class BrokerResponses:
         self._queue = queue
         self._logs_stopped = logs_stopped
         self._refused: set[tuple[int, str]] = set()
-        self.outranked = Outranked(cluster)
+        self.outranked = Outranked(cluster, enter)
 
     def on_response(self, answer: BrokerResponse | LogsStopped | ChannelFailed) -> None:
         """Takes a broker's response, or the end of a channel by an error."""
@@ -89,7 +92,7 @@ class BrokerResponses:
             return
         failed = {row for row, _ in answer.failed}
         deleted = [row for row, is_deleted in answer.rows.items() if is_deleted and row not in failed]
-        self._cluster.observe_logs_deleted(answer.broker_id, deleted)
+        self._enter(LogsDeleted(answer.broker_id, deleted))
 
     def _logs_refused(self, answer: LogsStopped) -> None:
         """Counts logs that a broker refused to delete in an accepted request; logs each broker and error once."""
@@ -120,7 +123,7 @@ class BrokerResponses:
             return
         refused = {row: error for row, error in answer.failed if error != Error.KAFKA_STORAGE_ERROR}
         before = bool(self._cluster.refusals.on(answer.broker_id))
-        self._cluster.observe_leader_and_isr(answer.broker_id, answer.rows, refused, wall_ms())
+        self._enter(LeadersAnswered(answer.broker_id, answer.rows, refused, wall_ms()))
         if before and not self._cluster.refusals.on(answer.broker_id):
             self._refused = {one for one in self._refused if one[0] != answer.broker_id}
             log.info("broker %d refuses no partition any more", answer.broker_id)
@@ -130,7 +133,7 @@ class BrokerResponses:
         what = f"{answer.api.name} partition: {error_name(error)}"
         self._counters.answers[what] += count
         if error == Error.INCONSISTENT_TOPIC_ID:
-            self._cluster.observe_id_refused(answer.broker_id, [row for row, code in answer.failed if code == error])
+            self._enter(IdRefused(answer.broker_id, [row for row, code in answer.failed if code == error]))
         if (answer.broker_id, what) not in self._refused:
             self._refused.add((answer.broker_id, what))
             log.warning(

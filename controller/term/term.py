@@ -59,6 +59,7 @@ from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeepe
 from state_machines.admin_rules.broker_settings import Reported
 from state_machines.journal.events import Kind
 from state_machines.model.cluster import Cluster
+from state_machines.model.facts import NOTHING, Entered, Fact
 from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.role")
@@ -111,6 +112,7 @@ class Term:
         deletion_queue = DeletionQueue(self.cluster, queue, enabled=None)
         answers = BrokerResponses(
             self.cluster,
+            weakly(self.enter, NOTHING),
             self._claim_monitor,
             counters,
             end,
@@ -346,6 +348,10 @@ class Term:
             self.queue.take_calls()
 
     # -- the brokers
+
+    def enter(self, fact: Fact) -> Entered:
+        """Enters what was heard beside the queue, as from a broker's response; an ended term enters nothing."""
+        return NOTHING if self.gate.ended else self.controller.enter(fact)
 
     def _stopped(self, answer: BrokerResponse) -> None:
         """Takes a response to StopReplica: deletions and reassignments wait for it."""

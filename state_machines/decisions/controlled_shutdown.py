@@ -87,7 +87,7 @@ def keep_out(draft: Draft, broker: int, fetching: Mapping[int, int]) -> None:
     ]
     kept = [i for i in led if broker not in rows[i].isr and draft.replica(i, broker) in able]
     for i in kept:
-        draft.lead(i, rows[i].leader, rows[i].isr, KEPT_OUT)
+        draft.renew(i, rows[i].leader, rows[i].isr, KEPT_OUT)
     machine.take_offline(broker, kept, KEPT_OUT)
 
 

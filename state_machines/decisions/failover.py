@@ -46,7 +46,7 @@ def take_up(draft: Draft, rows: Iterable[int], unclean: Unclean = never_unclean)
     for i in present:
         if not draft.rewritten(i):
             row = draft.row(i)
-            draft.lead(i, row.leader, row.isr, TAKEN_UP, state=row.state)
+            draft.renew(i, row.leader, row.isr, TAKEN_UP)
 
 
 def _may_be_taken_up(draft: Draft, i: int) -> bool:

@@ -27,7 +27,7 @@ from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.machines.selectors import NoLeader, Selector
 from state_machines.model.cluster import Cluster
-from state_machines.model.decision import ReplicaMove, TopicChange
+from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, PartitionState, ReplicaState, TopicPartition
 
 ASKED: Final = "reassignment requested"
@@ -257,11 +257,11 @@ def reassign(draft: Draft, rows: Iterable[int], *, again: bool = False) -> None:
 
 def drop_again(draft: Draft, rows: Iterable[int], brokers: Collection[int]) -> None:
     """Draws StopReplica of dropped replicas again, for brokers that registered anew and may have missed it."""
+    replicas = ReplicaStateMachine(draft)
     for i in rows:
         for broker in leaves(draft.cluster, i):
             if broker in brokers:
-                state = draft.replica(i, broker)
-                draft.move_replica(ReplicaMove(i, broker, state, REMOVED, stop=True, delete=True))
+                replicas.stop_again(i, broker, REMOVED)
 
 
 def _begin(draft: Draft, i: int, kept: Assignment, steps: _Steps, why: str) -> None:
@@ -334,7 +334,7 @@ def _draw(draft: Draft, steps: _Steps, why: str) -> None:
     replicas.bring_online(steps.caught_up, why)
     for i in steps.renewed:
         row = draft.row(i)
-        draft.lead(i, row.leader, row.isr, why, state=row.state)
+        draft.renew(i, row.leader, row.isr, why)
     partitions.elect(steps.elected, steps.select)
     for broker, rows in sorted(steps.removed.items()):
         replicas.take_offline(broker, rows, REMOVED)
@@ -346,6 +346,5 @@ def _draw(draft: Draft, steps: _Steps, why: str) -> None:
     for i, broker in steps.sent_again:
         row = draft.row(i)
         if row.has_leadership:  # a replica in the ISR has records: sent as new it might begin an empty log elsewhere
-            is_new = broker not in row.isr
-            draft.move_replica(ReplicaMove(i, broker, draft.replica(i, broker), why, order=True, is_new=is_new))
+            replicas.send_again(i, broker, why, is_new=broker not in row.isr)
     partitions.elect_leaderless(steps.unstarted)

@@ -17,6 +17,7 @@ from state_machines.model.types import (
     INITIAL_LEADER_EPOCH,
     INITIAL_PARTITION_EPOCH,
     LEADER_DURING_DELETE,
+    NO_VERSION,
     Assignment,
     PartitionRow,
     PartitionState,
@@ -69,31 +70,40 @@ class Draft:
         """Checks whether the drawings so far write the row's state znode."""
         return self.row(i).version != self.rows[i].version
 
-    def lead(
+    def lead(self, i: int, leader: int, isr: tuple[int, ...], why: str, *, recovering: bool | None = None) -> None:
+        """Draws a new leadership of a partition that is Online by it: only its machine knows whether it may be."""
+        self._lead(i, _ONLINE, leader, isr, why, recovering)
+
+    def renew(self, i: int, leader: int, isr: tuple[int, ...], why: str) -> None:
+        """Draws a new leadership of a partition whose state stays as drawn so far."""
+        self._lead(i, None, leader, isr, why, None)
+
+    def _lead(
         self,
         i: int,
+        entered: PartitionState | None,
         leader: int,
         isr: tuple[int, ...],
         why: str,
-        *,
-        state: PartitionState = _ONLINE,
-        recovering: bool | None = None,
+        recovering: bool | None,
     ) -> None:
-        """Draws a new leadership: leader epoch + 1, or the initial one where there was none."""
+        """Draws a leadership: leader epoch + 1, or the initial one where there was none."""
         if self.only is not None and i not in self.only:
             return
-        row = self.row(i)
-        created = not self.rows[i].has_leadership
+        before = self.rows[i]
+        row = self._drawn.get(i) or before
+        state = row.state if entered is None else entered
+        created = before.version == NO_VERSION
         self._drawn[i] = PartitionRow(
             row.topic,
             row.partition,
             row.assignment,
             state,
             leader,
-            row.leader_epoch + 1 if row.has_leadership else INITIAL_LEADER_EPOCH,
+            row.leader_epoch + 1 if row.version != NO_VERSION else INITIAL_LEADER_EPOCH,
             isr,
             self._epoch,
-            INITIAL_PARTITION_EPOCH if created else self.rows[i].version + 1,
+            INITIAL_PARTITION_EPOCH if created else before.version + 1,
             row.recovering if recovering is None else recovering,
         )
         self._why[i] = why
@@ -132,7 +142,10 @@ class Draft:
             self._why.setdefault(i, why)
 
     def move(self, i: int, state: PartitionState, why: str) -> None:
-        """Draws a state that needs no write; the end of a partition without a state znode is sent to brokers, too."""
+        """Draws a state that needs no write, as the machine of partitions allows it.
+
+        The end of a partition without a state znode is sent to brokers, too.
+        """
         row = self.row(i)
         if self.covers(i) and row.state is not state:
             unknown = state is PartitionState.NON_EXISTENT and not row.has_leadership
@@ -163,7 +176,10 @@ class Draft:
         return self.cluster.replica_state(i, broker)
 
     def move_replica(self, move: ReplicaMove) -> None:
-        """Draws a replica's state; a later move of the same replica continues it and keeps its requests."""
+        """Draws a replica's state, as the machine of replicas allows it.
+
+        A later move of the same replica continues it and keeps its requests.
+        """
         if not self.covers(move.entity):
             return
         key = (move.entity, move.broker)

@@ -93,7 +93,7 @@ class ReplicaStateMachine(StateMachine[ReplicaState, Replica]):
             if kept is None:
                 kept = shrunk[isr] = tuple(r for r in isr if r != broker) or isr
             if kept != isr or leader != row.leader or draft.rewritten(i):
-                draft.lead(i, leader, kept, why, state=row.state)
+                draft.renew(i, leader, kept, why)
         draft.send_metadata(changed)
 
     def start_deletion(self, replicas: Iterable[Replica], why: str) -> None:
@@ -112,6 +112,14 @@ class ReplicaStateMachine(StateMachine[ReplicaState, Replica]):
     def forget(self, replicas: Iterable[Replica], why: str) -> None:
         """Moves DeletionSuccessful -> NonExistent."""
         self._mark(replicas, NON_EXISTENT, why)
+
+    def stop_again(self, i: int, broker: int, why: str) -> None:
+        """Draws StopReplica with deletion of a replica whose state stays."""
+        self.draft.move_replica(ReplicaMove(i, broker, self.draft.replica(i, broker), why, stop=True, delete=True))
+
+    def send_again(self, i: int, broker: int, why: str, *, is_new: bool) -> None:
+        """Draws LeaderAndIsr of a replica whose state stays, as of a new one or not."""
+        self.draft.move_replica(ReplicaMove(i, broker, self.draft.replica(i, broker), why, order=True, is_new=is_new))
 
     def _mark(self, replicas: Iterable[Replica], target: ReplicaState, why: str) -> None:
         for i, broker in self.movable(replicas, target):

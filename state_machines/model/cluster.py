@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from state_machines.model.assigned import Assigned
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.interning import Isrs
+from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.types import (
     INITIAL_LEADER_EPOCH,
     Broker,
@@ -64,6 +65,10 @@ class Cluster(Assigned):
         """Registered brokers that obey a higher controller epoch, and refuse all requests of this one."""
         self.drained: frozenset[int] = frozenset()
         """Brokers that operators have drained: elections choose them last, the automatic balance never."""
+        self.cordoned: frozenset[int] = frozenset()
+        """Brokers that operators have cordoned: new replicas are placed on others."""
+        self.min_isr = UNKNOWN
+        """For log lines, operators, and moves of plans, which never go below it: no other decision depends on it."""
         self.replica_states: dict[tuple[int, int], ReplicaState] = {}
         self.leaderless: set[int] = set()
         self._offline: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -159,9 +164,17 @@ class Cluster(Assigned):
         if broker in self.outranked:
             self.outranked -= {broker}
 
+    def observe_cordoned(self, brokers: Collection[int]) -> None:
+        """Enters which brokers are marked as cordoned."""
+        self.cordoned = frozenset(brokers)
+
     def observe_drained(self, brokers: Collection[int]) -> None:
         """Enters which brokers are marked as drained."""
         self.drained = frozenset(brokers)
+
+    def observe_min_isr(self, found: MinIsr) -> None:
+        """Enters ``min.insync.replicas``."""
+        self.min_isr = found
 
     def observe_failed_dirs(self, broker: int, rows: Iterable[int]) -> list[int]:
         """Enters replicas that are on a failed log directory until their broker starts anew; returns new ones."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from state_machines.model.cluster import Cluster
+from state_machines.model.assigned import Assigned
 from state_machines.model.types import PartitionRow, PartitionState
 
 
@@ -40,7 +40,7 @@ def at(row: PartitionRow, min_isr: int | None) -> bool:
     return min_isr is not None and len(row.isr) == required(row, min_isr)
 
 
-def led_but_under(cluster: Cluster, brokers: Collection[int], min_isr: MinIsr) -> int | None:
+def led_but_under(cluster: Assigned, brokers: Collection[int], min_isr: MinIsr) -> int | None:
     """Counts the partitions hosted on ``brokers`` that have a leader, and whose producers with acks=all wait.
 
     None while min.insync.replicas is unknown. Rows whose ISR is as long as any topic requires cost one comparison.

@@ -61,7 +61,8 @@ class TermDouble:
         adoption = SimpleNamespace(session_ms=lambda _: SESSION_MS, settled=self.settled)
         journal: KafkaJournal = self.book.term(DAEMON, cluster.epoch, KafkaJournal)
         journal.of_cluster("c")
-        self.controller = SimpleNamespace(journal=journal, adoption=adoption, min_isr=MinIsr(1, {"t000001": 2}))
+        self.controller = SimpleNamespace(journal=journal, adoption=adoption)
+        cluster.observe_min_isr(MinIsr(1, {"t000001": 2}))
 
     def as_term(self) -> Term:
         return cast("Term", self)

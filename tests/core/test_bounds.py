@@ -155,7 +155,7 @@ async def test_times_and_sizes_of_the_rest_are_in_their_units(tmp_path: Path) ->
 async def test_expired_tokens_are_deleted_at_most_once_a_second(setting_ms: int, seconds: float) -> None:
     async with world(delegation_token_expiry_check_interval_ms=setting_ms) as w:
         await w.begin_term()
-        assert w.term.controller.token_check_s == seconds
+        assert w.term.controller.adoption.values.token_check_s == seconds
 
 
 # -- the controller listener

@@ -92,13 +92,13 @@ async def test_marks_reach_the_term_outlive_it_and_are_removed(w: World) -> None
     view = await begun(w)
     assert [mark.broker for mark in await view.cordon(request(2, 3), "uid 0")] == [2, 3]
     await w.settle()
-    assert w.term.controller.cordoned == {2, 3}
+    assert w.term.cluster.cordoned == {2, 3}
     await w.active.crash()
     await w.begin_term()
-    assert w.term.controller.cordoned == {2, 3}
+    assert w.term.cluster.cordoned == {2, 3}
     assert [mark.broker for mark in await view.uncordon([3, 9])] == [2]
     await w.settle()
-    assert w.term.controller.cordoned == {2}
+    assert w.term.cluster.cordoned == {2}
     [mark] = await view.listed()
     assert (mark.broker, mark.reason, mark.principal) == (2, "disk", "uid 0")
     assert mark.since is not None
@@ -160,7 +160,7 @@ async def test_marks_that_cannot_be_read_leave_those_before_in_force_and_are_not
     await w.settle()
     await w.operator.set(PATH, data, -1)
     await w.settle()
-    assert w.term.controller.cordoned == {2}
+    assert w.term.cluster.cordoned == {2}
     assert PATH in w.counters.malformed
     with pytest.raises(Refused, match="/regent/cordons cannot be understood"):
         await view.cordon(request(3), "uid 0")
@@ -169,7 +169,7 @@ async def test_marks_that_cannot_be_read_leave_those_before_in_force_and_are_not
     assert node.data == data
     await w.operator.set(PATH, b'{"brokers":{},"version":1}', -1)
     await w.settle()
-    assert w.term.controller.cordoned == set()
+    assert w.term.cluster.cordoned == set()
 
 
 @in_world(1, 2, 3)

@@ -125,4 +125,4 @@ async def test_an_endpoint_announced_during_a_lost_connection_is_found_after_it(
         await announced(w)
         w.server.resume(d.session)
         term = await d.serving()
-        assert str(term.controller.endpoint) == str(ENDPOINT)
+        assert str(term.controller.endpoint.found) == str(ENDPOINT)

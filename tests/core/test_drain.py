@@ -67,7 +67,7 @@ async def ended(w: World, pid: int) -> Procedure:
 
 def marked(w: World) -> tuple[set[int], set[int]]:
     """Returns the brokers that the term knows as drained, and as cordoned."""
-    return set(w.term.cluster.drained), set(w.term.controller.cordoned)
+    return set(w.term.cluster.drained), set(w.term.cluster.cordoned)
 
 
 def leaders(w: World, topic: str = "t") -> list[int]:

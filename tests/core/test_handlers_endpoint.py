@@ -43,7 +43,7 @@ def entries(w: World, broker: int = 2) -> list[Any]:
 
 def shown(w: World) -> str | None:
     """As status says it."""
-    found = w.term.controller.endpoint
+    found = w.term.controller.endpoint.found
     return None if found is None else str(found)
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from controller.engine.event_kinds import EventKind
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
+from state_machines.model.topic_facts import TopicIdRead
 from state_machines.model.types import Assignment
 from tests.core import channel_world
 from tests.core.controller_kafka import id_of
@@ -223,8 +224,8 @@ async def test_an_id_that_is_known_already_is_no_news(w: World) -> None:
     await w.serve()
     c, known = w.term.controller, w.assignment("t").topic_id
     c.cluster.observe_id_refused(2, [0])
-    c.learn_id("t", known)
+    c.enter(TopicIdRead("t", known))
     assert not c.late
     assert c.cluster.ids_refused == {0: {(2, 0)}}
-    c.learn_id("t", OTHER_ID)
+    c.enter(TopicIdRead("t", OTHER_ID))
     assert c.late == {0}

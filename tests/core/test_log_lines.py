@@ -72,7 +72,7 @@ async def test_a_clean_stop_of_a_broker_is_a_warning_only_where_producers_wait(
 ) -> None:
     waits = "below min.insync.replicas, so that acks=all producers wait: "
     if producers_wait:
-        w.term.controller.min_isr = MinIsr(2, {"single": 1})
+        w.term.cluster.min_isr = MinIsr(2, {"single": 1})
         w.die(1)
         await w.propagated()
         assert waits not in gone(caplog, 1)[1], "two of three replicas are enough"

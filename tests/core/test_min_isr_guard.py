@@ -13,6 +13,8 @@ from controller.engine.controller import Controller
 from controller.engine.gate import TermEnded
 from controller.kinds import guard as module
 from controller.kinds.guard import MinIsrGuard
+from state_machines.model.cluster import Cluster
+from state_machines.model.facts import Fact
 from state_machines.model.min_isr import UNKNOWN, MinIsr
 
 FOUND = MinIsr(2, {"t": 3})
@@ -22,9 +24,9 @@ class Term:
     """A controller whose brokers respond once ``respond`` is called, with a value, or not at all."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.min_isr = UNKNOWN
+        self.cluster = Cluster()
         self.dial: object | None = object()
-        self.store = self.cluster = SimpleNamespace()
+        self.store = SimpleNamespace()
         self.tasks: list[asyncio.Task[None]] = []
         self.woken: list[int] = []
         self.answers: asyncio.Future[MinIsr] = asyncio.get_running_loop().create_future()
@@ -35,6 +37,9 @@ class Term:
 
     async def until_read(self, read: Callable[[], Awaitable[MinIsr]]) -> MinIsr:
         return await read()
+
+    def enter(self, fact: Fact) -> None:
+        fact.enter(self.cluster)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.ensure_future(work))
@@ -59,7 +64,7 @@ async def test_all_that_wait_are_woken_once_and_go_on_whatever_the_brokers_send(
     assert len(term.tasks) == 1, "one query for all of them"
     await term.respond(found)
     assert sorted(term.woken) == [7, 8]
-    assert term.min_isr == (found if isinstance(found, MinIsr) else UNKNOWN)
+    assert term.cluster.min_isr == (found if isinstance(found, MinIsr) else UNKNOWN)
     assert [term.knows(guard, pid) for pid in (7, 8, 9)] == [True] * 3
     assert len(term.tasks) == 1, "no second query in the term"
 
@@ -67,9 +72,9 @@ async def test_all_that_wait_are_woken_once_and_go_on_whatever_the_brokers_send(
 async def test_a_value_that_the_term_has_learnt_meanwhile_is_newer_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     term, guard = Term(monkeypatch), MinIsrGuard()
     assert not term.knows(guard, 7)
-    term.min_isr = newer = MinIsr(1, {})
+    term.cluster.min_isr = newer = MinIsr(1, {})
     await term.respond(FOUND)
-    assert (term.min_isr, term.woken) == (newer, [7])
+    assert (term.cluster.min_isr, term.woken) == (newer, [7])
 
 
 async def test_a_daemon_that_queries_no_broker_and_one_that_knows_the_value_wait_for_nothing(
@@ -78,6 +83,6 @@ async def test_a_daemon_that_queries_no_broker_and_one_that_knows_the_value_wait
     term, guard = Term(monkeypatch), MinIsrGuard()
     term.dial = None
     assert term.knows(guard, 7)
-    term.dial, term.min_isr = object(), FOUND
+    term.dial, term.cluster.min_isr = object(), FOUND
     assert term.knows(guard, 7)
     assert (term.tasks, term.woken) == ([], [])

@@ -46,7 +46,7 @@ async def led_by_others(w: World) -> None:
 
 
 def obeyed(w: World) -> bool:
-    return w.term.controller.pause is not None
+    return w.term.controller.pauses.in_force is not None
 
 
 def leaders(w: World) -> list[int]:

@@ -50,7 +50,7 @@ async def begun(w: World) -> None:
 async def serving(w: World) -> None:
     """Begins a term, which knows the brokers' min.insync.replicas."""
     await w.begin_term()
-    w.term.controller.min_isr = MinIsr(2, {})
+    w.term.cluster.min_isr = MinIsr(2, {})
     await propagated(w)
 
 
@@ -220,7 +220,9 @@ async def test_each_judgement_is_taken_once_and_stored_where_it_changes_what_is_
     plan = RestartPlan(judged, None, (1, 2, 3), (), (), nearest=2)
     kept = RollingRestart(((1, 10), (2, 20), (3, 30)), 5, batch=stored, why="before")
     env: Any = SimpleNamespace(
-        controller=SimpleNamespace(pause=object() if paused else None), judged={7: plan, 8: plan}, now_ms=lambda: 9_000
+        controller=SimpleNamespace(pauses=SimpleNamespace(in_force=object() if paused else None)),
+        judged={7: plan, 8: plan},
+        now_ms=lambda: 9_000,
     )
     after = replace(kept, batch=batch, why=why)
     for before, is_durable in ((kept, True), (after, False)):

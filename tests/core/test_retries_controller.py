@@ -20,6 +20,7 @@ from controller.access.authorizer import Authorizer
 from controller.access.principals import principals
 from controller.daemon.role_handback import _take_back
 from controller.daemon.secret_watch import SecretWatch
+from controller.engine.adoption import Values
 from controller.engine.default_configs import DefaultConfigs
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import QueueFull
@@ -175,7 +176,10 @@ async def test_expired_tokens_are_looked_for_every_interval_and_half_a_minute_af
             raise error
 
     tasks: list[asyncio.Task[None]] = []
-    c: Any = SimpleNamespace(token_check_s=every_s, spawn=lambda work: tasks.append(asyncio.ensure_future(work)))
+    c: Any = SimpleNamespace(
+        adoption=SimpleNamespace(values=Values(token_check_s=every_s)),
+        spawn=lambda work: tasks.append(asyncio.ensure_future(work)),
+    )
     with mock.patch.object(token_expiry, "_look", look):
         token_expiry.begin(c)
         await asyncio.sleep(5.0 + 4 * again_s + 3 * every_s + 1.0)
@@ -200,7 +204,7 @@ async def test_an_endpoint_that_goes_stays_listed_for_ten_seconds_each_time() ->
                 await asyncio.sleep(wait_s)
                 await w.propagated()
                 assert listed(w) == (INTERNAL if wait_s == 0.5 else BOTH)
-        assert w.term.controller.endpoint_gone_s is None
+        assert w.term.controller.endpoint.gone_s is None
 
 
 @in_exact_time

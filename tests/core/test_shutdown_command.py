@@ -64,7 +64,7 @@ async def test_partitions_that_another_broker_could_lead_keep_the_broker_from_it
 async def test_a_shutdown_and_can_stop_have_one_verdict(w: World, accept: list[StopCause]) -> None:
     """The topic u has one replica: it would be offline, which one of the lists accepts."""
     found = await views(w)[0].shutdown(ShutdownRequest(broker=1, accept=accept))
-    judged = can_stop(w.term.cluster, [1], w.term.controller.min_isr, accept)
+    judged = can_stop(w.term.cluster, [1], w.term.cluster.min_isr, accept)
     assert found.may_stop is judged.allowed is (StopCause.SINGLE_REPLICA in accept)
     assert [one.cause for one in found.hindrances] == [one.cause for one in judged.hindrances]
     assert found.leaders_moved == 1, "leaders leave in any case"
@@ -72,7 +72,7 @@ async def test_a_shutdown_and_can_stop_have_one_verdict(w: World, accept: list[S
 
 @in_world(before=running)
 async def test_a_shutdown_that_takes_partitions_below_min_isr_says_so(w: World) -> None:
-    w.term.controller.min_isr = MinIsr(3, {})
+    w.term.cluster.min_isr = MinIsr(3, {})
     request = ShutdownRequest(broker=1, accept=[StopCause.SINGLE_REPLICA])
     found = await views(w)[0].shutdown(request)
     assert (found.may_stop, [one.cause for one in found.hindrances]) == (False, ["below-min-isr"])

@@ -160,7 +160,7 @@ async def test_each_trouble_is_a_warning_with_its_numbers(tmp_path: Path) -> Non
         assert (view.status().reassignments, view.gauges().reassigning_partitions) == (1, 1)
         assert (view.status().drained_brokers, view.status().cordoned_brokers) == (None, None)
         daemon.term.cluster.observe_drained({3, 1})
-        daemon.term.controller.cordoned = frozenset({1, 2, 3})
+        daemon.term.cluster.cordoned = frozenset({1, 2, 3})
         assert (view.status().drained_brokers, view.gauges().drained_brokers) == ([1, 3], 2)
         assert view.status().cordoned_brokers == [1, 2, 3]
         assert [(b.id, b.cordoned, b.drained) for b in view.list_brokers()] == [

@@ -103,7 +103,7 @@ async def test_partitions_at_and_below_min_isr_are_known_after_a_response_of_a_b
         assert [t.under_min_isr for t in view.list_topics(10, None).items] == [0, 1]
         assert view.describe_topic("strict").under_min_isr == 1
         assert daemon.term is not None
-        assert daemon.term.controller.min_isr == view.status_reader.min_isr, "log lines have the same"
+        assert daemon.term.cluster.min_isr == view.status_reader.min_isr, "log lines have the same"
         found = await view.explain("strict", 0)
         assert "acks=all producers wait: 1 of 2 required replicas in sync" in found.isr_because
         assert (found.partition.under_min_isr, found.partition.min_isr) == (True, 3)

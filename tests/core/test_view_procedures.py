@@ -352,7 +352,7 @@ def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]], growth_byt
         yield SimpleNamespace(replica_logs=replica_logs)
 
     w.term.controller.dial = dial
-    w.term.controller.min_isr = MinIsr(1, {})
+    w.term.cluster.min_isr = MinIsr(1, {})
     return queried
 
 
@@ -536,15 +536,15 @@ async def test_sizes_that_no_leader_reports_hold_up_no_plan(w: World) -> None:
 @in_world(1, 2, 3)
 async def test_a_move_never_goes_below_min_insync_replicas(w: World) -> None:
     view = await running(w)
-    w.term.controller.min_isr = MinIsr(2, {})
+    w.term.cluster.min_isr = MinIsr(2, {})
     why = (
         r"t-0 cannot have replicas \[3\]: 1 replicas are below min.insync.replicas = 2: give 2 or more, or lower the s"
     )
     with pytest.raises(Refused, match=why):
         await view.apply(request(), "uid 0")
-    w.term.controller.min_isr = MinIsr(2, {"t": 1})
+    w.term.cluster.min_isr = MinIsr(2, {"t": 1})
     begun = await view.apply(request(paused=True), "uid 0")
-    w.term.controller.min_isr = MinIsr(2, {})
+    w.term.cluster.min_isr = MinIsr(2, {})
     await view.command(begun.pid, ReassignCommand(paused=False))
     await w.settle()
     refused = {(move.status, move.why.partition(":")[0]) for move in await view.moves(begun.pid)}
@@ -563,7 +563,7 @@ async def test_a_new_term_knows_min_insync_replicas_before_a_plan_begins_a_move(
     await w.active.crash()
     await w.begin_term()
     await propagated(w)
-    assert w.term.controller.min_isr is UNKNOWN, "nothing has asked yet"
+    assert w.term.cluster.min_isr is UNKNOWN, "nothing has asked yet"
     view = view_of(w)
     await view.command(begun.pid, ReassignCommand(paused=False))
     await w.settle()

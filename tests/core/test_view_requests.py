@@ -74,7 +74,7 @@ async def test_marks_and_a_pause_whose_response_was_lost_are_found_written(w: Wo
     with mock.patch.object(pauses_module, "write_pause", lost):
         assert (await pauses(w).pause(PauseRequest(reason="a test"), "uid 0")).paused
     await w.settle()
-    assert w.term.controller.cordoned == {2}
+    assert w.term.cluster.cordoned == {2}
     assert (await pauses(w).shown()).reason == "a test"
 
 

@@ -33,7 +33,7 @@ def restarting(*, abort: bool = False) -> Play:
     """A person restarts each broker that the procedure names; aborts it after the first where that is wanted."""
 
     async def turned(w: World) -> Record | None:
-        w.term.controller.min_isr = MinIsr(2, {})
+        w.term.cluster.min_isr = MinIsr(2, {})
         engine = w.term.procedures.engine
         first = tuple((broker, w.broker_epoch(broker)) for broker in (1, 2, 3))
         pid = await engine.submit(kind.NAME, kind.encode_restart(RollingRestart(first)), OPS)

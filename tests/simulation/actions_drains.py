@@ -43,7 +43,7 @@ class DrainActions(PlanActions):
         self.w.operate(self._drain(nonce, encode_drain(Drain(tuple(sorted(brokers)), plan=moves))))
 
     def _planned(self, term: Term, brokers: tuple[int, ...]) -> ReassignPlan:
-        view = view_of(term.cluster, "", cordoned=term.controller.cordoned.union(brokers))
+        view = view_of(term.cluster, "", cordoned=term.cluster.cordoned.union(brokers))
         found = plan(view, Decommission(brokers)).moves[:MOVES_MAX]
         return ReassignPlan(tuple(PlannedMove(one.topic, one.partition, one.origin, one.target) for one in found))
 

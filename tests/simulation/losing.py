@@ -95,7 +95,7 @@ class Losing(World):
             self.brokers[self.lags].lagging = True
         term = self.serving_term()
         assert term is not None
-        term.controller.min_isr = await read_min_isr(KafkaStore(self.operator), self.dial, term.cluster)
+        term.cluster.min_isr = await read_min_isr(KafkaStore(self.operator), self.dial, term.cluster)
         self.dead.update(self.dying)
         for broker in self.dying:
             self.brokers[broker].crash()
@@ -154,7 +154,7 @@ class Losing(World):
         """Returns the daemon's knowledge of ``min.insync.replicas``."""
         term = self.serving_term()
         assert term is not None
-        return term.controller.min_isr.of
+        return term.cluster.min_isr.of
 
     def snapshot(self) -> Snapshot:
         """Writes the daemon's model to a file as its child does, and reads it as the pipeline does."""
@@ -162,7 +162,7 @@ class Losing(World):
         assert term is not None
         header = Header(FORMAT, VERSION, "c", 1, term.cluster.epoch, 1, 1, "command")
         begin = Begin(str(self.folder), 1, 1 << 40, header, broker_lines(term.cluster, lambda _: None))
-        messages: list[Message] = [begin, *parts_of(term.cluster, term.controller.min_isr), End(1, 1)]
+        messages: list[Message] = [begin, *parts_of(term.cluster, term.cluster.min_isr), End(1, 1)]
         written = write_snapshot(io.BytesIO(b"".join(map(framed, messages))))
         assert not written.err, written.err
         return read_snapshot(self.folder / written.name)

@@ -23,6 +23,8 @@ from state_machines.machines import selectors
 from state_machines.machines.draft import Draft
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.decision import Change, Decision
+from state_machines.model.facts import Entered, Fact
+from state_machines.model.topic_facts import StatesRead
 from state_machines.model.types import Broker, PartitionRow
 from tests.simulation.planting import mutation, put
 
@@ -108,10 +110,12 @@ def ignore_badversion(stack: ExitStack) -> None:
 def forget_unknown_outcomes(stack: ExitStack) -> None:
     """Enters a state that was read after a lost reply into the model, and sends it to no broker."""
 
-    def observed(self: Controller, changes: Iterable[Change | None]) -> list[Change]:
-        return [change for change in changes if change is not None]
+    enter = Controller.enter
 
-    put(stack, Controller, "observed", observed)
+    def entered(self: Controller, fact: Fact) -> Entered:
+        return fact.enter(self.cluster) if isinstance(fact, StatesRead) else enter(self, fact)
+
+    put(stack, Controller, "enter", entered)
 
 
 @mutation
@@ -132,15 +136,15 @@ def write_with_any_version(stack: ExitStack) -> None:
 @mutation
 def keep_the_leader_epoch(stack: ExitStack) -> None:
     """Gives a new leader the leader epoch of the old one."""
-    lead = Draft.lead
+    lead = Draft._lead
 
-    def same_epoch(self: Draft, i: int, leader: int, isr: tuple[int, ...], why: str, **more: Any) -> None:
-        lead(self, i, leader, isr, why, **more)
+    def same_epoch(self: Draft, i: int, *of: Any) -> None:
+        lead(self, i, *of)
         row = self._drawn.get(i)
         if row is not None and self.rows[i].has_leadership:
             self._drawn[i] = _with(row, leader_epoch=self.rows[i].leader_epoch)
 
-    put(stack, Draft, "lead", same_epoch)
+    put(stack, Draft, "_lead", same_epoch)
 
 
 def _with(row: PartitionRow, **changes: Any) -> PartitionRow:
@@ -173,7 +177,7 @@ def empty_the_isr(stack: ExitStack) -> None:
         for i in rows:
             row = self.draft.row(i)
             if row.isr == (broker,) and row.has_leadership:
-                self.draft.lead(i, -1, (), why, state=row.state)
+                self.draft.renew(i, -1, (), why)
 
     put(stack, ReplicaStateMachine, "take_offline", emptied)
 

@@ -49,10 +49,10 @@ def counted(world: World) -> Iterator[None]:
         finally:
             _committed(world, outcomes, names)
 
-    async def bringing_in(c: Controller, topics: Any) -> Any:
+    async def bringing_in(c: Controller, topics: Any, *, loaded: bool) -> Any:
         if c.cluster.rows:
             world.happened(faults.SIZE_LOADED)
-        return await bring_in(c, topics)
+        return await bring_in(c, topics, loaded=loaded)
 
     def of_turn(self: Snapshots, broker: int, first: int) -> Turn:
         if first:
