@@ -181,7 +181,7 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
         return Wait(env.now_ms(), message) if len(message) <= MESSAGE_BYTES_MAX else _too_long(record, message)
     message = encode_plan(found.plan)
     if found.begins:
-        return Effect(Wait(env.now_ms(), message), partial(_begin, env, found, record.pid))
+        return Effect(Wait(env.now_ms(), message), write=partial(_begin, env, found, record.pid))
     if message != record.data:  # as stored: words that are too long for the record differ in memory only
         return Wait(env.now_ms(), message)
     if found.is_over:

@@ -19,7 +19,7 @@ from controller.kinds.throttle_holders import held_elsewhere
 from controller.kinds.throttle_order import CONFIRMING, NAME, ThrottleOrder, encode_order, order_of, sentence
 from controller.kinds.throttle_settings import entries, read, restored, retry, say, write
 from controller.procedures.broadcast import Broadcast, BroadcastEnv, Phase, Resending, Send, Unreachable
-from controller.procedures.kinds import Along, Effect, Kind, Step
+from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
 from state_machines.admin_rules.throttles import RATES, broker_places, throttle_brokers, unconfirmed
 from state_machines.procedures.demand import Demand, Resource, Scope
@@ -109,7 +109,7 @@ _confirming: Final[Phase[KafkaEnv]] = Phase(
 )
 
 
-async def confirm(env: KafkaEnv, record: Record) -> Outcome | Effect | Along:
+async def confirm(env: KafkaEnv, record: Record) -> Outcome | Effect:
     """Queries each live broker for its rates, until it reports them or its tries are over."""
     if order_of(record.data).lift:
         return Next(IN_FORCE, record.data)

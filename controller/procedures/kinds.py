@@ -20,28 +20,29 @@ Env = TypeVar("Env")
 """What the steps of a domain work with, for instance the controller of a term."""
 
 
+Write: TypeAlias = Callable[[Change], Awaitable[str | None]]
+"""Writes a change with a step's effect; returns None, or why nothing was written: the step is repeated after a pause.
+"""
+
+
 class Effect(Struct, frozen=True):
-    """A step whose record is written in one transaction with the znodes that it changes.
+    """A step's outcome with what is stored in one transaction with its record.
 
-    ``write`` writes both and returns None, or returns why nothing was written: the step is repeated after a pause.
-    """
-
-    outcome: Outcome
-    write: Callable[[Change], Awaitable[str | None]]
-
-
-class Along(Struct, frozen=True):
-    """A step whose outcome has rows beside the records, in the same transaction of the domain's store.
-
-    ``rows``: values that the store knows, opaque to the engine. ``entered``: called with the change once it is durable.
+    ``rows``: values that the domain's store knows, opaque to the engine. ``entered``: called with the change once it is
+    durable. ``write``, instead of both: writes the record itself, with the znodes that the step changes.
     """
 
     outcome: Outcome
     rows: tuple[object, ...] = ()
     entered: Callable[[Change], None] | None = None
+    write: Write | None = None
+
+    def __post_init__(self) -> None:
+        if self.write is not None and (self.rows or self.entered is not None):
+            raise ValueError("an effect with a write of its own has no rows, and nothing is entered")
 
 
-Execute: TypeAlias = Callable[[Env, Record], Awaitable[Outcome | Effect | Along]]
+Execute: TypeAlias = Callable[[Env, Record], Awaitable[Outcome | Effect]]
 """Executes or undoes a step. It is repeated after a crash, with the same record and the same result.
 
 It never waits for long: it starts what takes time beside the engine, returns ``Wait``, and is woken.

@@ -8,11 +8,11 @@ from typing import Final, Generic, NamedTuple
 from msgspec.structs import replace
 
 from controller.procedures.group import Decided
-from controller.procedures.kinds import Along, Env, Kinds, misordered
+from controller.procedures.kinds import Env, Kinds, Write, misordered
 from controller.procedures.parking import Parking
 from controller.procedures.pids import Pids
 from controller.procedures.running import Running
-from controller.procedures.steps import Steps, Write
+from controller.procedures.steps import Steps
 from controller.procedures.weighing import Scale
 from state_machines.procedures.demand import Demand, Resource
 from state_machines.procedures.entity_queue import Entry
@@ -68,22 +68,22 @@ class Stepping(Generic[Env]):
         act = Act.EXECUTE if self._procedures.goes_on(record) else self._procedures.due(pid, self._now_ms())
         if isinstance(act, Change):
             return Decided(act, entry)
-        outcome, write = await self._steps.run(record, act)
+        effect = await self._steps.run(record, act)
+        outcome, rows, write = effect.outcome, effect.rows, effect.write
         demands: dict[int, Demand] = {}
         if isinstance(outcome, Children):
             outcome = await self._family(record, outcome, demands)
-        found = self._bounded(record, act, outcome, write.rows if isinstance(write, Along) else ())
+        found = self._bounded(record, act, outcome, rows)
         if found is None:
             return _waits(entry)
         change, weight, as_drawn = found
         until_ms = outcome.until_ms if isinstance(outcome, Wait) else 0
         again = isinstance(outcome, Yield)
-        if write is None or isinstance(outcome, Failed) or not as_drawn:
+        if isinstance(outcome, Failed) or not as_drawn:
             return Decided(change, entry, until_ms, again, demands=demands, weight=weight)
-        if isinstance(write, Along):
-            rows, entered = write.rows, write.entered
-            return Decided(change, entry, until_ms, again, None, 0, rows, entered, demands, weight=weight)
-        decided = Decided(change, entry, until_ms, again, demands=demands, weight=weight)
+        decided = Decided(change, entry, until_ms, again, None, 0, rows, effect.entered, demands, weight=weight)
+        if write is None:
+            return decided
         return Executed(decided, write, lambda why: Decided(self._changed(record, act, Retry(why)), entry))
 
     def _bounded(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Final, Generic
 
 from brokers.rate_limited_log import RateLimitedLog
-from controller.procedures.kinds import Along, Effect, Env, Kinds
+from controller.procedures.kinds import Effect, Env, Kinds, Write
 from metadata_store.errors import Code, MultiFailed, ZkError, ZooKeeperError
 from metadata_store.records.port import StoreFailed, Unstorable
 from state_machines.procedures.kernel import Act, Change
-from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Retry, Yield
+from state_machines.procedures.outcome import Children, Failed, Next, Retry, Yield
 from state_machines.procedures.record import Record
 
 log = logging.getLogger("regent.procedures")
@@ -20,8 +19,6 @@ RAISES_MAX: Final = 10
 """Attempts of a step that raises; then its procedure fails."""
 
 NAMES_A_STEP: Final = Next, Children
-
-Write = Callable[[Change], Awaitable[str | None]]
 
 
 class Steps(Generic[Env]):
@@ -43,17 +40,17 @@ class Steps(Generic[Env]):
         self._ends = ends
         self._limited_log = RateLimitedLog()
 
-    async def run(self, record: Record, act: Act) -> tuple[Outcome, Write | Along | None]:
-        """Executes the present step or undoes the latest; returns its outcome, and the write or rows of the step."""
+    async def run(self, record: Record, act: Act) -> Effect:
+        """Executes the present step or undoes the latest; returns its outcome, with what is stored together with it."""
         kind = self._kinds[record.kind]
         step = kind.steps[record.step] if act is Act.EXECUTE else kind.undo_of(record)
         execute = step.execute if act is Act.EXECUTE else step.undo
         if execute is None:
-            return Next(record.step, record.data), None
+            return Effect(Next(record.step, record.data))
         try:
             found = await execute(self._env, record)
         except self._interruptions:
-            return Yield(), None
+            return Effect(Yield())
         except self._ends:
             raise
         except Exception as error:
@@ -62,17 +59,12 @@ class Steps(Generic[Env]):
                 self._limited_log.error(log, f"{kind.name} {step.name}", sentence, error)
             text = f"step {step.name} raised {type(error).__name__}: {error}"
             gives_up = act is Act.EXECUTE and record.attempts + 1 >= RAISES_MAX
-            return Failed(text) if gives_up else Retry(text), None
-        write: Write | Along | None = None
-        if isinstance(found, Effect):
-            outcome, write = found.outcome, found.write
-        elif isinstance(found, Along):
-            outcome, write = found.outcome, found
-        else:
-            outcome = found
+            return Effect(Failed(text) if gives_up else Retry(text))
+        effect = found if isinstance(found, Effect) else Effect(found)
+        outcome = effect.outcome
         if isinstance(outcome, NAMES_A_STEP) and not 0 <= outcome.step < len(kind.steps):
-            return Failed(f"step {step.name} names step {outcome.step}, {kind.name} has {len(kind.steps)}"), None
-        return outcome, write
+            return Effect(Failed(f"step {step.name} names step {outcome.step}, {kind.name} has {len(kind.steps)}"))
+        return effect
 
     async def write(self, write: Write, change: Change, pid: int) -> str | None:
         """Writes a change with its effect; returns None where that was applied, else why it was not.

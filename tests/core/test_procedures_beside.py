@@ -16,6 +16,7 @@ from controller.procedures.requests import Abort, Command, Refused
 from controller.procedures.results import KEPT_MS, Results
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Failed, Outcome, Wait
 from state_machines.procedures.record import NO_ENDING, Record
 from state_machines.procedures.states import State
@@ -41,7 +42,7 @@ async def test_procedures_whose_write_has_no_response_are_named_until_it_has_com
             await opened.wait()
             return "another writer was first"
 
-        return Effect(onwards(_, one), write) if effect else Wait(0, b"waits")
+        return Effect(onwards(_, one), write=write) if effect else Wait(0, b"waits")
 
     class Slow(MemoryRecords):
         async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
@@ -95,7 +96,7 @@ async def test_an_effect_of_a_step_that_failed_is_not_written() -> None:
             written.append(change)
             return None
 
-        return Effect(Failed("no room"), write)
+        return Effect(Failed("no room"), write=write)
 
     daemon = await Host(Kind("root", (Step("gives up", gives_up),), topic)).daemon()
     assert (await ended(daemon, await submitted(daemon, "root"))).state is State.ROLLEDBACK
@@ -209,3 +210,11 @@ async def test_numbers_follow_one_another_over_blocks_and_begin_anew_behind_a_ga
     await pids.go_above(reserved + 5 * BLOCK)
     assert await pids.take() == reserved + 5 * BLOCK + 1
     assert pids.last <= disk.last_pid
+
+
+def test_an_effect_that_writes_itself_has_no_rows_which_no_store_would_get() -> None:
+    async def write(_: Change) -> None:
+        return None
+
+    with pytest.raises(ValueError, match="an effect with a write of its own has no rows"):
+        Effect(Wait(0, b""), rows=("a row",), write=write)

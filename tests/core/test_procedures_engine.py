@@ -546,7 +546,7 @@ async def test_an_effect_is_written_with_its_record_and_repeated_where_another_w
             await MemoryRecordsOf(host).write(change)
             return None
 
-        return Effect(Next(1, record.data), write)
+        return Effect(Next(1, record.data), write=write)
 
     host.kinds = (Kind("root", (Step("effective", effective), step(last)), topic),)
     daemon = await host.daemon()

@@ -8,7 +8,7 @@ from unittest import mock
 
 from brokers.listener.controller_listener import NotController
 from controller.kinds.environment import KafkaEnv
-from controller.procedures.kinds import Along, Effect, Execute, Kind
+from controller.procedures.kinds import Effect, Execute, Kind
 from controller.procedures.requests import Refused
 from controller.term.procedures import KINDS
 from metadata_store.hooks import Kill
@@ -91,7 +91,7 @@ def twice(kind: Kind[KafkaEnv], without: Collection[int] = ()) -> mock._patch[tu
 def _doubled(step: Execute[KafkaEnv]) -> Execute[KafkaEnv]:
     """Executes a step twice with the same record, as after a crash before its write."""
 
-    async def executed(env: KafkaEnv, record: Record) -> Outcome | Effect | Along:
+    async def executed(env: KafkaEnv, record: Record) -> Outcome | Effect:
         await step(env, record)
         return await step(env, record)
 

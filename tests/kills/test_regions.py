@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from controller.procedures.kinds import Along, Effect, Execute, Kind
+from controller.procedures.kinds import Effect, Execute, Kind
 from controller.regions import fencing
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.kinds import every, many
@@ -157,7 +157,7 @@ def doubled(kind: Kind[RegionsEnv]) -> Kind[RegionsEnv]:
     """Returns a kind each of whose steps runs twice, as after a crash before its write."""
 
     def again(execute: Execute[RegionsEnv]) -> Execute[RegionsEnv]:
-        async def executed(env: RegionsEnv, record: Record) -> Outcome | Effect | Along:
+        async def executed(env: RegionsEnv, record: Record) -> Outcome | Effect:
             await execute(env, record)
             return await execute(env, record)
 
@@ -172,7 +172,7 @@ async def test_every_kind_is_killed_at_every_write(tmp_path: Path) -> None:
 
     def noting(kind: Kind[RegionsEnv]) -> Kind[RegionsEnv]:
         def noted(execute: Execute[RegionsEnv]) -> Execute[RegionsEnv]:
-            async def executed(env: RegionsEnv, record: Record) -> Outcome | Effect | Along:
+            async def executed(env: RegionsEnv, record: Record) -> Outcome | Effect:
                 kinds.add(record.kind)
                 return await execute(env, record)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
-from controller.procedures.kinds import Along
+from controller.procedures.kinds import Effect
 from controller.regions import loading
 from controller.regions.admission import Admission
 from controller.regions.kinds import crash
@@ -58,7 +58,7 @@ def end_a_crash_with_regions_left(stack: ExitStack) -> None:
                 return await step(env, record)
             task: Crash = CRASH.decode(record.data)
             key = task.server, task.incarnation
-            return Along(Done(), (DropServer(*key),), lambda _: env.model.drop_server(key))
+            return Effect(Done(), (DropServer(*key),), lambda _: env.model.drop_server(key))
 
         return assign
 

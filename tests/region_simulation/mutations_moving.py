@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.procedures.kinds import Along
+from controller.procedures.kinds import Effect
 from controller.regions import loading
 from controller.regions.kinds import assign, every, locks, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
@@ -67,7 +67,7 @@ def store_an_owner_later(stack: ExitStack) -> None:
     """Ends an assign without the region's row."""
     opened = assign._opened
 
-    def bare(*args: Any) -> Along:
+    def bare(*args: Any) -> Effect:
         return replace(opened(*args), rows=())
 
     put(stack, assign, "_opened", bare)

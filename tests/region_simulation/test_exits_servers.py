@@ -267,11 +267,11 @@ async def test_a_step_that_fails_after_its_choice_leaves_no_server_with_regions_
         failures: list[int] = []
 
         async def fails(record: Record, act: Act) -> Any:
-            outcome, along = await run(record, act)
+            effect = await run(record, act)
             if record.kind == "assign_many" and not record.step and len(failures) < 2:
                 failures.append(record.pid)
-                return Failed("a test"), along
-            return outcome, along
+                return replace(effect, outcome=Failed("a test"))
+            return effect
 
         term.engine._steps.run = fails  # type: ignore[method-assign]
         await ended(term, creates(term, regions=3))

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.procedures.kinds import Along, Kind, Step
+from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about, close, locks
 from controller.regions.kinds.answers import answer_of, said
@@ -58,7 +58,7 @@ def begun(env: RegionsEnv, region: Region, pid: int, server: Server, token: int,
     env.model.move(region, S.OPENING, server, now_ms)
 
 
-async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def queue(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Chooses a server."""
     task: Transit = TRANSIT.decode(record.data)
     region = env.model.regions.get(task.region)
@@ -90,10 +90,10 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
         begun(env, region, record.pid, server, token, env.now_ms())
 
     data = TRANSIT.encode(replace(task, server=server.name, incarnation=server.incarnation, token=token))
-    return Along(Next(DISPATCH, data), (), entered)
+    return Effect(Next(DISPATCH, data), (), entered)
 
 
-def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Outcome | Along:
+def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Outcome | Effect:
     """Ends without an open; a region that no server has is OFFLINE then, so that it is opened where its table stays."""
     is_cut = env.endings.of(region.table) is not None
     if is_cut:
@@ -110,7 +110,7 @@ def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Ou
         _over(env, record.pid, region)
 
     row = Owner(region.id, S.OFFLINE, "", 0, region.token, region.sequence)
-    return Along(Done(why.encode()), (row,), entered)
+    return Effect(Done(why.encode()), (row,), entered)
 
 
 def _held(env: RegionsEnv, record: Record) -> Wait:
@@ -171,7 +171,7 @@ def wish(env: RegionsEnv, region: Region, avoid: str = "", to: str = "") -> Wish
     return Wish(region, last, avoid or (given_up if given_up != to else ""), to)
 
 
-async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Sends the open, or goes on with its result."""
     task: Transit = TRANSIT.decode(record.data)
     region = env.model.regions.get(task.region)
@@ -240,7 +240,7 @@ def opening(pid: int, region: Region, token: int) -> protocol.Open:
     return protocol.Open(pid, region.id, token, table.name, region.start, region.end, region.sequence, table.options)
 
 
-def _opened(env: RegionsEnv, record: Record, region: Region, task: Transit, sequence: int) -> Along:
+def _opened(env: RegionsEnv, record: Record, region: Region, task: Transit, sequence: int) -> Effect:
     server = env.model.servers[task.server, task.incarnation]
     token, sequence = token_of(record, task), max(sequence, region.sequence)
 
@@ -253,10 +253,10 @@ def _opened(env: RegionsEnv, record: Record, region: Region, task: Transit, sequ
         env.routes.changed(region)
 
     row = Owner(region.id, S.OPEN, server.name, server.incarnation, token, sequence)
-    return Along(Done(), (row,), entered)
+    return Effect(Done(), (row,), entered)
 
 
-def _left(env: RegionsEnv, record: Record, region: Region, task: Transit, state: RegionState = S.OPENING) -> Along:
+def _left(env: RegionsEnv, record: Record, region: Region, task: Transit, state: RegionState = S.OPENING) -> Effect:
     """Goes back to the choice of a server: this one is fenced, or does not have the region."""
     after = replace(task, server="", incarnation=0, token=token_of(record, task))
 
@@ -267,17 +267,17 @@ def _left(env: RegionsEnv, record: Record, region: Region, task: Transit, state:
         env.results.used(record.pid)
         env.outdated.discard(record.pid)
 
-    return Along(Next(QUEUE, TRANSIT.encode(after)), (), entered)
+    return Effect(Next(QUEUE, TRANSIT.encode(after)), (), entered)
 
 
-def _given_up(env: RegionsEnv, record: Record, region: Region, why: str, failed: str) -> Along:
+def _given_up(env: RegionsEnv, record: Record, region: Region, why: str, failed: str) -> Effect:
     def entered(_: Change) -> None:
         env.model.move(region, S.FAILED_OPEN, None, env.now_ms())
         env.causes.given_up(region.id, failed)
         _over(env, record.pid, region)
 
     row = Owner(region.id, S.FAILED_OPEN, "", 0, region.token, region.sequence)
-    return Along(Done(b"failed_open: " + why.encode()[:500]), (row,), entered)
+    return Effect(Done(b"failed_open: " + why.encode()[:500]), (row,), entered)
 
 
 def _over(env: RegionsEnv, pid: int, region: Region) -> None:

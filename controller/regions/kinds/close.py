@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.procedures.kinds import Along, Kind, Step
+from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about, locks
 from controller.regions.kinds.answers import answer_of, said
@@ -61,7 +61,7 @@ def token_of(region: Region) -> int:
     return max(region.token, region.opening)
 
 
-async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def queue(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Finds the server that has the region."""
     task: Transit = TRANSIT.decode(record.data)
     region = env.model.regions.get(task.region)
@@ -76,10 +76,10 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     if server is None:
         return _ended(env, record, region, task)
     data = TRANSIT.encode(_chosen(task, region, server))
-    return Along(Next(DISPATCH, data), (), lambda _: begun(env, region, record.pid, server))
+    return Effect(Next(DISPATCH, data), (), lambda _: begun(env, region, record.pid, server))
 
 
-async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Sends the close, or goes on with its result."""
     task: Transit = TRANSIT.decode(record.data)
     region = env.model.regions.get(task.region)
@@ -104,7 +104,7 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
     return Wait(0, record.data, durable=False)
 
 
-def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit) -> Along:
+def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit) -> Effect:
     state = S.OFFLINE if task.returns else S.CLOSED
 
     def entered(_: Change) -> None:
@@ -119,7 +119,7 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit) -> Al
         env.routes.changed(region)
 
     row = Owner(region.id, state, "", 0, region.token, region.sequence)
-    return Along(Done(), (row,), entered)
+    return Effect(Done(), (row,), entered)
 
 
 CLOSE: Final[Kind[RegionsEnv]] = Kind(

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.procedures.kinds import Along, Kind, Step
+from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
 from controller.regions import proofs
 from controller.regions.environment import RegionsEnv
@@ -51,7 +51,7 @@ LEFT_OUT_CHARS_MAX: Final = 2_000
 S = RegionState
 
 
-async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def fence(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Waits until the process cannot write any more."""
     task: Crash = CRASH.decode(record.data)
     server = env.model.servers.get((task.server, task.incarnation))
@@ -72,7 +72,7 @@ async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
     return _fenced(env, record, server, fences)
 
 
-def _fenced(env: RegionsEnv, record: Record, server: Server, fences: frozenset[str]) -> Along:
+def _fenced(env: RegionsEnv, record: Record, server: Server, fences: frozenset[str]) -> Effect:
     """Goes on once lease and command have fenced the process; its log, where that is a fence, comes last."""
     logged = LOG in fences
     how = "its fence command succeeded" if COMMAND in fences else "its lease ran out, so that it serves nothing"
@@ -84,10 +84,10 @@ def _fenced(env: RegionsEnv, record: Record, server: Server, fences: frozenset[s
 
     task: Crash = CRASH.decode(record.data)
     fencing = Children((log_task.fencing(task),), SPLIT, record.data)
-    return Along(fencing if logged else Next(SPLIT, record.data), (), entered)
+    return Effect(fencing if logged else Next(SPLIT, record.data), (), entered)
 
 
-async def split(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def split(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Has the parts of its log split by servers that are online, some at a time."""
     task: Crash = CRASH.decode(record.data)
     key = task.server, task.incarnation
@@ -103,10 +103,10 @@ async def split(env: RegionsEnv, record: Record) -> Outcome | Along:
     def entered(change: Change) -> None:
         env.log_parts[key] = wanted[len(change.puts) - 1 :]
 
-    return Along(Children(some, SPLIT, record.data, rest=lambda _: record.data), (), entered)
+    return Effect(Children(some, SPLIT, record.data, rest=lambda _: record.data), (), entered)
 
 
-async def release(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def release(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Lets its regions go to other servers, and wakes the procedures that wait for that.
 
     From then on the process never registers again, also where an operator ends this procedure.
@@ -121,7 +121,7 @@ async def release(env: RegionsEnv, record: Record) -> Outcome | Along:
             released(env, server)
             env.journal.server(server, (FENCED, RELEASED), "as its log is split, they may go elsewhere", record.pid)
 
-    return Along(Next(ASSIGN, record.data), _rows(buried), entered)
+    return Effect(Next(ASSIGN, record.data), _rows(buried), entered)
 
 
 def _rows(buried: Buried) -> tuple[Write, ...]:
@@ -136,7 +136,7 @@ def released(env: RegionsEnv, server: Server) -> None:
     env.waking.add(server.regions)
 
 
-async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def assign(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Has its regions assigned, the class that others depend on first; ends once it has none."""
     task: Crash = CRASH.decode(record.data)
     server = env.model.servers.get((task.server, task.incarnation))
@@ -162,7 +162,7 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.log_parts.pop(server.key, None)
         env.left_out.pop(server.key, None)
 
-    return Along(Done(_result(task)), (DropServer(*server.key), *proofs.drop(server.key, server.proof)), entered)
+    return Effect(Done(_result(task)), (DropServer(*server.key), *proofs.drop(server.key, server.proof)), entered)
 
 
 def leave_out(record: Record, command: bytes) -> bytes:
@@ -192,7 +192,7 @@ def _result(task: Crash) -> bytes:
     return f"without {count} parts of its log, {'; '.join(told)}"[:LEFT_OUT_CHARS_MAX].encode() if count else b""
 
 
-def _gone(env: RegionsEnv, task: Crash, pid: int) -> Along:
+def _gone(env: RegionsEnv, task: Crash, pid: int) -> Effect:
     """Ends the crash of a process that left meanwhile, or was buried: it does not come back either."""
     buried = env.model.bury((task.server, task.incarnation), pid)
 
@@ -200,7 +200,7 @@ def _gone(env: RegionsEnv, task: Crash, pid: int) -> Along:
         env.model.enter_buried(buried)
         env.crashing.discard(buried.key)
 
-    return Along(Done(b"it is gone already"), _rows(buried), entered)
+    return Effect(Done(b"it is gone already"), _rows(buried), entered)
 
 
 def _held_until_ms(env: RegionsEnv, server: str) -> int:
@@ -214,7 +214,7 @@ def _batches(tables: list[list[Region]], why: str) -> list[Record]:
     return list(islice(batches, BATCHES_MAX))
 
 
-def _closed(env: RegionsEnv, record: Record, regions: list[Region], state: RegionState = S.CLOSED) -> Along:
+def _closed(env: RegionsEnv, record: Record, regions: list[Region], state: RegionState = S.CLOSED) -> Effect:
     """Enters that regions of tables that are not to be open have no owner.
 
     OFFLINE are those of a table that a change is to close: they are opened where it stays as it is.
@@ -232,7 +232,7 @@ def _closed(env: RegionsEnv, record: Record, regions: list[Region], state: Regio
             env.routes.changed(region)
 
     rows = tuple(Owner(one.id, state, "", 0, one.token, one.sequence) for one in some)
-    return Along(Next(ASSIGN, record.data), rows, entered)
+    return Effect(Next(ASSIGN, record.data), rows, entered)
 
 
 CRASH_OF_SERVER: Final[Kind[RegionsEnv]] = Kind(

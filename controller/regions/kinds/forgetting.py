@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from controller.procedures.kinds import Along, Kind, Step
+from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about
 from controller.regions.kinds.messages import CRASH, Crash
@@ -29,12 +29,12 @@ def unforgettable(model: Regions, name: str) -> str | None:
     return None
 
 
-async def forget(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def forget(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Removes the name; one that has a process by now stays."""
     task: Crash = CRASH.decode(record.data)
     if (why := unforgettable(env.model, task.server)) is not None:
         return Failed(why)
-    return Along(Done(), (Forget(task.server),), lambda _: env.model.forget(task.server))
+    return Effect(Done(), (Forget(task.server),), lambda _: env.model.forget(task.server))
 
 
 def _demand(record: Record) -> Demand:

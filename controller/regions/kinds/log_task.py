@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.procedures.kinds import Along, Kind, Step
+from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.journal import CRASHED, FENCED
 from controller.regions.kinds import about
@@ -58,7 +58,7 @@ async def choose(env: RegionsEnv, record: Record) -> Outcome:
     return Next(1, LOG_TASK.encode(replace(task, worker=worker.name, worker_incarnation=worker.incarnation)))
 
 
-async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def work(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Sends the task, or goes on with its result."""
     task: LogTask = LOG_TASK.decode(record.data)
     key = task.worker, task.worker_incarnation
@@ -81,14 +81,14 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
                 env.log_parts[task.server, task.incarnation] = parts
                 _fenced(env, task, record.parent)
 
-        return Along(Done(), (), done)
+        return Effect(Done(), (), done)
     if _is_left_out(env, task):
 
         def over(_: Change) -> None:
             env.results.used(record.pid)
             env.dispatcher.forget(record.pid)
 
-        return Along(Done(b"left out"), (), over)
+        return Effect(Done(b"left out"), (), over)
     if result is not None or worker is None or worker.state is not S.ONLINE or _is_left(env, worker):
         again = replace(task, not_before_ms=env.wall_ms())
         if result is not None:
@@ -96,7 +96,7 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
             if overlong > PART_CHARS_MAX:
                 failed = f"{worker or task.worker} names a part with {overlong} characters, at most {PART_CHARS_MAX}"
             again = replace(task, not_before_ms=env.wall_ms() + AGAIN_MS, failed=failed)
-        return Along(Next(0, LOG_TASK.encode(again)), (), left)
+        return Effect(Next(0, LOG_TASK.encode(again)), (), left)
     if env.dispatcher.expects(record.pid) != key:
         env.dispatcher.send(worker, protocol.Task(record.pid, what, task.server, task.incarnation, task.part))
     return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)

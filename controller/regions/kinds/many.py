@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.procedures.kinds import Along, Kind, Step
+from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about, assign, close, locks
 from controller.regions.kinds.messages import MANY, Many
@@ -53,7 +53,7 @@ def of_regions(kind: str, regions: Sequence[Region], why: str) -> Iterator[Recor
         yield child(kind, MANY.encode(Many(regions[0].table.name, why, ids=ids)))
 
 
-async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Plans, and has the regions assigned that need it and that no other procedure moves."""
     task: Many = MANY.decode(record.data)
     if len(env.model.transit) >= env.options.transit_max and not task.ids:  # a crash waits for no table
@@ -63,7 +63,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     if not servers or _has_apart(env, regions):
         children = tuple(assign.assigned(one, task.why, None) for one in regions)
         born = Children(children, record.step + 1, record.data, rest=_rest(env, task, regions))
-        return Along(born, (), lambda change: _given(env, change, regions))
+        return Effect(born, (), lambda change: _given(env, change, regions))
     wishes = [assign.wish(env, one) for one in regions]
     plan = planned(env.placement, wishes, servers, env.prompt(servers), env.draw)
     children = tuple(assign.assigned(one, task.why, server) for one, server in zip(regions, plan, strict=True))
@@ -81,7 +81,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
                 env.wake_soon(pid)
 
     rest = _rest(env, task, regions)
-    return Along(Children(children, record.step + 1, record.data, asleep=True, rest=rest), (), entered)
+    return Effect(Children(children, record.step + 1, record.data, asleep=True, rest=rest), (), entered)
 
 
 def _has_apart(env: RegionsEnv, regions: Sequence[Region]) -> bool:
@@ -127,7 +127,7 @@ def _rest(env: RegionsEnv, task: Many, regions: Sequence[Region]) -> Callable[[i
     return rest
 
 
-async def close_all(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def close_all(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Has the regions closed that are open, or on their way."""
     task: Many = MANY.decode(record.data)
     if len(env.model.transit) >= env.options.transit_max:
@@ -148,7 +148,7 @@ async def close_all(env: RegionsEnv, record: Record) -> Outcome | Along:
                 env.wake_soon(pid)
 
     rest = _rest(env, task, regions)
-    return Along(Children(children, record.step + 1, record.data, asleep=True, rest=rest), (), entered)
+    return Effect(Children(children, record.step + 1, record.data, asleep=True, rest=rest), (), entered)
 
 
 async def counted(env: RegionsEnv, record: Record) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from controller.procedures.kinds import Along, Kind, Step
+from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import Codec, Message
 from controller.regions.kinds.servers import stays
@@ -36,7 +36,7 @@ class MarkTask(Message, frozen=True):
 MARK_TASK = Codec(MarkTask)
 
 
-async def mark(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def mark(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Stores a mark, and lets procedures look at it; some marks that mean nothing any more go with it."""
     task: MarkTask = MARK_TASK.decode(record.data)
     marks = env.model.marks
@@ -51,10 +51,10 @@ async def mark(env: RegionsEnv, record: Record) -> Outcome | Along:
             marks.drop(one.kind, one.subject)
         marks.put(found)
 
-    return Along(Done(), (*(DropMark(one.kind, one.subject) for one in over), PutMark(row)), entered)
+    return Effect(Done(), (*(DropMark(one.kind, one.subject) for one in over), PutMark(row)), entered)
 
 
-async def unmark(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def unmark(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Removes a mark; what waited because of it goes on.
 
     The end of a cordon ends that a process is leaving, too, unless a drain of it goes on.
@@ -68,7 +68,7 @@ async def unmark(env: RegionsEnv, record: Record) -> Outcome | Along:
             stays(env, server.key)
         env.wake_unplaced()
 
-    return Along(Done(), (DropMark(task.kind, task.subject),), entered)
+    return Effect(Done(), (DropMark(task.kind, task.subject),), entered)
 
 
 def _members(record: Record) -> Members:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from controller.procedures.kinds import Along, Kind, Step
+from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import locks
 from controller.regions.kinds.messages import Codec, Message
@@ -43,20 +43,20 @@ def undeletable(model: Regions, name: str) -> str | None:
     return None
 
 
-async def create(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def create(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Stores the namespace."""
     name = NAMESPACE_TASK.decode(record.data).namespace
     if name in env.model.namespaces:
         return Failed(f"namespace {name!r} exists already")
-    return Along(Done(), (PutNamespace(name),), lambda _: env.model.namespaces.add(name))
+    return Effect(Done(), (PutNamespace(name),), lambda _: env.model.namespaces.add(name))
 
 
-async def delete(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def delete(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Removes the namespace; one with tables stays."""
     name = NAMESPACE_TASK.decode(record.data).namespace
     if (why := undeletable(env.model, name)) is not None:
         return Failed(why)
-    return Along(Done(), (DropNamespace(name),), lambda _: env.model.namespaces.discard(name))
+    return Effect(Done(), (DropNamespace(name),), lambda _: env.model.namespaces.discard(name))
 
 
 def _kind(name: str, step: Step[RegionsEnv]) -> Kind[RegionsEnv]:

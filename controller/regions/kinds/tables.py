@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.procedures.kinds import Along, Effect, Kind, Step
+from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.endings import Ending
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about, locks, many
@@ -52,7 +52,7 @@ async def layout(env: RegionsEnv, record: Record) -> Outcome:
     return Next(record.step + 1, TABLE_TASK.encode(replace(task, first_id=first)))
 
 
-async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def metadata(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Stores some rows of its regions."""
     task: TableTask = TABLE_TASK.decode(record.data)
     taken_bytes = 0 if task.made else sum(ESCAPED * (len(key) + len(value)) for key, value in task.options.items())
@@ -78,10 +78,10 @@ async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.journal.made(table, new, record.pid)
 
     step = record.step + 1 if last == count_of(task.splits, task.uniform) else record.step
-    return Along(Next(step, TABLE_TASK.encode(replace(task, made=last))), rows, entered)
+    return Effect(Next(step, TABLE_TASK.encode(replace(task, made=last))), rows, entered)
 
 
-async def unmade(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def unmade(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Removes the rows of a table that was not created: as many as a step may, once for each step that stored some."""
     task: TableTask = TABLE_TASK.decode(record.data)
     table = env.model.tables.get(task.table)
@@ -92,22 +92,22 @@ async def unmade(env: RegionsEnv, record: Record) -> Outcome | Along:
     return _dropped(env, record, task.table)
 
 
-def _some_dropped(env: RegionsEnv, table: Table, outcome: Outcome) -> Along:
+def _some_dropped(env: RegionsEnv, table: Table, outcome: Outcome) -> Effect:
     """Removes the last regions of a table that no request sees, as many as a step may."""
     some = table.regions[-env.rows_max :]
-    return Along(
+    return Effect(
         outcome, (DropRegions(tuple(one.id for one in some)),), lambda _: env.model.drop_last(table, len(some))
     )
 
 
-def _dropped(env: RegionsEnv, record: Record, name: str) -> Along:
+def _dropped(env: RegionsEnv, record: Record, name: str) -> Effect:
     def entered(_: Change) -> None:
         table = env.model.tables.get(name)
         if table is not None:
             env.journal.table(name, table.state, None, len(table.regions), record.pid)
         env.model.drop_table(name)
 
-    return Along(Done(), (DropTable(name),), entered)
+    return Effect(Done(), (DropTable(name),), entered)
 
 
 def _row(task: TableTask, state: TableState) -> TableRow:
@@ -143,7 +143,7 @@ def _in_batches(env: RegionsEnv, record: Record, kind: str) -> Outcome:
     return Children(batches, record.step + 1 if over else record.step, data, rest=rest)
 
 
-def _stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome) -> Along:
+def _stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome) -> Effect:
     table = env.model.tables[TABLE_TASK.decode(record.data).table]
 
     def entered(_: Change) -> None:
@@ -151,10 +151,10 @@ def _stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome
         env.journal.table(table.name, before, state, len(table.regions), record.pid)
 
     row = TableRow(table.name, table.kind, state, tuple(sorted(table.options.items())))
-    return Along(outcome, (PutTable(row),), entered)
+    return Effect(outcome, (PutTable(row),), entered)
 
 
-async def enabled(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def enabled(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Enters that the table is enabled; the result counts regions that could not be opened.
 
     A table that another change is to disable or delete stays as it is, for that change, which the result names.
@@ -171,7 +171,7 @@ def superseded(ending: Ending) -> bytes:
     return b"%s%d (%s)" % (SUPERSEDED, ending.pid, ending.kind.encode())
 
 
-async def disabled(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def disabled(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Enters that the table is disabled, once no server has a region of it."""
     table = env.model.tables[TABLE_TASK.decode(record.data).table]
     return _closes_again(env, record, table) or _stated(env, record, TableState.DISABLED, Done())
@@ -193,17 +193,17 @@ def _has_owners(model: Regions, table: Table) -> bool:
     return any(map(SERVER_OF, table.regions))
 
 
-async def begin_enabling(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def begin_enabling(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Enters that the table is about to be enabled."""
     return _begun(env, record, TableState.ENABLING)
 
 
-async def begin_disabling(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def begin_disabling(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Enters that the table is about to be disabled: a crash opens no region of it any more."""
     return _begun(env, record, TableState.DISABLING)
 
 
-async def begin_deleting(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def begin_deleting(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Enters that the table is about to be deleted; regions of one that was being created are closed first."""
     table = env.model.tables.get(TABLE_TASK.decode(record.data).table)
     owned = table is not None and _has_owners(env.model, table)
@@ -216,7 +216,7 @@ async def closed_for_deletion(env: RegionsEnv, record: Record) -> Outcome:
     return _closes_again(env, record, table) or Next(DROPS, record.data)
 
 
-def _begun(env: RegionsEnv, record: Record, state: TableState, then: int = 1) -> Outcome | Along:
+def _begun(env: RegionsEnv, record: Record, state: TableState, then: int = 1) -> Outcome | Effect:
     name = TABLE_TASK.decode(record.data).table
     table = env.model.tables.get(name)
     why = change_problem(name, None if table is None else table.state, state)
@@ -240,7 +240,7 @@ def ending_of(record: Record) -> Ending | None:
     return Ending(record.pid, record.kind, task.table, begins)
 
 
-async def delete(env: RegionsEnv, record: Record) -> Outcome | Along:
+async def delete(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Removes the table and its regions from catalog and memory; many of them in several steps."""
     name = TABLE_TASK.decode(record.data).table
     if why := env.model.damages.of_rows(name):
@@ -254,7 +254,7 @@ async def delete(env: RegionsEnv, record: Record) -> Outcome | Along:
 def _of_a_table(step: Step[RegionsEnv]) -> Step[RegionsEnv]:
     """Has a step wait while its table is left out: its row is damaged, and the change has begun before."""
 
-    async def execute(env: RegionsEnv, record: Record) -> Outcome | Effect | Along:
+    async def execute(env: RegionsEnv, record: Record) -> Outcome | Effect:
         name = TABLE_TASK.decode(record.data).table
         if name not in env.model.tables and (why := env.model.damages.of_table(name)):
             return Retry(f"table {name} is left out ({why}): stop the daemon, restore its row, then start it")
