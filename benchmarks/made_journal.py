@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 BROKERS: Final = 50
+RACKS: Final = 5
+"""The replicas of a partition are on brokers with numbers that follow each other, and so in racks apart."""
 TERMS: Final = 10
 OF_TOPIC: Final = 50
 """Partitions of a topic."""
@@ -47,7 +49,10 @@ def _term(epoch: int, events: int, partitions: int, change: int) -> Iterator[str
     """Yields the lines of a term; ``change`` is the number of its first change of a partition."""
     bodies = [
         '"kind":"CTL_ELECTED"',
-        *(f'"kind":"BROKER_UP","broker":{broker},"broker_epoch":{100 + broker}' for broker in range(BROKERS)),
+        *(
+            f'"kind":"BROKER_UP","broker":{broker},"broker_epoch":{100 + broker},"rack":"r{broker % RACKS}"'
+            for broker in range(BROKERS)
+        ),
     ]
     for seq, body in enumerate(bodies, 1):
         yield _line(epoch, seq, body)

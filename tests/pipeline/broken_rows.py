@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,6 +14,8 @@ from benchmarks import made_journal
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
 from state_machines.journal.history import COMPARISONS, follows, tells
+from tests.pipeline.logs import Mutation, write
+from tests.pipeline.region_logs import copy_of, many_regions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,8 +39,16 @@ class Break(NamedTuple):
 
 
 OFFLINE, PREFERRED, BY_LEADER, REQUEST = "offline", "preferred", "isr_by_leader", "request"
+OF_REGIONS: Final = 33
+"""Term of the rows of regions."""
 LATE: Final = 1_000
 """More than the partition epochs of a journal."""
+
+
+def _in_its_rack(broker: int) -> list[int]:
+    """Returns three brokers of the rack of a broker, and that broker first."""
+    return [(broker + number * made_journal.RACKS) % made_journal.BROKERS for number in range(3)]
+
 
 BREAKS: Final[dict[str, Break]] = {
     "a step counts twice": Break("A1", PREFERRED, lambda row: {"leader_epoch1": row["leader_epoch1"] + 1}),
@@ -64,6 +74,17 @@ BREAKS: Final[dict[str, Break]] = {
     "not the first": Break("A11", OFFLINE, lambda row: {"leader1": row["replicas"][2]}),
     "those that go are first": Break("A12", BY_LEADER, lambda row: {"removing": row["replicas"][:1]}),
     "removed too early": Break("A12", OFFLINE, lambda _: {"removing": [99]}, later=True),
+    "in one rack of five": Break(
+        "A13",
+        BY_LEADER,
+        lambda row: {"isr0": [row["leader1"]], "isr1": [row["leader1"]], "replicas": _in_its_rack(row["leader1"])},
+        beyond=True,
+    ),
+    "an ended procedure runs": Break(
+        "A14",
+        REQUEST,
+        lambda _: {"kind": "PROC_STATE", "api": None, "pid": 1, "from_state": "SUCCESS", "to_state": "RUNNABLE"},
+    ),
     "a response before its request": Break("A15", REQUEST, lambda row: {"t_sent": row["t_acknowledged"] + 1}),
     "a request to no registration": Break("A15", REQUEST, lambda _: {"broker_epoch": 9}, beyond=True),
 }  # fmt: skip
@@ -153,11 +174,15 @@ def _change(folder: Path, changes: dict[tuple[int, int], Break]) -> None:
 
 
 class Audited(NamedTuple):
-    """An audit of a journal and its oracle. ``by_audit``: all that the audit found. ``places``: of breaks, by name."""
+    """An audit of a journal and its oracle. ``by_audit``: all that the audit found. ``places``: of breaks, by name.
+
+    ``of_regions``: the table and the invariant of each break among the rows of regions, which are not in the others.
+    """
 
     places: dict[str, Place]
     by_audit: set[Found]
     by_rules: set[Found]
+    of_regions: set[tuple[int, str]]
 
     def table(self) -> str:
         """Formats a line for each break: where it is, and who found it."""
@@ -172,18 +197,39 @@ class Audited(NamedTuple):
         return "\n".join(lines)
 
 
-def audited(spark: SparkSession, folder: Path, events: int, partitions: int, *, breaks: bool = True) -> Audited:
-    """Makes a journal, with or without breaks, and has it judged by the pipeline and by the rules."""
+def audited(
+    spark: SparkSession,
+    folder: Path,
+    events: int,
+    partitions: int,
+    *,
+    breaks: bool = True,
+    tables: int = 0,
+    of_tables: Mapping[int, Mutation] | None = None,
+) -> Audited:
+    """Makes a journal, with or without breaks, and has it judged by the pipeline and by the rules.
+
+    ``tables``: of regions, in a journal of their own beside it; ``of_tables`` breaks some of them.
+    """
     from pipeline import jobs
 
     journal, bronze = folder / "journal", folder / "bronze"
     places = write_broken(journal, events, partitions) if breaks else {}
     if not breaks:
         made_journal.write(journal, events, partitions)
-    jobs.ingest(spark, sorted(map(str, journal.iterdir())), str(bronze))
-    jobs.audit(spark, str(bronze))
+    if tables:
+        write(journal / "of-regions", [many_regions("regions", OF_REGIONS, tables, of_tables or {})])
+    journals = [str(path) for path in sorted(journal.rglob("daemon-*"))]
+    jobs.ingest(spark, journals, str(bronze))
+    jobs.audit(spark, str(bronze), racks=True)
     rows = spark.read.parquet(f"{bronze}/violations").select("ctl_epoch", "seq", "invariant").collect()
-    return Audited(places, {tuple(row) for row in rows}, by_rules(list(rows_in(journal))))
+    found = {tuple(row) for row in rows}
+    return Audited(
+        places,
+        {each for each in found if each[0] != OF_REGIONS},
+        by_rules([row for row in rows_in(journal) if row.ctl_epoch != OF_REGIONS]),
+        {(copy_of(seq), invariant) for epoch, seq, invariant in found if epoch == OF_REGIONS},
+    )
 
 
 def beyond(places: dict[str, Place]) -> set[Found]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.pipeline.logs import Line, Log, rows
+from collections.abc import Mapping
+from typing import Final
+
+from tests.pipeline.logs import Line, Log, Mutation, rows
 
 A, B = {"server": "kv-1", "incarnation": 1795}, {"server": "kv-2", "incarnation": 1796}
 FIRST, SECOND = 101, 102
@@ -66,3 +69,46 @@ def sound_regions(cluster: str) -> Log:
         {"kind": "CTL_RESIGNED"},
     ]
     return rows(cluster, 3, 1, *events)
+
+
+COPY_ROWS: Final = len(sound_regions("")) - 2
+"""Rows of one table in :func:`many_regions`; the term's first and last row are beside them."""
+PIDS: Final = 20
+"""More than the pids, region ids and servers of one table."""
+
+
+def many_regions(cluster: str, epoch: int, copies: int, broken: Mapping[int, Mutation]) -> Log:
+    """Makes one term with as many tables and pairs of servers as ``copies``, some of them broken.
+
+    The rows of table ``n`` are those from number 2 + n * :data:`COPY_ROWS` on. No mutation may change their count.
+    """
+    events: list[Line] = [{"kind": "CTL_ELECTED"}]
+    for number in range(copies):
+        log = sound_regions(cluster)
+        if number in broken:
+            log = broken[number](log)
+        events += (_of_copy(row, number) for row in log[1:-1])
+    return rows(cluster, epoch, 3, *events, {"kind": "CTL_RESIGNED"})
+
+
+def copy_of(seq: int) -> int:
+    """Returns the table of a row of :func:`many_regions`."""
+    return (seq - 2) // COPY_ROWS
+
+
+def _of_copy(row: Line, number: int) -> Line:
+    """Gives what a row names to one copy."""
+    apart = number * PIDS
+    changed = {name: value for name, value in row.items() if name in _EVENT}
+    for name, value in row.items():
+        if name in ("pid", "token", "region", "incarnation", "incarnation0") and value is not None:
+            changed[name] = value + apart
+        elif name == "pids" and value is not None:
+            changed[name] = [pid + apart for pid in value]
+        elif name in ("table", "server", "server0"):
+            changed[name] = f"{value}.{number}"
+    return changed
+
+
+_EVENT: Final = {name for row in sound_regions("") for name in row} - {*rows("", 0, 0, {})[0]} | {"pid", "pids"}
+"""Fields of a row beside those that :func:`~tests.pipeline.logs.rows` gives it."""

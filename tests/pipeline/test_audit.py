@@ -15,7 +15,7 @@ import pytest
 from state_machines.journal.audit import INVARIANTS, judge
 from state_machines.journal.events import Row
 from tests.pipeline.conftest import Judged
-from tests.pipeline.logs import Line, Log, Mutation, also, both, change, sound, text, without
+from tests.pipeline.logs import Line, Log, Mutation, also, both, change, of, sound, text, without, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +77,41 @@ BROKEN: dict[str, tuple[set[str], Mutation]] = {
     "all in one rack": ({"A13"}, change((6, 4), rack="a")),
 }
 
+MADE_AGAIN: Mutation = both(
+    also(ctl_epoch=6, ctl_id=2, seq=19, kind="TOPIC_DELETE", topic="orders"),
+    also(ctl_epoch=6, ctl_id=2, seq=20, kind="TOPIC_CREATE", topic="orders"),
+    also(
+        ctl_epoch=6,
+        ctl_id=2,
+        seq=21,
+        kind="LEADER",
+        **written(
+            from_state="NON_EXISTENT",
+            states=["NEW", "ONLINE"],
+            strategy="initial",
+            reason="new_topic",
+            leader1=3,
+            leader_epoch1=0,
+            pepoch1=0,
+            isr1=[3],
+            replicas=[3, 1],
+            steps=["new"],
+            topic_id="bmV3",
+        ),
+    ),
+    also(
+        ctl_epoch=6,
+        ctl_id=2,
+        seq=22,
+        kind="ISR",
+        reason="isr_by_leader",
+        **written(**of((3, 0, 0, [3]), (3, 0, 1, [3, 1])) | {"replicas": [3, 1], "topic_id": "bmV3"}),
+    ),
+)
+"""At the end of the log the topic is deleted and made again, and its numbers begin again."""
+
+BROKEN["made again, and a version is missing"] = ({"A8"}, both(MADE_AGAIN, change((6, 22), pepoch0=5, pepoch1=6)))
+
 GAPPED: dict[str, tuple[list[tuple[Any, ...]], Mutation]] = {
     "expired": ([("EXPIRED", 5, 1, 5)], without(*((5, seq) for seq in range(1, 6)))),
     "a hole explains": (
@@ -102,6 +137,8 @@ GAPPED: dict[str, tuple[list[tuple[Any, ...]], Mutation]] = {
     "another controller was elected": ([("NO_JOURNAL", 7, 1, None)], also(ctl_epoch=9, seq=1)),
     "one term without a journal": ([("NO_JOURNAL", 7, 1, None)], also(ctl_epoch=8, seq=1)),
     "the next term, with a journal": ([], also(ctl_epoch=7, seq=1)),
+    "the wall clock steps back": ([], change((5, 9), ts_us=1_500_000_000_000_000)),
+    "a topic is deleted and made again": ([], MADE_AGAIN),
     "one number twice": ([("SAME_NUMBER", 5, 1, None)], also(why="another")),
 }
 """Gaps (kind, epoch, first row, rows), none of which is a violation. The last term of each log goes on."""
