@@ -26,7 +26,9 @@ LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "1
 """Of a local master: nothing listens for others."""
 HUGE_METHODS: Final = "-XX:-DontCompileHugeMethods"
 """The audit looks at a row in one generated method; one that is long the JVM would by default interpret for ever."""
-_PYTHON_ERROR: Final = re.compile(r"(?!org\.|java\.)[A-Za-z_][\w.]*(Error|Exception|Disagreement|Interrupt)\b: ")
+_PYTHON_ERROR: Final = re.compile(
+    r"(?!org\.|java\.)[A-Za-z_][\w.]*(Error|Exception|Disagreement|Interrupt|NothingToRead|TooManyFiles)\b: "
+)
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

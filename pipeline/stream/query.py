@@ -15,13 +15,15 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.executors import made_ready
+from pipeline.executors import Unfit, made_ready
 from pipeline.session import errors
 from pipeline.storage import NothingToRead, first_line, for_spark, is_folder, opened
 from pipeline.stream.batch import Kept
 from pipeline.stream.source import NAME, RegentJournal
 from pipeline.writing import CannotMerge
 
+SPARK_MIN: Final = (4, 2)
+"""Before, a source was not told where a batch begins."""
 POLL_S: Final = 1
 
 Trigger = dict[str, Any]
@@ -33,10 +35,15 @@ Keeper = Callable[[int, DataFrame], Kept]
 
 
 def journals(spark: SparkSession, folders: list[str], closed_after_s: int) -> DataFrame:
-    """Returns the stream of the journals in ``folders``. Raises :class:`~pipeline.storage.NothingToRead`."""
+    """Returns the stream of the journals in ``folders``.
+
+    Raises :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.executors.Unfit`.
+    """
     for folder in folders:
         if not is_folder(folder):
             raise NothingToRead(f"there is no folder {folder}: name those that daemons or copies of them fill")
+    if tuple(map(int, spark.version.split(".")[:2])) < SPARK_MIN:
+        raise Unfit(f"a stream needs Spark 4.2 or newer, and this is {spark.version}: install it with the extra")
     made_ready(spark)
     spark.dataSource.register(RegentJournal)
     options = {"paths": json.dumps(folders), "closed_after_s": str(closed_after_s)}

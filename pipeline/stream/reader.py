@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
 from pipeline.stream.offsets import complete, following, slices
-from pipeline.stream.reading import Part, batches
+from pipeline.stream.reading import parts, read
 
 
 class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -34,10 +34,10 @@ class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return following(start, files, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [Part(each) for each in slices(start, end)]
+        return parts(slices(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return batches(partition.value)
+        return read(partition)
 
     def _complete(self) -> dict[str, int]:
         return complete(self._folders, time.time(), self._closed_after_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,14 +15,36 @@ from pipeline.stream.offsets import Slice
 
 GONE: Final = "it was removed before it was read: {}"
 
+PART_BYTES: Final = 1 << 24
+"""Of small slices that one task reads."""
+
 _COUNT_BYTES: Final = 1 << 20
 
 
 class Part(InputPartition):
-    """A slice of a file, which one task reads."""
+    """Slices of files, which one task reads."""
 
-    def __init__(self, value: Slice) -> None:
+    def __init__(self, value: Sequence[Slice]) -> None:
         super().__init__(value)
+
+
+def parts(found: Iterable[Slice]) -> list[Part]:
+    """Puts small slices together: a task of its own for each takes longer than to read it."""
+    together: list[list[Slice]] = []
+    room = 0
+    for each in found:
+        if each.end - each.begin > room or not together:
+            together.append([])
+            room = PART_BYTES
+        together[-1].append(each)
+        room -= each.end - each.begin
+    return [Part(slices) for slices in together]
+
+
+def read(partition: InputPartition) -> Iterator[Any]:
+    """Yields Arrow's batches of a part."""
+    for each in partition.value:
+        yield from batches(each)
 
 
 def batches(part: Slice) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from pipeline.merge import files_of
 from pipeline.stream.batch import STREAMED
 from pipeline.stream.offsets import BATCH_BYTES_MAX, CLOSED_AFTER_S, Slice
-from pipeline.stream.reading import Part, batches
+from pipeline.stream.reading import parts, read
 
 if TYPE_CHECKING:
     from pipeline.stream.reader import JournalStream
@@ -73,7 +73,7 @@ class JournalReader(DataSourceReader):
         self._paths = paths
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [Part(Slice(path, 0, size)) for path, size in files_of(self._paths)]
+        return parts(Slice(path, 0, size) for path, size in files_of(self._paths))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return batches(partition.value)
+        return read(partition)

@@ -12,7 +12,7 @@ import pytest
 from pipeline.stream import offsets
 from pipeline.stream.batch import parted
 from pipeline.stream.offsets import Offset, Slice, TooManyFiles, complete, following, slices
-from pipeline.stream.reading import batches
+from pipeline.stream.reading import PART_BYTES, batches, parts, read
 from tests.pipeline.logs import sound, text
 from tests.pipeline.stream_kit import as_table
 
@@ -111,3 +111,15 @@ def test_a_file_that_is_gone_before_it_was_read_is_named() -> None:
     [line] = bad.to_pylist()
     assert line["file"] == "/nowhere/0000000001-000000000001.jsonl"
     assert line["why"].startswith("it was removed before it was read")
+
+
+def test_a_task_reads_several_small_files_and_a_large_one_alone(tmp_path: Path) -> None:
+    sizes = [10, PART_BYTES - 10, 1, PART_BYTES + 1, 5]
+    found = parts(Slice(str(number), 0, size) for number, size in enumerate(sizes))
+
+    assert [[each.path for each in part.value] for part in found] == [["0", "1"], ["2"], ["3"], ["4"]]
+
+    paths = [made(tmp_path, f"{number}.jsonl", text(sound("c")[number : number + 2])) for number in (0, 2)]
+    [part] = parts(Slice(str(path), 0, path.stat().st_size) for path in paths)
+    rows, _ = parted(as_table(list(read(part))))
+    assert rows["seq"].to_pylist() == [1, 2, 3, 4]

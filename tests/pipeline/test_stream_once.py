@@ -138,6 +138,29 @@ def test_different_rows_of_one_number_are_both_kept_and_named(tmp_path: Path) ->
     assert gaps_of(tmp_path / "out") == expected((tmp_path / "d1").iterdir()).gaps
 
 
+def test_a_first_batch_without_a_row_makes_a_folder_that_can_be_read(tmp_path: Path) -> None:
+    segment(tmp_path / "d1", FIRST[:1]).write_text("no row\n")
+    feed = Feed([str(tmp_path / "d1")], tmp_path / "out")
+    feed.run()
+    segment(tmp_path / "d1", FIRST)
+    feed.run()
+
+    assert rows_of(tmp_path / "out") == expected((tmp_path / "d1").iterdir()).rows
+    assert manifest_of(str(tmp_path / "out")).quarantined == 1
+
+
+def test_another_writer_of_the_folder_is_noticed(tmp_path: Path) -> None:
+    segment(tmp_path / "d1", FIRST)
+    feed = Feed([str(tmp_path / "d1")], tmp_path / "out")
+
+    def other() -> None:
+        Bronze(str(tmp_path / "out"), "another").keep(0, feed.read[0])
+        segment(tmp_path / "d1", SECOND)
+
+    with pytest.raises(CannotMerge, match="another stream or ingest has changed"):
+        feed.run(after_keeping=other)
+
+
 def test_a_folder_without_the_batches_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
     feed = Feed(journals(tmp_path / "in"), tmp_path / "out", bytes_max=2_000)
     feed.run()
