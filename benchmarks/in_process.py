@@ -27,22 +27,22 @@ from brokers.transport import Transport
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
-from controller.engine.adoption import Adoption
-from controller.engine.collaborators import BrokerSide, StoreSide, TermMemory
-from controller.engine.controller import Controller
-from controller.engine.default_configs import DefaultConfigs
-from controller.engine.deletion_queue import DeletionQueue
-from controller.engine.event_queue import EventQueue
-from controller.engine.gate import Gate
-from controller.engine.leader_balance import LeaderBalance
-from controller.handlers.broker_change import broker_change
-from controller.handlers.controlled_shutdown import controlled_shutdown_call
-from controller.handlers.failover import fail_over
+from controller.kafka.brokers.broker_change import broker_change
+from controller.kafka.partitions.controlled_shutdown import controlled_shutdown_call
+from controller.kafka.path.adoption import Adoption
+from controller.kafka.path.collaborators import BrokerSide, StoreSide, TermMemory
+from controller.kafka.path.controller import Controller
+from controller.kafka.path.default_configs import DefaultConfigs
+from controller.kafka.path.deletion_queue import DeletionQueue
+from controller.kafka.path.event_queue import EventQueue
+from controller.kafka.path.gate import Gate
+from controller.kafka.path.leader_balance import LeaderBalance
+from controller.kafka.requests.calls import PendingShutdown
+from controller.kafka.term.channel_setup import channel_settings
+from controller.kafka.term.failover import fail_over
 from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
-from controller.requests.calls import PendingShutdown
 from controller.role.lease import Lease
-from controller.term.channel_setup import channel_settings
 from metadata_store import paths
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import ZooKeeper

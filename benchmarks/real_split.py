@@ -18,7 +18,7 @@ from benchmarks.arena import Arena
 from benchmarks.in_process import new_term, told
 from benchmarks.results import Row, Sample
 from benchmarks.stages import Stages
-from controller.handlers.failover import fail_over
+from controller.kafka.term.failover import fail_over
 from metadata_store import paths
 from metadata_store.kazoo_adapter import KazooZooKeeper
 

@@ -17,10 +17,10 @@ from typing import Any, Final, cast
 import uvloop
 
 from configs.sections import SnapshotsSettings
-from controller.journal.kafka_journal import KafkaJournal
+from controller.kafka.journal.term_journal import KafkaJournal
+from controller.kafka.snapshots.taking import Taken, take
+from controller.kafka.term.term import Term
 from controller.life import tune
-from controller.snapshots.taking import Taken, take
-from controller.term.term import Term
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr
 from state_machines.model.types import Assignment, Broker, Leadership, TopicAssignment

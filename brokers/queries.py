@@ -1,7 +1,7 @@
 """Queries live brokers for preflight, take-over, hand-back and verification. Tests have a double.
 
 These queries serve the operator. The controller's decisions use only the brokers' settings among the results
-(:mod:`controller.engine.adoption`).
+(:mod:`controller.kafka.path.adoption`).
 """
 
 from __future__ import annotations

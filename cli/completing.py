@@ -62,7 +62,7 @@ def _source_of(module: str, name: str) -> Source | None:
 
 def kinds() -> list[str]:
     """Returns the kinds of procedures, sorted."""
-    from controller.term.procedures import KINDS
+    from controller.kafka.term.procedures import KINDS
 
     return sorted(kind.name for kind in KINDS)
 

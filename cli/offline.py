@@ -10,11 +10,11 @@ from typing import Final
 from brokers.queries import dial_for
 from cli.exit_codes import Exit, Failure
 from configs.settings import Settings
-from controller.handover.handback import HandbackFailed, HandbackRefused, hand_back_offline, handed_back
-from controller.handover.preflight.context import gather
-from controller.handover.preflight.finding import PreflightReport
-from controller.handover.preflight.run import preflight as run_checks
-from controller.handover.takeover import Takeover, TakeoverRefused, role_of, take_over, until_held
+from controller.daemon.handback import HandbackFailed, HandbackRefused, hand_back_offline, handed_back
+from controller.daemon.preflight.context import gather
+from controller.daemon.preflight.finding import PreflightReport
+from controller.daemon.preflight.run import preflight as run_checks
+from controller.daemon.takeover import Takeover, TakeoverRefused, role_of, take_over, until_held
 from controller.http.models import Check, Operation, OperationRequest
 from controller.process.logs import LIBRARIES
 from controller.process.sessions import connection

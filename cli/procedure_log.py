@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cli.exit_codes import Exit, Failure
 from cli.offline import role_at
+from controller.kafka.term.procedures import KINDS as KINDS_OF_KAFKA
 from controller.procedures.kinds import Kind, Kinds
 from controller.regions.kinds.every import KINDS as KINDS_OF_REGIONS
 from controller.role import own_znodes as own
-from controller.term.procedures import KINDS as KINDS_OF_KAFKA
 from metadata_store import paths
 from metadata_store.errors import ZooKeeperError
 from metadata_store.own import registry

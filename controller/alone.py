@@ -13,16 +13,16 @@ import anyio
 from brokers.security.access import access_of
 from brokers.security.users import SecurityUnusable
 from configs.settings import Settings
-from controller.http.app import create_regions_app
+from controller.app import create_regions_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
 from controller.life import failed, log_start, need_http, need_regions, tune
 from controller.metrics.exposition import About, AloneCollector, registry
-from controller.metrics.region_metrics import RegionsCollector
 from controller.process.logs import logging_to
 from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
 from controller.regions.domain import RegionsDomain, shown
+from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of, regions_secrets_of, running
 

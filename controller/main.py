@@ -17,19 +17,19 @@ from brokers.security.shared_secret import SecretUnusable, shared_secret
 from brokers.security.users import SecurityUnusable
 from brokers.wire.messages import CARRIED, prepare
 from configs.settings import Settings
+from controller.app import create_app
 from controller.daemon.daemon import Daemon
-from controller.engine.event_kinds import EventKind
-from controller.engine.event_queue import Event
-from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
 from controller.journal.journal import Journal, folder_in
 from controller.journal.topic import JournalTopic
 from controller.journal.topic_producer import connect
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.event_queue import Event
+from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.life import failed, log_start, need_http, need_regions, tune
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
-from controller.metrics.region_metrics import RegionsCollector
 from controller.operator.sampling import suspension
 from controller.operator.view import View
 from controller.process.logs import logging_to
@@ -37,10 +37,10 @@ from controller.process.sessions import connections
 from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
 from controller.regions.domain import RegionsDomain, shown
+from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.operator.view import View as RegionsView
 from controller.regions.process import domain_of, regions_secrets_of, running
 from controller.role.lease import Lease
-from controller.term.dispatch import KAFKA_STATES
 
 log = logging.getLogger("regent.daemon")
 

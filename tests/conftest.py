@@ -49,7 +49,7 @@ def pytest_collection_finish() -> None:
 def untidy_terms() -> Iterator[None]:
     """Has no term that begins in this process collect garbage: here that would look at all that tests left."""
     idle = SimpleNamespace(collect=lambda: 0, freeze=lambda: None, unfreeze=lambda: None)
-    with mock.patch("controller.handlers.failover.gc", idle):
+    with mock.patch("controller.kafka.term.failover.gc", idle):
         yield
 
 

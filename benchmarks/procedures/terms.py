@@ -26,13 +26,13 @@ from benchmarks.requested import moved
 from benchmarks.results import Row
 from benchmarks.turns import Turn, Wrong, failover
 from benchmarks.znodes import in_multis
-from controller.engine.controller import Controller
-from controller.handlers.failover import fail_over
-from controller.handlers.reassignment_calls import begin
-from controller.kinds.reassign import NAME, encode_plan, plan_of, sentence
+from controller.kafka.kinds.reassign import NAME, encode_plan, plan_of, sentence
+from controller.kafka.path.controller import Controller
+from controller.kafka.reassignments.reassignment_calls import begin
+from controller.kafka.term.failover import fail_over
+from controller.kafka.term.procedures import TermProcedures
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
-from controller.term.procedures import TermProcedures
 from metadata_store import paths
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, ZooKeeper

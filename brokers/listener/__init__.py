@@ -1,4 +1,4 @@
 """Serves the controller listener: connections of brokers and admin endpoints, bounded before they are read.
 
-:mod:`controller.requests` decides the outcome of each request.
+:mod:`controller.kafka.requests` decides the outcome of each request.
 """

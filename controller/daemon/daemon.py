@@ -23,6 +23,8 @@ from controller.daemon.candidate import STANDBY_POLL_S, Candidate
 from controller.daemon.secret_watch import SecretWatch
 from controller.daemon.state import DaemonState
 from controller.journal.term_journal import Journals
+from controller.kafka.shadow.report_file import report_path
+from controller.kafka.shadow.shadow import Shadow
 from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
 from controller.process.stall_guard import StallGuard
@@ -33,8 +35,6 @@ from controller.role.lease import Lease
 from controller.role.mode import Mode
 from controller.role.outage import Outage
 from controller.role.own_znodes import Process, this_process
-from controller.shadow.report_file import report_path
-from controller.shadow.shadow import Shadow
 from metadata_store.errors import NotConnected, ZkError, ZooKeeperError
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 

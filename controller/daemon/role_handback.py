@@ -8,13 +8,13 @@ from typing import Final
 
 from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
-from controller.handover.handback import HandbackFailed, HandbackRefused, Note, brokers_hold, finish, restore_acls
+from controller.daemon.handback import HandbackFailed, HandbackRefused, Note, brokers_hold, finish, restore_acls
+from controller.kafka.term.drain import drain
+from controller.kafka.term.term import Term
 from controller.role import own_znodes as own
 from controller.role.claim import Role
 from controller.role.holder import RoleHolder, until
 from controller.role.mode import Mode
-from controller.term.drain import drain
-from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError, ZooKeeperError
 from metadata_store.reads import read_brokers

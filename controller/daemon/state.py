@@ -20,18 +20,18 @@ from brokers.transport import Transport
 from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
-from controller.engine.event_kinds import EventKind
-from controller.engine.gate import weakly
 from controller.journal.term_journal import Journals
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.gate import weakly
+from controller.kafka.requests.calls import Calls
+from controller.kafka.term.drain import drain
+from controller.kafka.term.term import Term
 from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
-from controller.requests.calls import Calls
 from controller.role.claim import Role
 from controller.role.lease import Lease
 from controller.role.mode import Mode
 from controller.role.own_znodes import Process
-from controller.term.drain import drain
-from controller.term.term import Term
 from metadata_store.port import ZooKeeper
 
 log = logging.getLogger("regent.daemon")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from controller.kinds.throttle_holders import throttles_of
-from controller.kinds.throttle_standing import owners
+from controller.kafka.kinds.throttle_holders import throttles_of
+from controller.kafka.kinds.throttle_standing import owners
+from controller.kafka.term.term import Term
 from controller.operator.counts import Counts
 from controller.operator.dead_brokers import Dead, dead_brokers
 from controller.operator.deletions import waiting_deletions
@@ -14,7 +15,6 @@ from controller.operator.procedure_items import detail_of
 from controller.operator.progress_watch import OPERATOR, Idle
 from controller.operator.refused import refused_sentences
 from controller.process.wording import counted, in_time, named
-from controller.term.term import Term
 from state_machines.admin_rules.throttles import BROKERS, LEADER_RATE, Place, Throttle
 from state_machines.model.cluster import Cluster
 from state_machines.procedures.record import Record

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 
-from controller.handlers.cordon_change import ROUNDS_MAX
 from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import CordonedBroker, CordonRequest
+from controller.kafka.brokers.cordon_change import ROUNDS_MAX
+from controller.kafka.term.term import Term
 from controller.process.wall_clock import wall_ms
-from controller.term.term import Term
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.outcome import Fenced

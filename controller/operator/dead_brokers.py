@@ -14,9 +14,9 @@ import msgspec
 from configs.settings import Settings
 from controller.journal.departures import departures
 from controller.journal.journal import folder_in
-from controller.kinds import reassign
+from controller.kafka.kinds import reassign
+from controller.kafka.term.term import Term
 from controller.operator.counts import Counts
-from controller.term.term import Term
 from state_machines.decisions.plan_progress import ENDED
 from state_machines.model.cluster import Cluster
 from state_machines.procedures.record import Record

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from brokers.listener.controller_listener import NotController
-from controller.engine.deletion_queue import DeletionQueue
 from controller.http.deletion_models import Deletion, GiveUpRequest
 from controller.http.ports import NotActive, NotFound, Refused
+from controller.kafka.path.deletion_queue import DeletionQueue
+from controller.kafka.requests.calls import Calls, GiveUp
+from controller.kafka.term.term import Term
 from controller.operator.deletion_words import reason_of
-from controller.requests.calls import Calls, GiveUp
-from controller.term.term import Term
 from state_machines.model.cluster import Cluster
 
 LISTED_MAX: Final = 100

@@ -14,15 +14,15 @@ from controller.http.planned_models import PlannedChange
 from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.http.shutdown_models import STAYING_MAX, Shutdown, ShutdownRequest
-from controller.kinds import reassign
-from controller.kinds.drain import NAME, drain_of, encode_drain
+from controller.kafka.kinds import reassign
+from controller.kafka.kinds.drain import NAME, drain_of, encode_drain
+from controller.kafka.requests.calls import Calls, Undrain
+from controller.kafka.term.term import Term
 from controller.operator.cordons import CordonView
 from controller.operator.drain_rows import drain_rows
 from controller.operator.plan_requests import UNTHROTTLED, bounds_of, leader_sizes, refuse_slow
 from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import hindrance_item, in_turns
-from controller.requests.calls import Calls, Undrain
-from controller.term.term import Term
 from state_machines.decisions.drain import Drain, foretold, why_not
 from state_machines.decisions.hindrances import Judgement, StopCause
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan

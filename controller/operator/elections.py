@@ -8,11 +8,11 @@ from collections.abc import Callable
 from controller.http.election_models import ElectionRequest
 from controller.http.ports import Refused
 from controller.http.procedure_models import Procedure
-from controller.kinds.elect import NAME, encode_election
+from controller.kafka.kinds.elect import NAME, encode_election
+from controller.kafka.term.term import Term
 from controller.operator.procedures import ProcedureView
 from controller.procedures.engine import DATA_BYTES_MAX
 from controller.process.wording import counted, named
-from controller.term.term import Term
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.mass_election import MassElection, looked_on, sentence
 from state_machines.model.cluster import Cluster

@@ -11,9 +11,9 @@ from typing import Final, Literal
 
 from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
+from controller.daemon.handback import HandbackFailed, HandbackRefused, handed_back
 from controller.daemon.role_handback import hand_back
-from controller.handover.handback import HandbackFailed, HandbackRefused, handed_back
-from controller.handover.takeover import TakeoverRefused, take_over, until_held
+from controller.daemon.takeover import TakeoverRefused, take_over, until_held
 from controller.http.models import Operation, OperationRequest
 from controller.http.ports import Refused
 from controller.process.zookeeper_tls import ReleaseOf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from controller.engine.controller import STATE_GONE
+from controller.kafka.path.controller import STATE_GONE
 from controller.operator.comparison import CopyDifference, row_with_memory
 from controller.role.claim import Role
 from metadata_store.codecs.base import Malformed

@@ -8,8 +8,8 @@ from typing import Final
 
 from controller.http.pause_models import PauseItem, PauseRequest
 from controller.http.ports import NotActive, Refused
+from controller.kafka.term.term import Term
 from controller.process.wall_clock import wall_ms
-from controller.term.term import Term
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.outcome import Fenced

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from controller.kinds import reassign
+from controller.kafka.kinds import reassign
+from controller.kafka.term.term import Term
 from controller.operator.dead_brokers import awaited_by
 from controller.process.wording import named
-from controller.term.term import Term
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from brokers.client import BrokerCallFailed
 from brokers.replica_sizes import sizes_on
-from controller.kinds import reassign
-from controller.term.term import Term
+from controller.kafka.kinds import reassign
+from controller.kafka.term.term import Term
 from state_machines.decisions.plan_pace import (
     Copied,
     MovePace,

@@ -13,13 +13,13 @@ from brokers.client import BrokerCallFailed
 from brokers.replica_sizes import sizes_on
 from controller.http.ports import Refused
 from controller.http.procedure_models import Move, ReassignRequest
-from controller.kinds import reassign
-from controller.kinds.environment import KafkaEnv
-from controller.kinds.plan_overlap import left_of, overlap
-from controller.kinds.plan_throttles import with_throttles
+from controller.kafka.kinds import reassign
+from controller.kafka.kinds.environment import KafkaEnv
+from controller.kafka.kinds.plan_overlap import left_of, overlap
+from controller.kafka.kinds.plan_throttles import with_throttles
+from controller.kafka.term.term import Term
 from controller.procedures.engine import DATA_BYTES_MAX, Engine
 from controller.process.wording import in_bytes
-from controller.term.term import Term
 from state_machines.decisions.plan_faults import faults
 from state_machines.decisions.plan_progress import ENDED, PlannedMove, ReassignPlan, Status, reverted
 from state_machines.decisions.plan_rate import RateBounds

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive, Refused
+from controller.kafka.term.term import Term
 from controller.operator.role_status import StatusReader
 from controller.operator.sampling import refuse_standing, suspension
 from controller.role.mode import Mode
-from controller.term.term import Term
 from state_machines.model.cluster import Cluster
 
 

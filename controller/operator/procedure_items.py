@@ -9,9 +9,9 @@ import msgspec
 
 from controller.http.procedure_models import Move, Procedure, Reassignment, ServerResult
 from controller.http.record_items import record_item, time_of
-from controller.kinds import drain, elect, reassign, restart, throttle_order
-from controller.kinds.environment import KafkaEnv
-from controller.kinds.throttle_order import ThrottleOrder, order_of
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle_order
+from controller.kafka.kinds.environment import KafkaEnv
+from controller.kafka.kinds.throttle_order import ThrottleOrder, order_of
 from controller.procedures.kinds import Kind
 from controller.process.wording import counted, in_bytes, in_time, named
 from state_machines.admin_rules.throttles import Throttle

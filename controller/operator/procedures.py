@@ -13,8 +13,10 @@ from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, Reassignment, ReassignRequest
 from controller.http.record_items import ended_item, removed_item, unreadable_item
-from controller.kinds import drain, elect, reassign, throttle, throttle_order
-from controller.kinds.environment import KafkaEnv
+from controller.kafka.kinds import drain, elect, reassign, throttle, throttle_order
+from controller.kafka.kinds.environment import KafkaEnv
+from controller.kafka.term.procedures import KINDS, NAMES
+from controller.kafka.term.term import Term
 from controller.operator.phases import phase_of
 from controller.operator.plan_meter import PlanMeter
 from controller.operator.plan_requests import (
@@ -43,8 +45,6 @@ from controller.procedures.engine import Engine
 from controller.procedures.refusals import as_ended, forgotten, not_ended
 from controller.role import own_znodes as own
 from controller.role.mode import Mode
-from controller.term.procedures import KINDS, NAMES
-from controller.term.term import Term
 from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fence
 from metadata_store.records.port import StoreFailed

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from controller.kinds import drain, elect, reassign, restart, throttle_order
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle_order
+from controller.kafka.term.term import Term
 from controller.operator.plan_meter import PLANS_MAX, PlanMeter
-from controller.term.term import Term
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.plan_pace import PlanPace, destinations
 from state_machines.procedures.kernel import is_stuck

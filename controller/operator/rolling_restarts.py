@@ -8,9 +8,9 @@ from typing import Final
 from controller.http.ports import NotFound, Refused, RestartQuery
 from controller.http.procedure_models import Procedure
 from controller.http.restart_models import RestartNext, RestartRequest
-from controller.kinds.restart import NAME, PAUSED, encode_restart, restart_of
+from controller.kafka.kinds.restart import NAME, PAUSED, encode_restart, restart_of
+from controller.kafka.term.term import Term
 from controller.operator.procedures import ProcedureView
-from controller.term.term import Term
 from state_machines.decisions.restarts import RollingRestart
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State

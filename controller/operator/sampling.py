@@ -9,7 +9,9 @@ from typing import Final, NamedTuple
 
 from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive
-from controller.kinds import reassign
+from controller.kafka.kinds import reassign
+from controller.kafka.term.dispatch import controller_state
+from controller.kafka.term.term import Term
 from controller.metrics import gauges as gauge
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.operator.cluster_health import rates_of
@@ -20,8 +22,6 @@ from controller.operator.role_status import StatusReader
 from controller.process.clock import boottime_s
 from controller.process.wall_clock import wall_ms
 from controller.role.mode import Mode
-from controller.term.dispatch import controller_state
-from controller.term.term import Term
 from metadata_store.port import ConnectionState
 from state_machines.procedures.kernel import is_stuck
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from controller.http.ports import NotFound
 from controller.http.snapshot_models import SnapshotItem, SnapshotRequest
-from controller.snapshots.keeper import Attempt, SnapshotKeeper
-from controller.term.term import Term
+from controller.kafka.snapshots.keeper import Attempt, SnapshotKeeper
+from controller.kafka.term.term import Term
 
 
 class SnapshotView:

@@ -9,6 +9,7 @@ from brokers.outbound.channel import PropagationLag
 from configs.version import product_version
 from controller.daemon.daemon import Daemon
 from controller.http.models import Status
+from controller.kafka.term.term import Term
 from controller.metrics.gauges import ShownMode
 from controller.operator.cluster_health import live_procedures, throttles_held, throttles_in_force, troubles
 from controller.operator.counts import Counts, partitions_of
@@ -19,7 +20,6 @@ from controller.operator.sampling import connected, lease_s, suspension
 from controller.procedures.refusals import stopped
 from controller.process.wall_clock import wall_ms
 from controller.process.wording import abbreviate
-from controller.term.term import Term
 from state_machines.model.cluster import Cluster
 
 Lags = dict[int, PropagationLag]

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from brokers.listener.controller_listener import NotController
-from controller.engine.stray_memory import Removal
 from controller.http.ports import NotActive
 from controller.http.stray_models import (
     REMEMBERED_MAX,
@@ -21,8 +20,9 @@ from controller.http.stray_models import (
     StrayRemovalRequest,
     StrayReport,
 )
-from controller.requests.calls import Calls
-from controller.term.term import Term
+from controller.kafka.path.stray_memory import Removal
+from controller.kafka.requests.calls import Calls
+from controller.kafka.term.term import Term
 from state_machines.decisions.strays import StrayReason
 from state_machines.model.types import TopicPartition
 

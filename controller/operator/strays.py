@@ -10,8 +10,8 @@ from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries, Dial
 from controller.http.ports import NotActive, Refused
 from controller.http.stray_models import StrayLog, StrayRemoval, StrayRemovalRequest, StrayReport, UnreadBroker
+from controller.kafka.term.term import Term
 from controller.operator.stray_removal import remembered, removed
-from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.errors import ZooKeeperError
 from state_machines.decisions.strays import Stray, strays

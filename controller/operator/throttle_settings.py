@@ -8,12 +8,12 @@ from typing import Final, Literal
 
 from controller.http.ports import NotActive, Refused
 from controller.http.throttle_models import ClearRequest, ThrottleSetting
-from controller.kinds.throttle_settings import Failed, Found
-from controller.kinds.throttle_standing import Standing, find_throttled, owners, settings_in
+from controller.kafka.kinds.throttle_settings import Failed, Found
+from controller.kafka.kinds.throttle_standing import Standing, find_throttled, owners, settings_in
+from controller.kafka.term.term import Term
 from controller.operator.procedure_items import reassignment_items
 from controller.procedures.requests import Refused as EngineRefused
 from controller.process.wording import counted
-from controller.term.term import Term
 from metadata_store.codecs.config import Config
 from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fenced

@@ -9,12 +9,13 @@ from controller.http.planned_models import PlannedChange
 from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
-from controller.kinds import reassign
-from controller.kinds.throttle import LIFT
-from controller.kinds.throttle_holders import held_elsewhere, throttles_of
-from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
-from controller.kinds.throttle_settings import entries, read
-from controller.kinds.throttle_standing import Standing
+from controller.kafka.kinds import reassign
+from controller.kafka.kinds.throttle import LIFT
+from controller.kafka.kinds.throttle_holders import held_elsewhere, throttles_of
+from controller.kafka.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
+from controller.kafka.kinds.throttle_settings import entries, read
+from controller.kafka.kinds.throttle_standing import Standing
+from controller.kafka.term.term import Term
 from controller.operator.procedure_items import DOWN, broker_results
 from controller.operator.procedures import ProcedureView, ending_of
 from controller.operator.throttle_settings import (
@@ -26,7 +27,6 @@ from controller.operator.throttle_settings import (
     standing,
     unread_items,
 )
-from controller.term.term import Term
 from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.throttles import BROKERS, TOPICS, broker_places, throttle_brokers
 from state_machines.decisions.throttling import all_brokers, why_not

@@ -17,7 +17,7 @@ from msgspec import Struct
 from brokers.client import BrokerCallFailed, ClusterMetadata
 from brokers.queries import BrokerQueries, Dial
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
-from controller.handlers.ghosts import COMPARED_MAX
+from controller.kafka.topics.ghosts import COMPARED_MAX
 from controller.operator.comparison import (
     WHOLE_TOPIC,
     CopyDifference,

@@ -11,7 +11,6 @@ from typing import Final
 
 from brokers.queries import Dial, dial_for
 from controller.daemon.daemon import Daemon
-from controller.engine.adopted_ibp import given
 from controller.http import models
 from controller.http.models import Explanation, Health, Operation, OperationRequest, Partition, Status, Verification
 from controller.http.ports import (
@@ -25,6 +24,10 @@ from controller.http.ports import (
     TopicPage,
 )
 from controller.http.restart_models import RestartNext, SetOfBrokers
+from controller.kafka.path.adopted_ibp import given
+from controller.kafka.snapshots.files import folder_in
+from controller.kafka.snapshots.keeper import SnapshotKeeper
+from controller.kafka.term.term import Term
 from controller.metrics.gauges import Gauges
 from controller.operator.cluster_health import throttles_held
 from controller.operator.cordons import CordonView
@@ -63,9 +66,6 @@ from controller.operator.verify import verify
 from controller.process.wall_clock import wall_ms
 from controller.process.zookeeper_tls import ReleaseOf, through_tls
 from controller.role.mode import Mode
-from controller.snapshots.files import folder_in
-from controller.snapshots.keeper import SnapshotKeeper
-from controller.term.term import Term
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
 from state_machines.decisions.hindrances import StopCause

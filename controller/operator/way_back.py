@@ -8,9 +8,9 @@ from typing import Final
 
 from controller.http.ports import Refused
 from controller.http.procedure_models import Move, Procedure
+from controller.kafka.term.term import Term
 from controller.operator.plan_requests import leader_sizes
 from controller.operator.restarts import in_turns
-from controller.term.term import Term
 from state_machines.model.types import TopicPartition
 from state_machines.planning import plan as plans
 from state_machines.planning.cluster_view import view_in_turns

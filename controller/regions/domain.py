@@ -12,13 +12,13 @@ from typing import Final
 from brokers.regions.listener import RegionListener
 from controller.journal.journal import Journal
 from controller.journal.term_journal import TermJournal
-from controller.metrics.region_counters import RegionCounters
 from controller.procedures.parking import Parking
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
 from controller.regions import loading
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
+from controller.regions.metrics.counters import RegionCounters
 from controller.regions.opened import Opened, Opening
 from controller.regions.seen import Seen, Serving
 from controller.regions.steady import SteadyClock, Uptime, uptime

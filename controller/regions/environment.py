@@ -16,7 +16,7 @@ from controller.regions.dispatcher import Dispatcher, Key
 from controller.regions.endings import Endings, Left
 from controller.regions.fencing import Fencing
 from controller.regions.given_up import GivenUp
-from controller.regions.journal import RegionsJournal
+from controller.regions.journal.journal import RegionsJournal
 from controller.regions.regime import Regime
 from controller.regions.routes import RouteLog
 from controller.regions.unheard import Unheard

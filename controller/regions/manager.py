@@ -16,7 +16,7 @@ from controller.regions import proofs
 from controller.regions.admission import Admission, ServerDead, ServerUnknown
 from controller.regions.comparison import LIST_EVERY_S, Comparison
 from controller.regions.environment import RegionsEnv
-from controller.regions.journal import CRASHED, LEFT, ONLINE
+from controller.regions.journal.journal import CRASHED, LEFT, ONLINE
 from controller.regions.kinds import crash, servers
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.silence import Silence

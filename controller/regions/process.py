@@ -17,12 +17,12 @@ from brokers.regions.secret import NO_SECRETS, Secrets, regions_secrets
 from configs.settings import Settings
 from controller.journal.journal import Journal, regions_folder_in
 from controller.journal.segments import last_epoch_in
-from controller.metrics.region_counters import RegionCounters
 from controller.process.naming import name_of
 from controller.process.sessions import connections
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
+from controller.regions.metrics.counters import RegionCounters
 from controller.regions.opened import Opened, Opening
 from controller.regions.sqlite_store import SqliteOpened
 from controller.regions.zookeeper_store import ZooKeeperOpened

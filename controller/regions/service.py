@@ -12,12 +12,12 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from brokers.regions.peer import Peer
-from controller.metrics.region_counters import RegionCounters
 from controller.process.texts import shown, text_problem
 from controller.regions.admission import IncarnationAhead, ServerDead, ServerUnknown, TooMany, Unproven
 from controller.regions.damaged import REMEDY
 from controller.regions.dispatcher import HOLD_FRACTION
 from controller.regions.manager import Manager
+from controller.regions.metrics.counters import RegionCounters
 from controller.regions.routes import route_of
 from metadata_store.records.port import StoreFailed
 from regent_agent import codec, protocol

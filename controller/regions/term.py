@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any, Final
 
 from controller.journal.term_journal import TermJournal
-from controller.metrics.region_counters import RegionCounters
 from controller.procedures.engine import Engine
 from controller.procedures.parking import Parking
 from controller.procedures.results import loop_ms
@@ -22,10 +21,11 @@ from controller.regions.ages import Ages
 from controller.regions.bypassed import picked_up, see_to
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
-from controller.regions.journal import RegionsJournal
+from controller.regions.journal.journal import RegionsJournal
 from controller.regions.kinds import crash, every
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
+from controller.regions.metrics.counters import RegionCounters
 from controller.regions.service import RegionService
 from controller.regions.steady import SteadyClock
 from metadata_store.catalog.rows import Catalog

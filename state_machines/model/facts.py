@@ -2,7 +2,7 @@
 
 A decision enters the model once it is committed (:meth:`Cluster.apply`), everything else as a fact, also what a write
 outside of a partition's state znode did. :meth:`Fact.enter` is pure: it changes the model, and returns what the journal
-records and what brokers are sent. A term enters facts by :meth:`controller.engine.facts.Facts.enter` alone.
+records and what brokers are sent. A term enters facts by :meth:`controller.kafka.path.facts.Facts.enter` alone.
 """
 
 from __future__ import annotations

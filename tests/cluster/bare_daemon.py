@@ -12,9 +12,9 @@ from pathlib import Path
 import uvloop
 
 from configs.loading import load
+from controller.kafka.term.term import Term
 from controller.main import run
 from controller.role.lease import Lease
-from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.port import WatchEvent
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from brokers.listener.envelopes import CarriedCall
 from brokers.wire.versions import Api
-from controller.requests.calls import Calls
+from controller.kafka.requests.calls import Calls
 from metadata_store.port import ANY_VERSION, ZooKeeper
 from tests.core.controller_world import World, world
 

@@ -17,9 +17,9 @@ from brokers.wire.messages.topics import (
     ReplicaAssignment,
     TopicConfig,
 )
-from controller.access.authorizer import Authorizer
-from controller.access.principals import Principals
-from controller.requests.calls import Calls
+from controller.kafka.access.authorizer import Authorizer
+from controller.kafka.access.principals import Principals
+from controller.kafka.requests.calls import Calls
 from tests.core.controller_world import World
 
 CALL = b"one call of many"

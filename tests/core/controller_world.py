@@ -27,18 +27,18 @@ from brokers.queries import Dial
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall, IsrProposal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Ibp
-from controller.engine.event_kinds import EventKind
-from controller.engine.event_queue import Event
-from controller.journal.kafka_journal import KafkaJournal
+from controller.kafka.journal.term_journal import KafkaJournal
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.event_queue import Event
+from controller.kafka.requests.calls import Calls
+from controller.kafka.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
+from controller.kafka.requests.elect_leaders_call import ElectLeadersCall
+from controller.kafka.term.term import Term
 from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
-from controller.requests.calls import Calls
-from controller.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
-from controller.requests.elect_leaders_call import ElectLeadersCall
 from controller.role.claim import Claim, Role
 from controller.role.lease import Lease
 from controller.role.own_znodes import Process, this_process
-from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from state_machines.decisions.leader_election import ElectionType
@@ -379,7 +379,7 @@ async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> A
     """Boots a cluster, and kills its daemons in the end; ``changes`` are settings of the section ``controller``."""
     w = World(folder, changes)
     with (
-        mock.patch("controller.term.term.Channels", partial(Witness, w)),
+        mock.patch("controller.kafka.term.term.Channels", partial(Witness, w)),
         mock.patch("controller.process.wall_clock.time", _Wall()),
     ):
         await w.operator.connect(1.0)

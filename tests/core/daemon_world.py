@@ -11,9 +11,9 @@ from unittest import mock
 
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
+from controller.kafka.term.term import Term
 from controller.role.lease import Lease
 from controller.role.mode import Mode
-from controller.term.term import Term
 from metadata_store import paths
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, Script
@@ -138,7 +138,7 @@ async def regent_has_role(w: World) -> None:
 
 def failing(times: int) -> Any:
     """Lets the first ``times`` failovers raise an error."""
-    from controller.handlers.failover import touched_rows
+    from controller.kafka.term.failover import touched_rows
 
     left = times
 
@@ -149,4 +149,4 @@ def failing(times: int) -> Any:
             raise ValueError("a bug")
         return await touched_rows(c)
 
-    return mock.patch("controller.handlers.failover.touched_rows", touched)
+    return mock.patch("controller.kafka.term.failover.touched_rows", touched)

@@ -15,7 +15,7 @@ import httpx
 import uvloop
 
 from configs.http_section import HttpSettings
-from controller.http.app import create_app
+from controller.app import create_app
 from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.election_models import ElectionRequest
 from controller.http.models import (
@@ -65,10 +65,10 @@ from controller.http.shutdown_models import Shutdown, ShutdownRequest
 from controller.http.snapshot_models import SnapshotItem, SnapshotRequest
 from controller.http.stray_models import StrayRemoval, StrayRemovalRequest, StrayReport
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
+from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
-from controller.term.dispatch import KAFKA_STATES
 from state_machines.decisions.hindrances import StopCause
 from tests.core.deletions_double import DeletionsDouble
 

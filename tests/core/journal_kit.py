@@ -12,9 +12,9 @@ import pytest
 from configs.sections import JournalSettings
 from controller.journal.entries import Entry
 from controller.journal.journal import Journal, encoded
-from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.reader import CUT_SHORT, Gap, joined, parsed, read
 from controller.journal.term_journal import J
+from controller.kafka.journal.term_journal import KafkaJournal
 from controller.metrics.counters import Counters
 from state_machines.journal.audit import Violation, judge
 from state_machines.journal.events import Kind, Row

@@ -9,7 +9,7 @@ import pytest
 
 from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
-from controller.requests.calls import Calls
+from controller.kafka.requests.calls import Calls
 from tests.core.controller_kafka import id_of
 from tests.core.leak_kit import Kept, Life
 

@@ -17,18 +17,18 @@ from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
 from controller.daemon.daemon import Daemon
-from controller.engine.event_kinds import EventKind
-from controller.engine.event_queue import Event
-from controller.engine.recent_changes import RecentChanges
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.event_queue import Event
+from controller.kafka.path.recent_changes import RecentChanges
+from controller.kafka.requests.calls import Calls
+from controller.kafka.term.dispatch import KAFKA_STATES
+from controller.kafka.term.term import Term
 from controller.metrics.counters import Timer
 from controller.metrics.exposition import About, DaemonCollector, exposition, registry
 from controller.operator.view import View
-from controller.requests.calls import Calls
 from controller.role.claim import Role
 from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
-from controller.term.dispatch import KAFKA_STATES
-from controller.term.term import Term
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from state_machines.model.types import Broker
 from testing.memory import MemoryZooKeeper
@@ -199,7 +199,7 @@ def _give_up(waiting: asyncio.Future[None]) -> None:
 def short_windows() -> Iterator[None]:
     """Recent durations and changes are few, so that what is kept of them is full soon."""
     few = partial(RecentChanges, CHANGES_MAX)
-    with mock.patch.object(Timer, "WINDOW", 8), mock.patch("controller.engine.facts.RecentChanges", few):
+    with mock.patch.object(Timer, "WINDOW", 8), mock.patch("controller.kafka.path.facts.RecentChanges", few):
         yield
 
 

@@ -13,11 +13,11 @@ import uvloop
 
 from configs.loading import load
 from configs.settings import Settings
-from controller.http.app import create_regions_app
+from controller.app import create_regions_app
 from controller.http.server import serving
 from controller.metrics.exposition import registry
-from controller.metrics.region_metrics import RegionsCollector
 from controller.regions.domain import RegionsDomain
+from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of, running
 from regent_agent.agent import Agent

@@ -19,10 +19,10 @@ from brokers.wire.log_dirs import REPLICAS_MAX
 from brokers.wire.versions import Api
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
-from controller.handover.preflight.context import IBP, Context, gather
-from controller.handover.preflight.finding import Finding, PreflightReport
-from controller.handover.preflight.run import preflight
-from controller.handover.takeover import Takeover, role_of, take_over
+from controller.daemon.preflight.context import IBP, Context, gather
+from controller.daemon.preflight.finding import Finding, PreflightReport
+from controller.daemon.preflight.run import preflight
+from controller.daemon.takeover import Takeover, role_of, take_over
 from controller.role.claim import Role
 from controller.role.mode import Mode
 from controller.role.own_znodes import RoleFlag

@@ -13,7 +13,7 @@ from unittest import mock
 import httpx
 from fastapi import FastAPI
 
-from controller.http.app import create_app, create_regions_app
+from controller.app import create_app, create_regions_app
 from controller.http.deletions import Deletions
 from controller.http.drains import Draining
 from controller.http.elections import Electing
@@ -21,13 +21,13 @@ from controller.http.pauses import Pausing
 from controller.http.ports import DaemonView
 from controller.http.procedure_models import Procedure
 from controller.http.procedures import Cordoning, Procedures
-from controller.http.region_marks import RegionMarks
-from controller.http.region_ports import RegionChanges, RegionProcedures, RegionReading, RegionsView
 from controller.http.restarts import Restarting
 from controller.http.role_history import RoleHistory
 from controller.http.snapshots import Snapshots
 from controller.http.strays import Strays
 from controller.http.throttles import Throttling
+from controller.regions.http.marks import RegionMarks
+from controller.regions.http.ports import RegionChanges, RegionProcedures, RegionReading, RegionsView
 
 ONE: Final = Procedure(pid=7, kind="of the test", state="runnable")
 MORE: Final = "more"

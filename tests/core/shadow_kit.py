@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from controller.shadow.events import Kind
-from controller.shadow.judgement import Seen
-from controller.shadow.reading import RoleReading
-from controller.shadow.statistics import ShadowDifference, Statistics
-from controller.shadow.timeline import Timeline
-from controller.shadow.tracker import Tracker
+from controller.kafka.shadow.events import Kind
+from controller.kafka.shadow.judgement import Seen
+from controller.kafka.shadow.reading import RoleReading
+from controller.kafka.shadow.statistics import ShadowDifference, Statistics
+from controller.kafka.shadow.timeline import Timeline
+from controller.kafka.shadow.tracker import Tracker
 from state_machines.model.types import NO_LEADER, Assignment, Broker, Leadership, TopicAssignment
 from tests.core.model import broker
 

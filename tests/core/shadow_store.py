@@ -11,8 +11,8 @@ from unittest import mock
 import anyio
 import pytest
 
-from controller.shadow.shadow import Shadow
-from controller.shadow.statistics import Report
+from controller.kafka.shadow.shadow import Shadow
+from controller.kafka.shadow.statistics import Report
 from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.controller import ControllerZnode, encode_controller, encode_epoch
@@ -129,7 +129,7 @@ async def shadowing(
     shadow = shadow or Shadow(poll_s=POLL_S, wait_s=WAIT_S)
     clock = SimpleNamespace(monotonic=asyncio.get_running_loop().time)
     try:
-        with mock.patch("controller.shadow.shadow.time", clock):
+        with mock.patch("controller.kafka.shadow.shadow.time", clock):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(shadow.run, zk)
                 await shadow.following.wait()

@@ -13,10 +13,10 @@ from typing import Any, cast
 import msgspec
 
 from configs.sections import SnapshotsSettings
-from controller.journal.kafka_journal import KafkaJournal
+from controller.kafka.journal.term_journal import KafkaJournal
+from controller.kafka.snapshots.keeper import Attempt, SnapshotKeeper
+from controller.kafka.term.term import Term
 from controller.metrics.counters import Counters
-from controller.snapshots.keeper import Attempt, SnapshotKeeper
-from controller.term.term import Term
 from state_machines.journal.snapshot import Header, Line, PartitionsLine, Trailer
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from configs.sections import ControllerSettings
-from controller.engine.adopted_ibp import ibp_of_term, lowest
-from controller.engine.adoption import Answer, recalled, to_keep
+from controller.kafka.path.adopted_ibp import ibp_of_term, lowest
+from controller.kafka.path.adoption import Answer, recalled, to_keep
 from controller.role.own_znodes import BROKER_SETTINGS, ROOT
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION

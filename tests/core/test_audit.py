@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.journal.kafka_journal import KafkaJournal
-from controller.journal.report import Report
+from controller.kafka.journal.report import Report
+from controller.kafka.journal.term_journal import KafkaJournal
 from state_machines.decisions.broker_change import broker_death
 from state_machines.journal.audit import OF_PARTITIONS, judge
 from state_machines.journal.events import OBSERVED, Kind, Row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from benchmarks.plot import svg
 from benchmarks.requested import moved
 from benchmarks.results import Goal, Row, Sample
 from benchmarks.stages import STAGES, Stages
-from controller.handlers.failover import fail_over
+from controller.kafka.term.failover import fail_over
 from metadata_store import paths
 from state_machines.decisions.alter_partition import IsrRequest, alter_partitions
 from state_machines.decisions.broker_change import broker_death
@@ -264,7 +265,7 @@ def test_every_timed_seam_exists_and_is_restored() -> None:
 @pytest.mark.parametrize("handlers", ["reassignment", "alter_partition", "elections", "topic_change", "deletion"])
 def test_decisions_of_requests_have_timed_seams(handlers: str) -> None:
     """Without a seam its decisions would count as *rest*."""
-    assert any(seam.startswith(f"controller.handlers.{handlers}.") for seam in STAGES["decide"])
+    assert any(re.match(rf"controller\.kafka\.\w+\.{handlers}\.", seam) for seam in STAGES["decide"])
 
 
 @pytest.mark.parametrize("text", [Regent.ready_pattern, "claimed epoch", "read in %.2f s", *METRICS])

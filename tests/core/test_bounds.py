@@ -32,12 +32,12 @@ from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import listener_limits
-from controller.engine.leader_balance import LeaderBalance
 from controller.journal.journal import Journal
+from controller.kafka.path.leader_balance import LeaderBalance
+from controller.kafka.term.channel_setup import channel_settings
 from controller.metrics.counters import Counters
 from controller.process.sessions import connection
 from controller.role.holder import until
-from controller.term.channel_setup import channel_settings
 from metadata_store.errors import NotConnected
 from metadata_store.kazoo_adapter.server_version import server_limits, server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not

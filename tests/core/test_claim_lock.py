@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from controller.handover.rollback import keep_in_zookeeper, present
+from controller.daemon.rollback import keep_in_zookeeper, present
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.errors import Code, MultiFailed, ZkError

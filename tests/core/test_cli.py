@@ -25,6 +25,7 @@ from controller.http.models import Broker, Difference, Operation
 from controller.http.ports import Only, PartitionQuery
 from controller.http.unix_socket import listening
 from controller.metrics.gauges import ShownMode
+from controller.regions import http as regions_http
 from state_machines.journal.events import Row
 from tests.core.cli_kit import items, regent
 from tests.core.http_world import DaemonDouble, daemon_in_thread
@@ -109,7 +110,8 @@ WITHOUT_MODEL = {
 
 def test_every_column_is_a_field_of_its_kind() -> None:
     """A renamed field must not turn a column into dashes."""
-    modules = [import_module(f"controller.http.{one.name}") for one in iter_modules(http.__path__)]
+    rooms = (http, regions_http)
+    modules = [import_module(f"{room.__name__}.{one.name}") for room in rooms for one in iter_modules(room.__path__)]
     made = {"Procedure": {"flag"}}  # by the command, of other fields
     for kind, columns in COLUMNS.items():
         if kind not in WITHOUT_MODEL:

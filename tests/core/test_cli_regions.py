@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from cli.commands.tables import UNIFORM_MAX
 from cli.exit_codes import Exit
-from controller.http.region_requests import TableCreation
-from controller.metrics.region_gauges import RegionGauges
+from controller.regions.http.requests import TableCreation
+from controller.regions.metrics.gauges import RegionGauges
 from state_machines.regions.key_text import key_of
 from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.regions_world import Blocking, settings_of, world_in_thread

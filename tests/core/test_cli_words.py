@@ -15,7 +15,7 @@ from cli import planning
 from cli.exit_codes import Exit
 from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.http.stray_models import StrayReport, UnreadBroker
-from controller.kinds.reassign import encode_plan
+from controller.kafka.kinds.reassign import encode_plan
 from controller.operator.phases import phase_of
 from metadata_store.nodes.cordon_node import Cordon, DrainMark
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan

@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 
 from brokers.wire.messages.security import FeatureUpdate, UpdateFeaturesRequest
-from controller.engine.conflict_rounds import ConflictRounds
-from controller.engine.controller import CONTENDED
-from controller.engine.event_kinds import EventKind
-from controller.handlers.reassignment_znode import CONTENDED as ZNODE_CONTENDED
-from controller.handover.handback import finish
+from controller.daemon.handback import finish
+from controller.kafka.path.conflict_rounds import ConflictRounds
+from controller.kafka.path.controller import CONTENDED
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.reassignments.reassignment_znode import CONTENDED as ZNODE_CONTENDED
 from controller.role.errors import ClaimRefused
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store import paths

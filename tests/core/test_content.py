@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from controller.engine.adoption import recalled
+from controller.kafka.path.adoption import recalled
 from controller.role.own_znodes import decode_process, decode_role
 from metadata_store.nodes.endpoint_znode import decode_endpoint
 

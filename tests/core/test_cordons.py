@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cli.exit_codes import Exit
-from controller.handlers.cordon_change import ROUNDS_MAX
 from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import CordonRequest
+from controller.kafka.brokers.cordon_change import ROUNDS_MAX
 from controller.operator.cordons import CordonView
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordon, Cordons, read_cordons

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from controller.engine.controller import Controller
+from controller.kafka.path.controller import Controller
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.errors import NotConnected
@@ -88,8 +88,9 @@ async def test_a_daemon_blocked_by_errors_keeps_nothing_of_its_last_model() -> N
         gc.disable()
         try:
             with (
-                mock.patch("controller.handlers.failover.touched_rows", failing),
-                mock.patch("controller.term.term.log"),  # pytest keeps what is logged, with the frames of its error
+                mock.patch("controller.kafka.term.failover.touched_rows", failing),
+                # pytest keeps what is logged, with the frames of its error
+                mock.patch("controller.kafka.term.term.log"),
             ):
                 await regent_has_role(w)
                 await d.reason_contains("error 2 in a row")

@@ -12,7 +12,7 @@ import pytest
 
 from controller.daemon.candidate import EARLY_ENDS_MAX, STEADY_TERM_S
 from controller.daemon.daemon import Daemon
-from controller.engine.event_kinds import EventKind
+from controller.kafka.path.event_kinds import EventKind
 from controller.role import own_znodes as own
 from controller.role.claim import Claim, Role
 from controller.role.mode import Mode
@@ -121,7 +121,7 @@ async def test_a_term_follows_a_first_error_at_once_and_later_ones_after_growing
 @in_world(before=regent_has_role)
 async def test_terms_that_never_serve_begin_ever_more_rarely_and_name_the_reason(w: World) -> None:
     """A server ends the connection at the same request each time: without pauses each try would cost an epoch."""
-    with mock.patch("controller.term.term.fail_over", side_effect=NotConnected("hung up")):
+    with mock.patch("controller.kafka.term.term.fail_over", side_effect=NotConnected("hung up")):
         async with daemon(w) as d:
             await d.reason_contains("error 2 in a row")
             assert "lost while taking office" in d.daemon.why
@@ -138,7 +138,7 @@ async def test_terms_that_never_serve_begin_ever_more_rarely_and_name_the_reason
 async def test_an_error_counts_as_the_first_one_after_a_steady_term_only() -> None:
     async with world() as w, daemon(w) as d:
         await regent_has_role(w)
-        bug = mock.patch("controller.handlers.broker_change.compare", side_effect=ValueError("a bug"))
+        bug = mock.patch("controller.kafka.brokers.broker_change.compare", side_effect=ValueError("a bug"))
         for steady in (True, True, False):
             term = await d.serving()
             if steady:

@@ -7,7 +7,7 @@ from unittest import mock
 
 from controller.http.drain_models import DrainRequest
 from controller.http.procedure_models import CordonRequest
-from controller.kinds import drain as kind
+from controller.kafka.kinds import drain as kind
 from metadata_store.acl import ALL
 from metadata_store.nodes.cordon_node import PATH, Cordons, DrainMark, read_cordons
 from tests.core.controller_world import World, in_world

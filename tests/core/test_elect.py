@@ -13,7 +13,7 @@ from controller.http.election_models import ElectionPartition, ElectionRequest
 from controller.http.pause_models import PauseRequest
 from controller.http.ports import Refused
 from controller.http.procedure_models import Procedure
-from controller.kinds import elect as kind
+from controller.kafka.kinds import elect as kind
 from controller.operator.elections import ElectionView
 from controller.operator.pauses import PauseView
 from state_machines.decisions import mass_election

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from brokers.wire.messages import CARRIED
-from controller.engine.event_kinds import EventKind
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.requests.calls import AS_CARRIED
+from controller.kafka.requests.codec import TRANSLATIONS
+from controller.kafka.term.dispatch import EVENTS, HANDLERS, RAISED, REREAD, controller_state
+from controller.kafka.term.watches import Watched, changed
 from controller.metrics.kafka_metrics import KafkaState
-from controller.requests.calls import AS_CARRIED
-from controller.requests.codec import TRANSLATIONS
-from controller.term.dispatch import EVENTS, HANDLERS, RAISED, REREAD, controller_state
-from controller.term.watches import Watched, changed
 from metadata_store import paths
 from metadata_store.nodes.cordon_node import PATH as CORDONS
 from metadata_store.nodes.endpoint_znode import endpoint_path

@@ -9,9 +9,9 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.replies import AllocateProducerIdsReply
-from controller.engine.event_kinds import EventKind
-from controller.engine.event_queue import Event, EventQueue, QueueFull
-from controller.requests.calls import Calls, PendingProducerIds
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.event_queue import Event, EventQueue, QueueFull
+from controller.kafka.requests.calls import Calls, PendingProducerIds
 
 
 async def taken(queue: EventQueue) -> list[tuple[EventKind, object]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.engine.event_kinds import EventKind
-from controller.engine.gate import TermEnded
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.gate import TermEnded
 from state_machines.model.facts import (
     NOTHING,
     BouncedBack,

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 from unittest import mock
 
-from controller.handlers.failover import GROWTH_MAX
+from controller.kafka.term.failover import GROWTH_MAX
 from metadata_store import reads
 from metadata_store.codecs.topic import TopicDecoder
 from state_machines.model.cluster import Cluster
@@ -47,7 +47,7 @@ def counted() -> Iterator[dict[str, Counter[int]]]:
         return decode(decoder, path, name, data, *more)
 
     with (
-        mock.patch("controller.handlers.failover.TURN_ROWS", TURN_ROWS),
+        mock.patch("controller.kafka.term.failover.TURN_ROWS", TURN_ROWS),
         mock.patch.object(reads, "TURN_BYTES", TURN_BYTES),
         mock.patch.object(Cluster, "observe_topic", observed),
         mock.patch.object(Cluster, "load_leadership", loaded),
@@ -93,8 +93,8 @@ async def test_reads_grow_by_a_bounded_factor_after_small_topics(w: World) -> No
 
     await skewed(w)
     with (
-        mock.patch("controller.handlers.failover.TURN_ROWS", 1_000),
-        mock.patch("controller.handlers.failover.FIRST_TOPICS", 1),
+        mock.patch("controller.kafka.term.failover.TURN_ROWS", 1_000),
+        mock.patch("controller.kafka.term.failover.FIRST_TOPICS", 1),
         mock.patch.object(MemoryZooKeeper, "read_many", counted_read),
     ):
         await w.begin_term()

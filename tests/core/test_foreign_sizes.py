@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from controller.engine.controller import Controller
-from controller.kinds import foreign_sizes
-from controller.kinds.foreign_sizes import ForeignSizes
+from controller.kafka.kinds import foreign_sizes
+from controller.kafka.kinds.foreign_sizes import ForeignSizes
+from controller.kafka.path.controller import Controller
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.model.types import TopicPartition
 

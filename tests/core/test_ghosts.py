@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from controller.handlers import ghosts
-from controller.handlers.ghosts import unknown_to
+from controller.kafka.topics import ghosts
+from controller.kafka.topics.ghosts import unknown_to
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION

@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from controller.engine.leader_balance import LeaderBalance
-from controller.term.dispatch import controller_state
+from controller.kafka.path.leader_balance import LeaderBalance
+from controller.kafka.term.dispatch import controller_state
 from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import request_by_znode, written
 
@@ -142,7 +142,7 @@ async def test_a_reassignment_that_is_stuck_holds_no_partition_up(w: World) -> N
 
 @in_world()
 async def test_a_large_model_is_counted_in_turns(w: World) -> None:
-    with mock.patch("controller.handlers.auto_balance.TURN_ROWS", 3):
+    with mock.patch("controller.kafka.partitions.auto_balance.TURN_ROWS", 3):
         await unbalanced(w, 10)
         assert await after(w, 6.0) == 10
 

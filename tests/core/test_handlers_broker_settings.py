@@ -13,8 +13,8 @@ import pytest
 from brokers.client import BrokerCallFailed
 from brokers.wire.errors import Error
 from brokers.wire.messages import topics as t
-from controller.engine.adoption import SESSION
-from controller.requests.calls import Calls
+from controller.kafka.path.adoption import SESSION
+from controller.kafka.requests.calls import Calls
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store import paths
 from state_machines.admin_rules.broker_settings import DELETE, UNCLEAN

@@ -12,7 +12,7 @@ from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
-from controller.requests.calls import Calls
+from controller.kafka.requests.calls import Calls
 from metadata_store import paths
 from metadata_store.acl import ALL
 from metadata_store.codecs.cluster import ProducerIdBlock, encode_producer_ids

@@ -292,7 +292,7 @@ async def test_many_partitions_are_several_decisions(w: World) -> None:
     await w.topic("t", *[(1, 2, 3)] * 10, leaders=True, led_by=2)
     await w.begin_term()
     w.active.script.writes.clear()
-    patched = mock.patch.multiple("controller.handlers.elections", ROWS_MAX=4, TURN_ROWS=3)
+    patched = mock.patch.multiple("controller.kafka.partitions.elections", ROWS_MAX=4, TURN_ROWS=3)
     with patched:
         found = await w.elect(PREFERRED, everything=True)
     assert (len(found), set(found.values())) == (10, {0})

@@ -10,8 +10,8 @@ import pytest
 from msgspec import structs
 
 from brokers.security.attested import Seals
-from controller.engine.event_kinds import EventKind
-from controller.handlers.endpoint_change import GONE_S
+from controller.kafka.brokers.endpoint_change import GONE_S
+from controller.kafka.path.event_kinds import EventKind
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, UPDATE_METADATA

@@ -178,7 +178,7 @@ async def test_users_clients_and_defaults_have_buckets_of_their_own(w: World) ->
 @pytest.mark.kafka("ControllerMutationQuotaTest.testSetUnsetQuota")
 @in_world(before=running, **BURST)
 async def test_rates_are_read_once_for_each_caller_and_again_when_something_changed(w: World) -> None:
-    with mock.patch("controller.handlers.quotas.read_rates", side_effect=read_rates) as reads:
+    with mock.patch("controller.kafka.requests.quotas.read_rates", side_effect=read_rates) as reads:
         for name in ("a", "b"):
             assert await asked(w, create(topic(name, 20, 1))) == ({name: 0}, 0)
             assert await asked(w, delete(name)) == ({name: 0}, 0)
@@ -231,7 +231,7 @@ async def test_a_rate_that_changed_while_the_connection_was_lost_is_found(w: Wor
 @in_world(before=running, **BURST)
 async def test_callers_and_buckets_that_are_kept_are_bounded(w: World) -> None:
     await rate(w, "clients", DEFAULT, "0.1")
-    with mock.patch("controller.access.quota_buckets.CALLERS_MAX", 2):
+    with mock.patch("controller.kafka.access.quota_buckets.CALLERS_MAX", 2):
         for n, client in enumerate(["x", "y", "x", "z"]):
             await asked(w, create(topic(f"n{n}", 3, 1)), client=client)
         assert (await asked(w, create(topic("more", 1, 1)), client="x"))[0] == {"more": THROTTLED}

@@ -10,9 +10,9 @@ from unittest import mock
 
 import pytest
 
-from controller.engine.controller import Controller
-from controller.handlers import reassignment
-from controller.handlers.reassignment import finish_reassignments
+from controller.kafka.path.controller import Controller
+from controller.kafka.reassignments import reassignment
+from controller.kafka.reassignments.reassignment import finish_reassignments
 from metadata_store import paths
 from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import OutcomeUnknown

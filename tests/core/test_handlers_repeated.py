@@ -16,7 +16,7 @@ from brokers.wire.errors import Error
 from brokers.wire.messages import partitions as p
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
-from controller.engine.controller import Controller
+from controller.kafka.path.controller import Controller
 from state_machines.decisions.leader_election import ElectionError, ElectionType
 from state_machines.decisions.reassignment import ReassignError
 from tests.core.carried_kit import carried, create, grow, topic

@@ -123,7 +123,7 @@ async def test_no_more_changed_topics_are_read_together_than_the_loop_can_spare(
     reads = mock.Mock(wraps=w.term.controller.store.load_topics)
     with (
         mock.patch.object(w.term.controller.store, "load_topics", reads),
-        mock.patch("controller.handlers.topic_change.PARTITIONS_MAX", 10),
+        mock.patch("controller.kafka.topics.topic_change.PARTITIONS_MAX", 10),
     ):
         await all_change(w, names)
         await w.propagated()
@@ -137,8 +137,8 @@ async def test_no_more_new_topics_are_started_together_than_the_loop_can_spare(w
     started = mock.Mock(wraps=new_partitions)
     names = [f"new-{n}" for n in range(7)]
     with (
-        mock.patch("controller.handlers.topic_change.STARTED_MAX", 4),
-        mock.patch("controller.handlers.topic_change.new_partitions", started),
+        mock.patch("controller.kafka.topics.topic_change.STARTED_MAX", 4),
+        mock.patch("controller.kafka.topics.topic_change.new_partitions", started),
     ):
         w.server.hold_watches(w.active.zk.session_id)
         for name in names:

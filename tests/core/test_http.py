@@ -15,7 +15,7 @@ import anyio
 import httpx
 import pytest
 
-from controller.http.app import create_app
+from controller.app import create_app
 from controller.http.guard import BODY_BYTES_MAX
 from controller.http.models import Difference, Operation
 from controller.http.ports import Only, PartitionQuery

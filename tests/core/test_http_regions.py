@@ -11,18 +11,18 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from controller.http.app import create_app, create_regions_app
+from controller.app import create_app, create_regions_app
 from controller.http.ports import NotActive
-from controller.http.region_ports import EndAct
-from controller.http.region_requests import ServerChange
+from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, AloneCollector, DaemonCollector, registry
-from controller.metrics.region_metrics import RegionsCollector
 from controller.regions.domain import RegionsMode
+from controller.regions.http.ports import EndAct
+from controller.regions.http.requests import ServerChange
+from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of, running
 from controller.regions.sqlite_store import SqliteOpened
-from controller.term.dispatch import KAFKA_STATES
 from tests.core.http_world import DaemonDouble
 from tests.core.regions_world import World, regions_world, settings_of
 from tests.polling import eventually

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.http.app import BROKERS_MAX
+from controller.app import BROKERS_MAX
 from controller.http.ports import RestartQuery
 from controller.http.restart_models import RestartNext
 from controller.metrics.gauges import ShownMode

@@ -12,14 +12,14 @@ from controller.http.models import OperationRequest
 from controller.http.pause_models import PauseRequest
 from controller.http.ports import Only, PartitionQuery, RestartQuery
 from controller.http.procedure_models import CordonRequest, Move, ReassignCommand, ReassignRequest
-from controller.http.region_marks import MarkRemoval, MarkRequest
-from controller.http.region_ports import ProcedureQuery, RegionQuery
-from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.http.restart_models import RestartRequest
 from controller.http.shutdown_models import ShutdownRequest
 from controller.http.snapshot_models import SnapshotRequest
 from controller.http.stray_models import StrayRemovalRequest
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleRequest
+from controller.regions.http.marks import MarkRemoval, MarkRequest
+from controller.regions.http.ports import ProcedureQuery, RegionQuery
+from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from state_machines.decisions.hindrances import StopCause
 from tests.core.routes_kit import CALLER, MORE, Call, noting_client
 

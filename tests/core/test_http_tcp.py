@@ -20,13 +20,13 @@ import pytest
 from brokers.security.users import SecurityUnusable
 from configs.http_section import HttpSettings
 from configs.values import Address
+from controller.app import create_app
 from controller.http import remote, tcp
-from controller.http.app import create_app
 from controller.http.tcp import AddressUnusable, serving_remotely
 from controller.http.token import TokenUnusable
+from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
-from controller.term.dispatch import KAFKA_STATES
 from tests.certificates import Authority
 from tests.core.http_world import DaemonDouble
 from tests.polling import eventually

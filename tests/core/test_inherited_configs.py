@@ -11,7 +11,7 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from brokers.wire.versions import Ibp
-from controller.engine.default_configs import ASK_S_MAX, PAUSE_S, UNSETTLED_S, DefaultConfigs
+from controller.kafka.path.default_configs import ASK_S_MAX, PAUSE_S, UNSETTLED_S, DefaultConfigs
 from state_machines.admin_rules.inherited_configs import BROKER_SETTINGS, SYNONYMS, Setting, inherited
 from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, as_shown
 from state_machines.model.types import Broker

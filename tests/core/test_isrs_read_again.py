@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from controller.engine.controller import Controller
+from controller.kafka.path.controller import Controller
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.reassignment import LAST_IN_SYNC
 from state_machines.model.types import Assignment
@@ -101,7 +101,7 @@ async def test_a_replica_that_is_down_is_refused_without_a_read(w: World) -> Non
 
 @in_virtual_time
 async def test_a_bounded_number_of_isrs_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.engine.controller.DOUBTED_MAX", 2)
+    monkeypatch.setattr("controller.kafka.path.controller.DOUBTED_MAX", 2)
     async with world() as w:
         await w.topic("t", *[(1, 2)] * 5, leaders=True, led_by=2, isr=(2,))
         await w.serve(IBP)

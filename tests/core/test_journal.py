@@ -16,11 +16,11 @@ import pytest
 
 from configs.sections import JournalSettings
 from controller.journal.journal import DEFECT, FULL, Journal
-from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.query import history
 from controller.journal.reader import CUT_SHORT, HOLE, TORN, Gap
-from controller.journal.report import Report
 from controller.journal.segments import SegmentName, segments_in
+from controller.kafka.journal.report import Report
+from controller.kafka.journal.term_journal import KafkaJournal
 from controller.metrics.counters import Counters
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from controller.journal.reason import Reason
-from controller.kinds.drain import NAME, encode_drain
+from controller.kafka.journal.reason import Reason
+from controller.kafka.kinds.drain import NAME, encode_drain
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.procedures.record import Caller

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.journal.kafka_journal import KafkaJournal
+from controller.kafka.journal.term_journal import KafkaJournal
 from metadata_store import paths
 from metadata_store.errors import Code, ZkError
 from state_machines.journal.events import OBSERVED, Kind, Row

@@ -15,12 +15,12 @@ from configs.sections import JournalSettings
 from configs.security_section import SecuritySettings
 from controller.journal import topic_sending
 from controller.journal.journal import Journal
-from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.segments import segments_in
 from controller.journal.topic import JournalTopic
 from controller.journal.topic_producer import NotTaken, Record, TooLarge, connect
 from controller.journal.topic_queue import Slice, TopicQueue
 from controller.journal.topic_sending import Sending, records_of
+from controller.kafka.journal.term_journal import KafkaJournal
 from controller.metrics.counters import Counters
 from tests.core.journal_kit import DAEMON, Disk, record
 from tests.core.virtual_time import in_exact_time

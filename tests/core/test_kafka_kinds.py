@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.kinds import drain, elect, reassign, restart, throttle_order
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle_order
+from controller.kafka.term.procedures import NAMES
 from controller.procedures.requests import Refused
-from controller.term.procedures import NAMES
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.mass_election import MassElection

@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from brokers.listener.controller_listener import NotController
-from controller.engine.event_kinds import EventKind
-from controller.engine.event_queue import Event
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.event_queue import Event
 from controller.operator.counts import Counted, Deletions, imbalance
 from controller.operator.role_status import StatusReader
 from controller.operator.sampling import gauges_of
@@ -112,7 +112,7 @@ async def test_an_error_in_a_handler_is_timed_and_ends_the_term_and_the_next_has
         await regent_has_role(w)
         term, claimed = await d.serving(), epoch(w)
         handled = d.daemon.counters.events["broker_change"].count
-        with mock.patch("controller.handlers.broker_change.compare", side_effect=ValueError("a bug")):
+        with mock.patch("controller.kafka.brokers.broker_change.compare", side_effect=ValueError("a bug")):
             w.die(1)
             await term.finished.wait()
         assert d.daemon.counters.events["broker_change"].count == handled + 1

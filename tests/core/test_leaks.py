@@ -93,7 +93,7 @@ async def test_a_vanished_partition_leaves_a_row_until_the_term_ends() -> None:
 @in_exact_time
 async def test_topics_that_vanished_leave_nothing_in_memory_once_the_term_was_renewed() -> None:
     """A row index is not used twice in a term: so a term ends when most of what it carries along is of the past."""
-    with short_windows(), mock.patch("controller.handlers.topic_change.ENDED_ROWS_MAX", 299):
+    with short_windows(), mock.patch("controller.kafka.topics.topic_change.ENDED_ROWS_MAX", 299):
         async with life(1, 2, 3, 4) as w:
             await w.topic("t", *PARTITIONS, leaders=True)
             await w.calm()

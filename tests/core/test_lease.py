@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from controller.engine.gate import Gate, TermEnded
+from controller.kafka.path.gate import Gate, TermEnded
 from controller.process.clock import boottime_s
 from controller.role.lease import HEARTBEATS_PER_TIMEOUT, REFUSED_PAUSE_S, Lease
 from metadata_store.errors import NotConnected, SessionLost

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from configs.sections import LogSettings
-from controller.journal.report import BROKERS_SHOWN, Report
+from controller.kafka.journal.report import BROKERS_SHOWN, Report
 from controller.process.logs import logging_to
 from controller.process.stall_guard import stacks
 from controller.process.wording import NAMED_MAX, abbreviate, named

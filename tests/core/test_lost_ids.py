@@ -11,8 +11,8 @@ import pytest
 
 from brokers.client import ClusterMetadata, TopicMetadata
 from brokers.wire.errors import Error
-from controller.engine.lost_id_search import TRIES_MAX
-from controller.handlers import lost_ids
+from controller.kafka.path.lost_id_search import TRIES_MAX
+from controller.kafka.topics import lost_ids
 from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
 from state_machines.decisions.topic_ids import LOST_SAMPLE_MAX, Evidence, Verdict, judge_ids, sample_of_lost

@@ -11,12 +11,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import QUEUE_TIME_KEPT_S, Counters, Timer
 from controller.metrics.exposition import About, DaemonCollector, exposition, registry
 from controller.metrics.gauges import HOLDERS, BrokerGauges, Gauges, HolderKind, ShownMode
 from controller.metrics.kafka_metrics import KafkaState
 from controller.metrics.metric_families import LABELS_MAX
-from controller.term.dispatch import KAFKA_STATES
 
 CONTROLLER = "kafka_controller_kafkacontroller"
 QUEUE = "kafka_controller_controllereventmanager"

@@ -11,14 +11,14 @@ from prometheus_client.metrics_core import Metric
 from cli.exit_codes import Exit
 from configs.rules import RULES
 from configs.settings import keys
+from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.metrics.kafka_metrics import KafkaState
-from controller.metrics.region_counters import RegionCounters
-from controller.metrics.region_gauges import RegionGauges
-from controller.metrics.region_metrics import RegionsCollector
-from controller.term.dispatch import KAFKA_STATES
+from controller.regions.metrics.counters import RegionCounters
+from controller.regions.metrics.exposition import RegionsCollector
+from controller.regions.metrics.gauges import RegionGauges
 from tests.core.cli_kit import regent
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from controller.engine.controller import Controller
-from controller.engine.gate import TermEnded
-from controller.kinds import guard as module
-from controller.kinds.guard import MinIsrGuard
+from controller.kafka.kinds import guard as module
+from controller.kafka.kinds.guard import MinIsrGuard
+from controller.kafka.path.controller import Controller
+from controller.kafka.path.gate import TermEnded
 from state_machines.model.cluster import Cluster
 from state_machines.model.facts import Fact
 from state_machines.model.min_isr import UNKNOWN, MinIsr

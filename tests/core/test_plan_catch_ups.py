@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brokers.client import BrokerCallFailed
-from controller.kinds import catch_ups
+from controller.kafka.kinds import catch_ups
 from state_machines.decisions.plan_catch_up import Copy
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog

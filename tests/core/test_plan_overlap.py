@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.kinds import plan_overlap, reassign
-from controller.kinds.reassign import NAME, admit, demand, encode_plan
+from controller.kafka.kinds import plan_overlap, reassign
+from controller.kafka.kinds.reassign import NAME, admit, demand, encode_plan
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State

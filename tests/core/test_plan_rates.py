@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from controller.kinds import plan_rates
-from controller.kinds.reassign import PlanCommand, encode_plan, plan_of
+from controller.kafka.kinds import plan_rates
+from controller.kafka.kinds.reassign import PlanCommand, encode_plan, plan_of
 from controller.operator.cluster_health import live_procedures
 from controller.operator.procedure_items import planned_item
 from controller.operator.throttles import _item

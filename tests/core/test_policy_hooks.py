@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from configs.sections import ControllerSettings
-from controller.engine.topic_policy import TopicFields, TopicPolicy
+from controller.kafka.path.topic_policy import TopicFields, TopicPolicy
 from controller.process import policy_hooks
 from controller.process.policy_hooks import CommandHook, HttpHook, PolicyFailed
 from tests.polling import eventually

@@ -7,24 +7,14 @@ from collections.abc import Awaitable, Callable, Collection
 import pytest
 
 from brokers.outbound import channel
-from controller.engine import deletion_queue
-from controller.engine.event_kinds import EventKind
-from controller.handlers import (
-    alter_partition,
-    auto_balance,
-    broker_change,
-    config_change,
-    controlled_shutdown,
-    deletion,
-    elections,
-    failover,
-    late_partitions,
-    log_directories,
-    reassignment,
-    removal,
-    strays,
-    topic_change,
-)
+from controller.kafka.brokers import broker_change, log_directories
+from controller.kafka.partitions import alter_partition, auto_balance, controlled_shutdown, elections, late_partitions
+from controller.kafka.path import deletion_queue
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.reassignments import reassignment
+from controller.kafka.replicas import strays
+from controller.kafka.term import failover
+from controller.kafka.topics import config_change, deletion, removal, topic_change
 from metadata_store.commits import topic_deletion
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.machines.draft import Draft

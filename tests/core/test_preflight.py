@@ -8,10 +8,10 @@ import pytest
 from pydantic import SecretStr
 
 from brokers.client import BrokerCallFailed
-from controller.handover.preflight.cluster import IDS_APART
-from controller.handover.preflight.ensemble import EPOCH_MAX
-from controller.handover.preflight.finding import Level
-from controller.handover.preflight.run import CHECKS
+from controller.daemon.preflight.cluster import IDS_APART
+from controller.daemon.preflight.ensemble import EPOCH_MAX
+from controller.daemon.preflight.finding import Level
+from controller.daemon.preflight.run import CHECKS
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl

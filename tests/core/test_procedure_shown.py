@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from controller.http.procedure_models import Procedure, ServerResult
 from controller.http.record_items import ended_item, record_item, removed_item, time_of, unreadable_item
-from controller.kinds import reassign, throttle_order
-from controller.kinds.throttle_order import ThrottleOrder
+from controller.kafka.kinds import reassign, throttle_order
+from controller.kafka.kinds.throttle_order import ThrottleOrder
 from controller.operator.procedure_items import broker_results, move_items, planned_item, procedure_item
 from controller.operator.procedures import BY_NAME, ending_of
 from controller.procedures.broadcast import Broadcast

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.ports import NotActive, NotFound, Refused
-from controller.kinds import drain, elect, reassign, restart, throttle, throttle_order
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle, throttle_order
 from controller.operator.plan_meter import Measured
 from controller.operator.procedures import ProcedureView
 from controller.procedures import requests

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from controller.http.pause_models import PauseRequest
-from controller.kinds import drain, elect, restart, throttle_order
-from controller.kinds.throttle_order import ThrottleOrder
+from controller.kafka.kinds import drain, elect, restart, throttle_order
+from controller.kafka.kinds.throttle_order import ThrottleOrder
 from controller.operator.cluster_health import live_procedures
 from controller.operator.pauses import PauseView
 from controller.operator.progress_watch import LOOK_S, OPERATOR, OTHER, QUEUE, VAIN, Idle, ProgressWatch, cause_of

@@ -14,15 +14,15 @@ import pytest
 from msgspec.structs import replace
 
 from brokers.queries import Dial
-from controller.handlers.reassignment import go_on
 from controller.http.pause_models import PauseRequest
-from controller.kinds import reassign
-from controller.kinds.reassign import NAME, TOGETHER_MS, PlanCommand, encode_plan, plan_of
+from controller.kafka.kinds import reassign
+from controller.kafka.kinds.reassign import NAME, TOGETHER_MS, PlanCommand, encode_plan, plan_of
+from controller.kafka.reassignments.reassignment import go_on
+from controller.kafka.term import procedures
 from controller.operator.pauses import PauseView
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
 from controller.role import own_znodes as own
-from controller.term import procedures
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
 from metadata_store.errors import NotConnected, OutcomeUnknown

@@ -16,11 +16,11 @@ from brokers.wire.messages.partitions import (
 )
 from brokers.wire.messages.security import FeatureUpdate, UpdateFeaturesRequest
 from brokers.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
+from controller.kafka.term import procedures
 from controller.procedures import results
 from controller.procedures.recorder import RESULT_BYTES_MAX, CallKind
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
-from controller.term import procedures
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
 from metadata_store.codecs.features import FeatureRange, Features, encode_features

@@ -9,8 +9,8 @@ import pytest
 
 from brokers.regions.secret import NO_SECRETS, Secrets
 from brokers.wire.primitives import Malformed
-from controller.metrics.region_gauges import RegionGauges
-from controller.metrics.region_metrics import RegionsCollector
+from controller.regions.metrics.exposition import RegionsCollector
+from controller.regions.metrics.gauges import RegionGauges
 from controller.regions.process import domain_of
 from regent_agent.codec import LENGTH, decode_response, encode
 from regent_agent.protocol import INVALID, UNAUTHENTICATED, Hello, Leave, Refused

@@ -15,9 +15,9 @@ from brokers.regions.peer import Peer, digest_of
 from brokers.regions.secret import Secrets
 from controller.http.ports import NotFound
 from controller.http.ports import Refused as OperatorRefused
-from controller.http.region_requests import ServerChange
 from controller.regions import proofs
 from controller.regions.admission import AHEAD_MS_MAX
+from controller.regions.http.requests import ServerChange
 from controller.regions.kinds.forgetting import FORGET
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.operator.changes import Changes

@@ -10,9 +10,9 @@ import pytest
 
 from controller.journal.query import entity, sentence
 from controller.journal.reader import read
-from controller.journal.region_lines import TOGETHER_MAX
 from controller.journal.term_journal import TermJournal
 from controller.regions.environment import Options
+from controller.regions.journal.lines import TOGETHER_MAX
 from controller.regions.kinds import marks
 from regent_agent import protocol
 from state_machines.journal.audit import judge

@@ -11,17 +11,17 @@ from unittest import mock
 import pytest
 
 from controller.http.ports import NotActive, Refused
-from controller.http.region_ports import ProcedureQuery
-from controller.http.region_requests import Change, TableCreation
 from controller.metrics.exposition import registry
-from controller.metrics.region_metrics import RegionsCollector
 from controller.procedures.parking import TERMS_MAX
 from controller.procedures.stepping import Stepping
 from controller.procedures.unusable import TOGETHER
 from controller.regions import domain, loading
 from controller.regions.domain import RegionsMode
+from controller.regions.http.ports import ProcedureQuery
+from controller.regions.http.requests import Change, TableCreation
 from controller.regions.kinds import many
 from controller.regions.kinds.messages import CRASH, Crash
+from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.unheard import Unheard
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.file_claim import FileClaim

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.metrics.region_counters import RegionCounters
 from controller.regions.ages import counted, oldest
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.metrics.counters import RegionCounters
 from controller.regions.operator.counts import (
     by_state,
     halted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.journal.report import BROKERS_SHOWN, UNCLEAN_SHOWN, Report, isr_sentences
+from controller.kafka.journal.report import BROKERS_SHOWN, UNCLEAN_SHOWN, Report, isr_sentences
 from state_machines.decisions.alter_partition import ISR_CHANGED
 from state_machines.model.decision import Change, Refusal
 from state_machines.model.types import NO_LEADER, PartitionRow, TopicPartition

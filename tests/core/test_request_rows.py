@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from brokers.outbound.delivery import Delivered
 from brokers.wire.versions import Api
-from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.query import entity, sentence
+from controller.kafka.journal.term_journal import KafkaJournal
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.journal.events import Kind, Row
 from tests.core.controller_world import World, in_world

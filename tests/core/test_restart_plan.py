@@ -14,8 +14,8 @@ from controller.http.pause_models import PauseRequest
 from controller.http.ports import NotFound, Refused, RestartQuery
 from controller.http.procedure_models import Procedure
 from controller.http.restart_models import RestartNext, RestartRequest
-from controller.kinds import restart as kind
-from controller.kinds.restart import LOOK_AGAIN_MS, PAUSED, encode_restart, name_batches, restart_of
+from controller.kafka.kinds import restart as kind
+from controller.kafka.kinds.restart import LOOK_AGAIN_MS, PAUSED, encode_restart, name_batches, restart_of
 from controller.operator.pauses import PauseView
 from controller.operator.rolling_restarts import RestartView, chosen, of_kept, over, query_of
 from metadata_store import paths

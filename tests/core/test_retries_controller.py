@@ -16,19 +16,20 @@ import pytest
 from brokers.client import BrokerCallFailed
 from brokers.wire.versions import Ibp
 from configs.sections import JournalSettings
-from controller.access.authorizer import Authorizer
-from controller.access.principals import principals
 from controller.daemon.role_handback import _take_back
 from controller.daemon.secret_watch import SecretWatch
-from controller.engine.adoption import Values
-from controller.engine.default_configs import DefaultConfigs
-from controller.engine.event_kinds import EventKind
-from controller.engine.event_queue import QueueFull
-from controller.engine.lost_id_search import LostIds
-from controller.handlers import lost_ids, token_expiry
-from controller.handlers.deletion import NOT_DELETED
-from controller.handlers.endpoint_change import GONE_S
 from controller.journal.journal import Journal
+from controller.kafka.access.authorizer import Authorizer
+from controller.kafka.access.principals import principals
+from controller.kafka.brokers.endpoint_change import GONE_S
+from controller.kafka.clients import token_expiry
+from controller.kafka.path.adoption import Values
+from controller.kafka.path.default_configs import DefaultConfigs
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.event_queue import QueueFull
+from controller.kafka.path.lost_id_search import LostIds
+from controller.kafka.topics import lost_ids
+from controller.kafka.topics.deletion import NOT_DELETED
 from controller.metrics.counters import Counters
 from controller.role import own_znodes as own
 from controller.role.claim import Claim, Role
@@ -417,7 +418,7 @@ async def test_a_refused_claim_is_tried_again_after_growing_pauses_that_begin_an
                 assert pauses(times) == [pytest.approx(s, abs=ABOUT) for s in grown[: len(times) - 1]]
                 times.clear()
                 meets[:] = [*refusals(3), None]
-                with mock.patch("controller.handlers.broker_change.compare", side_effect=ValueError("a bug")):
+                with mock.patch("controller.kafka.brokers.broker_change.compare", side_effect=ValueError("a bug")):
                     times.append(now_s())
                     term.queue.signal(EventKind.BROKER_CHANGE)
                     await term.finished.wait()
@@ -448,7 +449,7 @@ async def test_terms_that_end_early_follow_each_other_with_a_pause_and_are_forgo
     async with world() as w:
         await regent_has_role(w)
         meets: Meets = []
-        from controller.handlers.failover import fail_over as failing_over
+        from controller.kafka.term.failover import fail_over as failing_over
 
         arguments: tuple[Any, ...] = ()
 
@@ -461,7 +462,7 @@ async def test_terms_that_end_early_follow_each_other_with_a_pause_and_are_forgo
             await fail_over()
 
         async with claims(meets) as times:
-            with mock.patch("controller.term.term.fail_over", recorded):
+            with mock.patch("controller.kafka.term.term.fail_over", recorded):
                 async with daemon(w) as d:
                     for before, after in ((3, 5), (5, 5), (5, 4)):
                         term = await d.serving()

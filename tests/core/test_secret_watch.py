@@ -17,8 +17,8 @@ from brokers.wire.errors import Error
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from brokers.wire.versions import Api
-from controller.handover.handback import finish
-from controller.handover.preflight.finding import Finding, Level
+from controller.daemon.handback import finish
+from controller.daemon.preflight.finding import Finding, Level
 from controller.operator.view import View
 from controller.role.own_znodes import this_process
 from metadata_store import paths

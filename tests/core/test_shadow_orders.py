@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.shadow.events import ORDERS_MAX, PERMUTED_BROKERS_MAX, ClusterEvent, Kind, other_orders
+from controller.kafka.shadow.events import ORDERS_MAX, PERMUTED_BROKERS_MAX, ClusterEvent, Kind, other_orders
 from tests.core.model import broker
 
 Outline = list[tuple[Kind, tuple[int, ...], list[int]]]

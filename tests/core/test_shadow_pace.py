@@ -10,9 +10,9 @@ from unittest import mock
 
 import pytest
 
-from controller.shadow.reading import Reader
-from controller.shadow.shadow import AGAIN_S_MAX, AGAIN_S_MIN, CATCHING_UP_S, LATE_S, LOAD_MAX, Shadow
-from controller.shadow.timeline import READ_LATE
+from controller.kafka.shadow.reading import Reader
+from controller.kafka.shadow.shadow import AGAIN_S_MAX, AGAIN_S_MIN, CATCHING_UP_S, LATE_S, LOAD_MAX, Shadow
+from controller.kafka.shadow.timeline import READ_LATE
 from tests.core.shadow_kit import TRIPLES
 from tests.core.shadow_store import POLL_S, reported, shadowing, stored
 from tests.core.virtual_time import in_exact_time

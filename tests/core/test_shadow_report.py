@@ -10,9 +10,9 @@ from unittest import mock
 import anyio
 import pytest
 
-from controller.shadow.report_file import LINE_S, SAVE_S, ReportKeeper, load, report_path
-from controller.shadow.shadow import Shadow
-from controller.shadow.statistics import Report, Statistics
+from controller.kafka.shadow.report_file import LINE_S, SAVE_S, ReportKeeper, load, report_path
+from controller.kafka.shadow.shadow import Shadow
+from controller.kafka.shadow.statistics import Report, Statistics
 from tests.core.shadow_kit import TRIPLES
 from tests.core.shadow_store import reported, shadowing, stored
 

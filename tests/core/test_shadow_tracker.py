@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller.shadow.events import Kind
+from controller.kafka.shadow.events import Kind
 from state_machines.model.types import Leadership
 from tests.core.shadow_kit import MIXED, TRIPLES, WAIT_S, Name, World, watched
 

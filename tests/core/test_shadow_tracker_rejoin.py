@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.shadow.events import Kind
-from controller.shadow.tracker import ORDER_UNKNOWN, PREFERRED
+from controller.kafka.shadow.events import Kind
+from controller.kafka.shadow.tracker import ORDER_UNKNOWN, PREFERRED
 from state_machines.model.types import Leadership
 from tests.core.shadow_kit import Watcher, watched
 

@@ -18,14 +18,14 @@ import pytest
 
 from controller.journal.entries import Entry
 from controller.journal.journal import encoded
-from controller.journal.kafka_journal import KafkaJournal
 from controller.journal.query import sentence
 from controller.journal.reader import parsed
-from controller.snapshots.files import DRAFT, NAME, remove_oldest, snapshots_in
-from controller.snapshots.messages import Begin, CutShort, End, framed
-from controller.snapshots.parts import broker_lines, parts_of
-from controller.snapshots.taking import COMMAND
-from controller.snapshots.writer import write_snapshot
+from controller.kafka.journal.term_journal import KafkaJournal
+from controller.kafka.snapshots.files import DRAFT, NAME, remove_oldest, snapshots_in
+from controller.kafka.snapshots.messages import Begin, CutShort, End, framed
+from controller.kafka.snapshots.parts import broker_lines, parts_of
+from controller.kafka.snapshots.taking import COMMAND
+from controller.kafka.snapshots.writer import write_snapshot
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind, Row
 from state_machines.journal.snapshot import FORMAT, BrokerLine, Header
@@ -150,7 +150,7 @@ import os, sys
 def nice(_):
     raise PermissionError(1, "Operation not permitted")
 os.nice = nice
-from controller.snapshots.writer import main
+from controller.kafka.snapshots.writer import main
 sys.exit(main())
 """
 
@@ -272,8 +272,8 @@ async def test_a_command_soon_after_an_election_leaves_the_elections_own_snapsho
 async def test_a_queue_that_is_never_empty_holds_a_snapshot_up_for_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.snapshots.taking.PATIENCE_S", 600.0)
-    monkeypatch.setattr("controller.snapshots.taking.PATIENCE_S_MAX", 0.1)
+    monkeypatch.setattr("controller.kafka.snapshots.taking.PATIENCE_S", 600.0)
+    monkeypatch.setattr("controller.kafka.snapshots.taking.PATIENCE_S_MAX", 0.1)
     desk = Desk(tmp_path, enabled=False)
     desk.term = TermDouble(model(topics=3_000))
     desk.term.idle.clear()
@@ -309,7 +309,7 @@ async def test_without_automatic_snapshots_a_command_takes_one(tmp_path: Path) -
 async def test_changes_while_it_is_taken_lie_between_its_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.snapshots.taking.parts_of", partial(parts_of, rows_max=2))
+    monkeypatch.setattr("controller.kafka.snapshots.taking.parts_of", partial(parts_of, rows_max=2))
     desk = Desk(tmp_path, enabled=False)
     desk.term = term = TermDouble(model(topics=50))
     term.idle.clear()
@@ -334,7 +334,7 @@ async def test_a_term_that_ends_leaves_no_snapshot(
     tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     if when == "on a stalled disk":
-        monkeypatch.setattr("controller.snapshots.taking.COMMAND", ("sleep", "600"))
+        monkeypatch.setattr("controller.kafka.snapshots.taking.COMMAND", ("sleep", "600"))
     desk = Desk(tmp_path, enabled=False)
     desk.term = term = TermDouble(model(topics=3_000))
     attempt = desk.keeper.request("", "uid 0")
@@ -386,7 +386,7 @@ async def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
 
     desk = Desk(tmp_path, enabled=False)
     desk.term = TermDouble(model(topics=3_000))
-    monkeypatch.setattr("controller.snapshots.taking.subprocess.Popen", limited)
+    monkeypatch.setattr("controller.kafka.snapshots.taking.subprocess.Popen", limited)
     failed = await desk.ended(desk.keeper.request("", "uid 0"))
     assert (failed.state, failed.err) == ("failed", "File too large")
     assert every(tmp_path) == []
@@ -395,7 +395,7 @@ async def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
 async def test_a_writer_that_dies_is_a_failure_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.snapshots.taking.COMMAND", ("sh", "-c", "echo no python here >&2; exit 7"))
+    monkeypatch.setattr("controller.kafka.snapshots.taking.COMMAND", ("sh", "-c", "echo no python here >&2; exit 7"))
     desk = Desk(tmp_path, enabled=False)
     desk.term = TermDouble(model(topics=3_000))
     failed = await desk.ended(desk.keeper.request("", "uid 0"))
@@ -412,7 +412,7 @@ async def test_a_cancelled_keeper_leaves_no_process_and_no_file(
         children.append(real(*arguments, **named))
         return children[-1]
 
-    monkeypatch.setattr("controller.snapshots.taking.subprocess.Popen", noted)
+    monkeypatch.setattr("controller.kafka.snapshots.taking.subprocess.Popen", noted)
     desk = Desk(tmp_path, enabled=False)
     desk.term = TermDouble(model(topics=3_000))
     desk.term.idle.clear()
@@ -423,8 +423,8 @@ async def test_a_cancelled_keeper_leaves_no_process_and_no_file(
 
 
 async def test_a_disk_that_stalls_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.snapshots.taking.COMMAND", ("sleep", "600"))
-    monkeypatch.setattr("controller.snapshots.taking.TAKE_S_MAX", 0.2)
+    monkeypatch.setattr("controller.kafka.snapshots.taking.COMMAND", ("sleep", "600"))
+    monkeypatch.setattr("controller.kafka.snapshots.taking.TAKE_S_MAX", 0.2)
     desk = Desk(tmp_path, enabled=False)
     desk.term = TermDouble(model(topics=3_000))
     failed = await desk.ended(desk.keeper.request("", "uid 0"))

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from controller.daemon.daemon import Daemon
-from controller.handover.rollback import Rollback, save, shell_acls
-from controller.handover.takeover import TakeoverRefused, until_held
+from controller.daemon.rollback import Rollback, save, shell_acls
+from controller.daemon.takeover import TakeoverRefused, until_held
 from controller.role import own_znodes as own
 from controller.role.epoch_acls import saved_acls
 from controller.role.holder import look

@@ -11,11 +11,11 @@ import pytest
 
 from brokers.listener.controller_listener import NotController
 from brokers.outbound.delivery import ChannelFailed
-from controller.engine.event_kinds import EventKind
-from controller.engine.event_queue import Event
-from controller.engine.gate import weakly
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.event_queue import Event
+from controller.kafka.path.gate import weakly
+from controller.kafka.term.claim_monitor import OUTRANKED
 from controller.role.claim import Claim
-from controller.term.claim_monitor import OUTRANKED
 from metadata_store import paths
 from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import in_virtual_time
@@ -162,7 +162,7 @@ async def test_a_higher_epoch_reported_while_suspended_is_not_forgotten(w: World
 @pytest.mark.kafka("ControllerFailoverTest.testHandleIllegalStateException")
 @in_world(before=running)
 async def test_an_error_in_a_handler_ends_the_term(w: World) -> None:
-    with mock.patch("controller.handlers.broker_change.compare", side_effect=ValueError("a bug")):
+    with mock.patch("controller.kafka.brokers.broker_change.compare", side_effect=ValueError("a bug")):
         w.die(1)
         assert await w.active.ended() == "error: ValueError: a bug"
 
@@ -304,7 +304,7 @@ async def test_what_was_frozen_in_a_term_before_is_thawed_in_the_next_one() -> N
 
     async with world() as w:
         seat = await w.seat()
-        with mock.patch("controller.handlers.failover.gc", gc):
+        with mock.patch("controller.kafka.term.failover.gc", gc):
             kept = weakref.ref(Kept())
             gc.freeze()
             gc.collect()

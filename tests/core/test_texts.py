@@ -16,14 +16,14 @@ from fastapi.routing import APIRoute
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.http.app import create_app
+from controller.app import create_app
 from controller.http.models import RequestItem
+from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.process.texts import problem_in, text_problem
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
-from controller.term.dispatch import KAFKA_STATES
 from regent_agent import protocol
 from regent_agent.protocol import Refused, Register, Registered
 from tests.core.http_world import DaemonDouble

@@ -11,10 +11,10 @@ import pytest
 from controller.http.ports import Refused
 from controller.http.procedure_models import Procedure
 from controller.http.throttle_models import LiftRequest, ThrottleRequest
-from controller.kinds import throttle as kind
-from controller.kinds.reassign import encode_plan
-from controller.kinds.throttle_holders import REASSIGN, held_elsewhere, throttles_of
-from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
+from controller.kafka.kinds import throttle as kind
+from controller.kafka.kinds.reassign import encode_plan
+from controller.kafka.kinds.throttle_holders import REASSIGN, held_elsewhere, throttles_of
+from controller.kafka.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
 from controller.operator.throttles import ThrottleView
 from controller.procedures.requests import Refused as EngineRefused
 from controller.role import own_znodes as own

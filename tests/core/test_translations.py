@@ -14,8 +14,8 @@ from brokers.wire.messages import partitions as p
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
-from controller.requests.calls import Calls
-from controller.requests.codec import NAME_OR_ID, TRANSLATIONS
+from controller.kafka.requests.calls import Calls
+from controller.kafka.requests.codec import NAME_OR_ID, TRANSLATIONS
 from tests.core.controller_kafka import id_of
 from tests.core.controller_world import World, in_world
 

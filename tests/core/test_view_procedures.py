@@ -14,7 +14,7 @@ import pytest
 from brokers.client import BrokerCallFailed
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
-from controller.kinds import reassign
+from controller.kafka.kinds import reassign
 from controller.operator.procedures import ProcedureView
 from controller.operator.sampling import procedures_of
 from controller.procedures import parking

@@ -17,7 +17,7 @@ from controller.http.pause_models import PauseRequest
 from controller.http.ports import Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
 from controller.http.shutdown_models import ShutdownRequest
-from controller.kinds.drain import drain_of
+from controller.kafka.kinds.drain import drain_of
 from controller.operator import cordons as cordons_module
 from controller.operator import counts as counts_module
 from controller.operator import pauses as pauses_module

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, exposition, registry
 from controller.metrics.gauges import BrokerGauges, Gauges
-from controller.term.dispatch import KAFKA_STATES
 from scripts.dashboard_kit import Dashboard
 from scripts.dashboard_panels import DASHBOARDS
 from scripts.dashboards import EVERY, FOLDER, render, text

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from controller.metrics.exposition import About, AloneCollector, exposition, registry
-from controller.metrics.region_counters import RegionCounters
-from controller.metrics.region_gauges import RegionGauges
-from controller.metrics.region_metrics import RegionsCollector
+from controller.regions.metrics.counters import RegionCounters
+from controller.regions.metrics.exposition import RegionsCollector
+from controller.regions.metrics.gauges import RegionGauges
 from scripts.dashboard_regions import DASHBOARD
 from scripts.dashboards import FOLDER, render, text
 from tests.core.cli_kit import items, regent

@@ -7,10 +7,10 @@ from typing import Final, NamedTuple, TypeVar
 from unittest import mock
 
 from brokers.listener.controller_listener import NotController
-from controller.kinds.environment import KafkaEnv
+from controller.kafka.kinds.environment import KafkaEnv
+from controller.kafka.term.procedures import KINDS
 from controller.procedures.kinds import Effect, Execute, Kind
 from controller.procedures.requests import Refused
-from controller.term.procedures import KINDS
 from metadata_store.hooks import Kill
 from state_machines.procedures.outcome import Outcome
 from state_machines.procedures.record import Record
@@ -85,7 +85,7 @@ def twice(kind: Kind[KafkaEnv], without: Collection[int] = ()) -> mock._patch[tu
         for number, step in enumerate(kind.steps)
     )
     kinds = tuple(one if one.name != kind.name else kind._replace(steps=steps) for one in KINDS)
-    return mock.patch("controller.term.procedures.KINDS", kinds)
+    return mock.patch("controller.kafka.term.procedures.KINDS", kinds)
 
 
 def _doubled(step: Execute[KafkaEnv]) -> Execute[KafkaEnv]:

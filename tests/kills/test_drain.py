@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from brokers.listener.controller_listener import NotController
-from controller.kinds import drain as kind
-from controller.kinds.environment import KafkaEnv
+from controller.kafka.kinds import drain as kind
+from controller.kafka.kinds.environment import KafkaEnv
 from controller.procedures.requests import Refused
 from metadata_store.hooks import Kill
 from metadata_store.nodes.cordon_node import Cordons, read_cordons

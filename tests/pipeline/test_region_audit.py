@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 
-from controller.journal.region_lines import TOGETHER_MAX
+from controller.regions.journal.lines import TOGETHER_MAX
 from metadata_store.records.port import StoreFailed
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row

@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol
 import httpx
 
 from cli.demo.regions_process import RegionsProcess
-from controller.http.app import create_regions_app
+from controller.app import create_regions_app
 from controller.http.server import serving
 from controller.metrics.exposition import registry
-from controller.metrics.region_metrics import RegionsCollector
+from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.opened import Opened, Opening
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of, running

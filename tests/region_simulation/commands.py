@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from controller.http.procedure_models import Procedure
-from controller.http.region_ports import RegionQuery
+from controller.regions.http.ports import RegionQuery
 from controller.regions.kinds import crash
 from controller.regions.operator.counts import halted, stranded
 from controller.regions.operator.pages import region_page

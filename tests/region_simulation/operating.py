@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple, cast
 
 from controller.http.ports import ViewError
 from controller.http.procedure_models import Procedure
-from controller.http.region_marks import MarkRemoval, MarkRequest
-from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.regions.domain import RegionsDomain, RegionsMode
+from controller.regions.http.marks import MarkRemoval, MarkRequest
+from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.explain import explained
 from controller.regions.operator.marks import Marks

@@ -12,10 +12,10 @@ import pytest
 
 from configs.loading import load
 from controller.http.ports import NotFound, Refused
-from controller.http.region_ports import RegionQuery
-from controller.http.region_requests import Change, NamespaceCreation, TableCreation
 from controller.regions import damaged, loading, regime
 from controller.regions.domain import RegionsDomain, RegionsMode
+from controller.regions.http.ports import RegionQuery
+from controller.regions.http.requests import Change, NamespaceCreation, TableCreation
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.gauges import gauges_of

@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.ports import NotFound, Refused
-from controller.http.region_marks import MarkRemoval
-from controller.http.region_requests import Change, RegionChange, ServerChange
 from controller.procedures import requests
 from controller.regions.domain import RegionsDomain
+from controller.regions.http.marks import MarkRemoval
+from controller.regions.http.requests import Change, RegionChange, ServerChange
 from controller.regions.kinds import close, crash, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.operator.changes import Changes

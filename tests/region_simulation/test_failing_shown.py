@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from controller.http.procedure_models import Procedure
-from controller.http.region_ports import ProcedureQuery
+from controller.regions.http.ports import ProcedureQuery
 from controller.regions.operator.items import procedure_item
 from controller.regions.operator.procedures import Procedures
 from state_machines.procedures.states import State

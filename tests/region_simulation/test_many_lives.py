@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.region_requests import ServerChange
 from controller.regions.comparison import LIST_EVERY_S, STRAYS_TOGETHER
 from controller.regions.dispatcher import HOLD_FRACTION, Dispatcher, Limits
 from controller.regions.domain import RegionsDomain
+from controller.regions.http.requests import ServerChange
 from controller.regions.kinds import marks, servers
 from controller.regions.kinds.marks import MARK_TASK, MarkTask
 from controller.regions.kinds.messages import CRASH, MOVE, Crash, Move

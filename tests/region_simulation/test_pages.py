@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from controller.http.region_ports import ProcedureQuery, RegionQuery
 from controller.regions.domain import RegionsDomain
+from controller.regions.http.ports import ProcedureQuery, RegionQuery
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.operator import pages
 from controller.regions.operator.pages import region_page, table_page

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from controller.http.ports import Refused
 from controller.http.procedure_models import Procedure
-from controller.http.region_marks import MarkRemoval, MarkRequest
-from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.regions.domain import RegionsDomain
+from controller.regions.http.marks import MarkRemoval, MarkRequest
+from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.regions.operator import checks
 from controller.regions.operator.access import server_of
 from controller.regions.operator.changes import Changes

@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.ports import Invalid
-from controller.http.region_marks import MarkRemoval, MarkRequest
-from controller.http.region_ports import ProcedureQuery, RegionQuery
-from controller.http.region_requests import ServerChange
 from controller.regions.domain import RegionsDomain, RegionsMode
+from controller.regions.http.marks import MarkRemoval, MarkRequest
+from controller.regions.http.ports import ProcedureQuery, RegionQuery
+from controller.regions.http.requests import ServerChange
 from controller.regions.kinds import assign
 from controller.regions.kinds.messages import MANY, TRANSIT, Many, Transit
 from controller.regions.operator import ways

@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from controller.http.region_requests import NamespaceCreation
 from controller.regions import admission
 from controller.regions.comparison import OLD_MS
 from controller.regions.domain import RegionsDomain
+from controller.regions.http.requests import NamespaceCreation
 from controller.regions.operator.changes import Changes
 from regent_agent import protocol
 from regent_agent.protocol import Left, Owned, Registered

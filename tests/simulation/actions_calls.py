@@ -22,12 +22,12 @@ from brokers.wire.messages.topics import (
     GrownTopic,
 )
 from brokers.wire.versions import Api
-from controller.requests.calls import Calls
+from controller.kafka.requests.calls import Calls
 from tests.simulation import faults
 from tests.simulation.acting import Acting
 
 if TYPE_CHECKING:
-    from controller.term.term import Term
+    from controller.kafka.term.term import Term
     from state_machines.model.types import TopicAssignment
 
 TIMEOUT_MS: Final = 8_000

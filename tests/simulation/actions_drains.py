@@ -9,10 +9,10 @@ from brokers.listener.controller_listener import NotController
 from controller.http.drain_models import UndrainRequest
 from controller.http.ports import ViewError
 from controller.http.shutdown_models import ShutdownRequest
-from controller.kinds.drain import NAME, encode_drain
+from controller.kafka.kinds.drain import NAME, encode_drain
+from controller.kafka.requests.calls import Calls
 from controller.operator.cordons import CordonView
 from controller.operator.drains import DrainView
-from controller.requests.calls import Calls
 from state_machines.decisions.drain import Drain, why_not
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.planning.cluster_view import view_of
@@ -22,9 +22,9 @@ from tests.simulation import faults
 from tests.simulation.actions_plans import PlanActions, caller
 
 if TYPE_CHECKING:
-    from controller.kinds.environment import KafkaEnv
+    from controller.kafka.kinds.environment import KafkaEnv
+    from controller.kafka.term.term import Term
     from controller.procedures.engine import Engine
-    from controller.term.term import Term
 
 MOVES_MAX: Final = 40
 

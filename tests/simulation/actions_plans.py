@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
+from controller.kafka.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
 from controller.procedures.requests import Refused
 from metadata_store import paths
 from metadata_store.codecs.config import Config, decode_config, encode_config
@@ -22,7 +22,7 @@ from tests.simulation import faults
 from tests.simulation.acting import Acting, ids
 
 if TYPE_CHECKING:
-    from controller.kinds.environment import KafkaEnv
+    from controller.kafka.kinds.environment import KafkaEnv
     from controller.procedures.engine import Engine
 
 AGAIN_S_MAX: Final = 20.0

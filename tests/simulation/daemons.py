@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
+from controller.daemon.handback import HandbackRefused
 from controller.daemon.role_handback import hand_back
-from controller.handover.handback import HandbackRefused
+from controller.kafka.term.term import Term
 from controller.role.lease import Lease
 from controller.role.own_znodes import Process as Identity
-from controller.term.term import Term
 from metadata_store.errors import ZooKeeperError
 from tests.simulation import faults
 from tests.simulation.journals import JudgedJournal

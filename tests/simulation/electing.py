@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from state_machines.journal.events import Row
 
 if TYPE_CHECKING:
-    from controller.term.term import Term
+    from controller.kafka.term.term import Term
     from tests.simulation.world import World
 
 VOLUNTARY: Final = ("preferred", "reassign", "reassign_passing")

@@ -38,9 +38,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from controller.engine.event_queue import EVENTS_MAX
-from controller.term.claim_monitor import OUTRANKED
-from controller.term.term import Term
+from controller.kafka.path.event_queue import EVENTS_MAX
+from controller.kafka.term.claim_monitor import OUTRANKED
+from controller.kafka.term.term import Term
 from state_machines.model.types import NO_VERSION, PartitionState
 from tests.simulation.electing import Electing
 from tests.simulation.invariants_requests import RequestInvariants

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from controller.handlers.reassignment import STOPPED_S_MAX
+from controller.kafka.reassignments.reassignment import STOPPED_S_MAX
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments

@@ -90,18 +90,18 @@ def limited(limits: Limits | None) -> Iterator[None]:
 
 def _targets(limits: Limits) -> dict[str, Any]:
     return {
-        "controller.engine.conflict_rounds.WRITES_MAX": limits.writes,
+        "controller.kafka.path.conflict_rounds.WRITES_MAX": limits.writes,
         "metadata_store.nodes.cluster_nodes.WRITES_MAX": limits.writes,
         "brokers.outbound.batches.REQUEST_ROWS_MAX": limits.rows,
         "brokers.outbound.channel.REQUEST_ROWS_MAX": limits.rows,
         "brokers.outbound.batches.KEPT_MAX": limits.heads,
         "state_machines.model.interning.ISRS_SPARE": limits.ended,
         "brokers.outbound.delivery.Snapshots": partial(_snapshots, limits),
-        "controller.handlers.failover.FIRST_TOPICS": limits.first,
-        "controller.handlers.failover.TURN_ROWS": limits.loaded,
-        "controller.handlers.topic_change.PARTITIONS_MAX": limits.loaded,
-        "controller.handlers.topic_change.TOPICS_MAX": limits.topics,
-        "controller.handlers.topic_change.ENDED_ROWS_MAX": limits.ended,
+        "controller.kafka.term.failover.FIRST_TOPICS": limits.first,
+        "controller.kafka.term.failover.TURN_ROWS": limits.loaded,
+        "controller.kafka.topics.topic_change.PARTITIONS_MAX": limits.loaded,
+        "controller.kafka.topics.topic_change.TOPICS_MAX": limits.topics,
+        "controller.kafka.topics.topic_change.ENDED_ROWS_MAX": limits.ended,
     }
 
 

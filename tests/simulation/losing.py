@@ -16,10 +16,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from controller.engine.min_isr import read_min_isr
-from controller.snapshots.messages import Begin, End, Message, framed
-from controller.snapshots.parts import broker_lines, parts_of
-from controller.snapshots.writer import write_snapshot
+from controller.kafka.path.min_isr import read_min_isr
+from controller.kafka.snapshots.messages import Begin, End, Message, framed
+from controller.kafka.snapshots.parts import broker_lines, parts_of
+from controller.kafka.snapshots.writer import write_snapshot
 from metadata_store.kafka_store import KafkaStore
 from pipeline.inputs import Loads, Snapshot
 from pipeline.snapshot_file import read_snapshot

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from unittest import mock
 
-from controller.engine.controller import Controller
+from controller.kafka.path.controller import Controller
 from controller.procedures.recorder import CallRecord
 from metadata_store.fencing.rider import Rider
 from state_machines.model.types import Topic
@@ -21,7 +21,7 @@ def answer_before_it_is_deleted(stack: ExitStack) -> None:
     async def wait(_c: Controller, _waiting: Sequence[Topic], _timeout_s: float) -> set[str]:
         return set()
 
-    stack.enter_context(mock.patch("controller.handlers.delete_topics._wait", wait))
+    stack.enter_context(mock.patch("controller.kafka.topics.delete_topics._wait", wait))
 
 
 @mutation
@@ -33,8 +33,8 @@ def answer_before_it_is_started(stack: ExitStack) -> None:
     async def unled(*_: object) -> frozenset[str]:
         return frozenset()
 
-    stack.enter_context(mock.patch("controller.handlers.create_topics._start", start))
-    stack.enter_context(mock.patch("controller.handlers.create_topics.topics_without_leaders", unled))
+    stack.enter_context(mock.patch("controller.kafka.topics.create_topics._start", start))
+    stack.enter_context(mock.patch("controller.kafka.topics.create_topics.topics_without_leaders", unled))
 
 
 @mutation

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
-from controller.engine import adoption
-from controller.engine import deletion_queue as deleting
-from controller.handlers import broker_change, deletion
+from controller.kafka.brokers import broker_change
+from controller.kafka.path import adoption
+from controller.kafka.path import deletion_queue as deleting
+from controller.kafka.topics import deletion
 from state_machines.admin_rules.broker_settings import InForce, Reported, Value, in_force
 from state_machines.decisions import deletion as decisions
 from state_machines.machines.draft import Draft

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from controller.handlers import alter_partition, controlled_shutdown, failover
-from controller.kinds import drain, reassign
+from controller.kafka.kinds import drain, reassign
+from controller.kafka.partitions import alter_partition, controlled_shutdown
+from controller.kafka.term import failover
 from state_machines.decisions.alter_partition import IsrRequest
 from state_machines.machines import selectors
 from state_machines.machines.draft import Draft
@@ -40,7 +41,7 @@ def keep_marks_of_aborted_drains(stack: ExitStack) -> None:
 
     mark, *others = drain.DRAIN.steps
     kind = drain.DRAIN._replace(steps=(mark._replace(undo=unmark), *others))
-    stack.enter_context(mock.patch("controller.term.procedures.KINDS", (reassign.REASSIGN, kind)))
+    stack.enter_context(mock.patch("controller.kafka.term.procedures.KINDS", (reassign.REASSIGN, kind)))
 
 
 @mutation

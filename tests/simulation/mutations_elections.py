@@ -6,9 +6,9 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Any
 
-from controller.engine.controller import Controller
-from controller.engine.unclean_elections import UncleanElectionPolicy
-from controller.handlers import auto_balance
+from controller.kafka.partitions import auto_balance
+from controller.kafka.path.controller import Controller
+from controller.kafka.path.unclean_elections import UncleanElectionPolicy
 from state_machines.decisions.leader_election import to_balance
 from state_machines.machines import selectors
 from state_machines.machines.selectors import Election, NoLeader

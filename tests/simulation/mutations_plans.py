@@ -9,7 +9,7 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from controller.kinds import drain, plan_throttles, reassign, throttle_settings
+from controller.kafka.kinds import drain, plan_throttles, reassign, throttle_settings
 from controller.procedures.results import Results
 from controller.procedures.waiting import Waiting
 from state_machines.admin_rules.throttles import Throttle, restore
@@ -83,7 +83,7 @@ def take_nothing_back(stack: ExitStack) -> None:
 
     [step] = reassign.REASSIGN.steps
     kind = reassign.REASSIGN._replace(steps=(step._replace(undo=take_back),))
-    stack.enter_context(mock.patch("controller.term.procedures.KINDS", (kind, drain.DRAIN)))
+    stack.enter_context(mock.patch("controller.kafka.term.procedures.KINDS", (kind, drain.DRAIN)))
 
 
 @mutation

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from unittest import mock
 
 from brokers.outbound.channels import Channels
-from controller.engine.controller import Controller
-from controller.handlers import reassignment
+from controller.kafka.path.controller import Controller
+from controller.kafka.reassignments import reassignment
 from state_machines.model.decision import Change, ReplicaMove
 from tests.simulation.planting import mutation, put
 

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from unittest import mock
 
 from controller.daemon.candidate import STANDBY_POLL_S, Candidate
-from controller.engine.outranked import Outranked
-from controller.handover.permission_probe import PermissionProbe
+from controller.daemon.permission_probe import PermissionProbe
+from controller.kafka.path.outranked import Outranked
 from controller.role.claim import Role
 from controller.role.mode import Mode
 from metadata_store.errors import Code, ZkError

@@ -11,11 +11,11 @@ from brokers.outbound.channel import Channel
 from brokers.outbound.channels import Channels
 from brokers.outbound.link import Link
 from brokers.outbound.snapshot import Snapshots, Turn
-from controller.engine.event_kinds import EventKind
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.term.claim_monitor import ClaimMonitor
+from controller.kafka.term.term import Term
 from controller.role.claim import Claim, Role
 from controller.role.lease import Lease
-from controller.term.claim_monitor import ClaimMonitor
-from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.port import ConnectionState
 from state_machines.propagation.pending_requests import PendingRequests

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import ExitStack
 
-from controller.engine.controller import Controller
-from controller.handlers import reassignment, strays
+from controller.kafka.path.controller import Controller
+from controller.kafka.reassignments import reassignment
+from controller.kafka.replicas import strays
 from state_machines.model.cluster import Cluster
 from tests.simulation.planting import mutation, mutation_in_a_story, put
 

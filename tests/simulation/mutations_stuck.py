@@ -8,10 +8,10 @@ from unittest import mock
 
 from brokers.outbound.link import Link
 from controller.daemon.state import DaemonState
-from controller.engine.conflict_rounds import ConflictRounds
-from controller.engine.controller import Controller
-from controller.engine.event_kinds import EventKind
-from controller.handlers import deletion
+from controller.kafka.path.conflict_rounds import ConflictRounds
+from controller.kafka.path.controller import Controller
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.topics import deletion
 from controller.role.errors import PositionLost
 from controller.role.mode import Mode
 from controller.role.queue import QueuePosition
@@ -94,4 +94,4 @@ def wait_without_a_queue_position(stack: ExitStack) -> None:
 @mutation
 def parents_may_go(stack: ExitStack) -> None:
     """Ends no term for a deleted parent that the controller watches, so no term creates it again."""
-    stack.enter_context(mock.patch("controller.term.term.PARENTS", ()))
+    stack.enter_context(mock.patch("controller.kafka.term.term.PARENTS", ()))

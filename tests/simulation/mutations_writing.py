@@ -7,8 +7,8 @@ from contextlib import ExitStack, aclosing
 from typing import Any
 from unittest import mock
 
-from controller.engine.controller import Controller
-from controller.journal.report import Report
+from controller.kafka.journal.report import Report
+from controller.kafka.path.controller import Controller
 from metadata_store import paths
 from metadata_store.commits import state_commit
 from metadata_store.errors import MultiFailed, NotConnected
@@ -190,7 +190,7 @@ def forget_a_bounced_broker(stack: ExitStack) -> None:
         delta = broker_change.compare(known, found)
         return BrokerDelta(delta.new, delta.dead, (), delta.modified)
 
-    stack.enter_context(mock.patch("controller.handlers.broker_change.compare", compare))
+    stack.enter_context(mock.patch("controller.kafka.brokers.broker_change.compare", compare))
 
 
 @mutation
@@ -201,4 +201,4 @@ def elect_no_leader_on_return(stack: ExitStack) -> None:
         for broker in sorted(returned):
             draft.send_metadata(draft.cluster.hosted(broker))
 
-    stack.enter_context(mock.patch("controller.handlers.broker_change.broker_return", broker_return))
+    stack.enter_context(mock.patch("controller.kafka.brokers.broker_change.broker_return", broker_return))

@@ -10,8 +10,8 @@ from unittest import mock
 
 from brokers.outbound.snapshot import Snapshots, Turn
 from brokers.wire.versions import Api
-from controller.engine.controller import Controller
-from controller.handlers.topic_change import bring_in
+from controller.kafka.path.controller import Controller
+from controller.kafka.topics.topic_change import bring_in
 from metadata_store.commits import state_commit
 from metadata_store.commits.state_commit import Names, StateOutcome
 from metadata_store.fencing.outcome import Fence
@@ -61,7 +61,7 @@ def counted(world: World) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch("metadata_store.kafka_store.commit_states", commit))
-        stack.enter_context(mock.patch("controller.handlers.failover.bring_in", bringing_in))
+        stack.enter_context(mock.patch("controller.kafka.term.failover.bring_in", bringing_in))
         stack.enter_context(mock.patch.object(Snapshots, "turn", of_turn))
         yield
 

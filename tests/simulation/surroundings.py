@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
-from controller.handlers.topic_change import RENEWED
-from controller.term.claim_monitor import OUTRANKED
+from controller.kafka.term.claim_monitor import OUTRANKED
+from controller.kafka.topics.topic_change import RENEWED
 from state_machines.machines.draft import Draft
 from state_machines.model.decision import Decision
 from state_machines.model.types import NO_LEADER
@@ -114,18 +114,18 @@ def surroundings(world: World) -> Iterator[None]:
     clock = SimpleNamespace(time=wall_s, time_ns=lambda: int(1e9 * wall_s()))
     with ExitStack() as stack:
         for target, name, value in (
-            ("controller.handlers.failover", "gc", collector),
-            ("controller.handlers.create_topics", "random", world.chance),
+            ("controller.kafka.term.failover", "gc", collector),
+            ("controller.kafka.topics.create_topics", "random", world.chance),
             ("controller.role.claim", "time", clock),
             ("controller.role.queue_member", "time", clock),
             ("controller.process.wall_clock", "time", clock),
             ("controller.procedures.turns", "time", SimpleNamespace(monotonic=lambda: world.loop.now_s)),
             ("controller.role.own_znodes", "started_ticks", world.started_ticks),
-            ("controller.engine.controller", "Draft", WatchedDraft),
+            ("controller.kafka.path.controller", "Draft", WatchedDraft),
         ):
             stack.enter_context(mock.patch(f"{target}.{name}", value))
         if world.unmerged is not None:
-            stack.enter_context(mock.patch("controller.term.term.Channels", partial(Witness, world.unmerged)))
+            stack.enter_context(mock.patch("controller.kafka.term.term.Channels", partial(Witness, world.unmerged)))
         stack.enter_context(mock.patch("uuid.uuid4", new=partial(_uuid, world)))
         stack.enter_context(deterministic_scopes())
         stack.enter_context(limited(world.plan.limits))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from controller.handlers.reassignment import STOPPED_S_MAX
-from controller.handlers.strays import AGAIN_S
+from controller.kafka.reassignments.reassignment import STOPPED_S_MAX
+from controller.kafka.replicas.strays import AGAIN_S
 from state_machines.model.types import Assignment
 from tests.simulation.history import Key
 

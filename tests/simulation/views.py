@@ -14,7 +14,7 @@ from tests.simulation.leading import LISTENER
 from tests.simulation.unfinished import held_up
 
 if TYPE_CHECKING:
-    from controller.term.term import Term
+    from controller.kafka.term.term import Term
     from tests.simulation.world import World
 
 SHOWN_MAX: Final = 3

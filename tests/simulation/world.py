@@ -15,9 +15,9 @@ from brokers.client import BrokerCallFailed, ClusterMetadata, PartitionMetadata,
 from brokers.queries import BrokerQueries
 from brokers.wire.log_dirs import REPLICAS_MAX
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
+from controller.kafka.term.term import Term
 from controller.role import own_znodes as own
 from controller.role.own_znodes import RoleFlag
-from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_id
 from metadata_store.errors import ZooKeeperError

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from controller.engine.recent_changes import CHANGES_MAX
+from controller.kafka.path.recent_changes import CHANGES_MAX
 from tests.core.leak_events import PARTITIONS, Bouncing, Terms, Topics, flat
 from tests.core.leak_kit import growth, life, short_windows
 from tests.core.virtual_time import in_virtual_time
@@ -47,7 +47,7 @@ async def test_memory_stays_flat_over_two_thousand_terms() -> None:
 @pytest.mark.timeout(300)
 @in_virtual_time
 async def test_memory_stays_flat_over_five_thousand_deleted_topics() -> None:
-    with short_windows(), mock.patch("controller.handlers.topic_change.ENDED_ROWS_MAX", 2_999):
+    with short_windows(), mock.patch("controller.kafka.topics.topic_change.ENDED_ROWS_MAX", 2_999):
         async with life(1, 2, 3, 4) as w:
             await w.topic("t", *PARTITIONS, leaders=True)
             await w.calm()

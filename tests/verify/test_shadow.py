@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.shadow.events import Kind
+from controller.kafka.shadow.events import Kind
 from testing.embedded.load import Load
 from tests.cluster.shadow_watch import spread, watching
 from tests.cluster.world import world

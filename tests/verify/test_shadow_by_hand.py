@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from controller.kafka.shadow.events import Kind
 from controller.role import own_znodes
-from controller.shadow.events import Kind
 from tests.cluster.shadow_watch import plant, spread, watching
 from tests.cluster.world import World, world
 from tests.polling import eventually

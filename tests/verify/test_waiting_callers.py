@@ -16,8 +16,8 @@ import pytest_asyncio
 
 from cli.demo.process import RegentProcess
 from cli.exit_codes import Exit
-from controller.kinds import drain, elect, reassign, restart, throttle_order
-from controller.term.procedures import KINDS
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle_order
+from controller.kafka.term.procedures import KINDS
 from state_machines.model.types import Assignment
 from tests.cluster.scene import regent, succeeds
 from tests.polling import eventually

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from controller.daemon.daemon import Daemon
-from controller.kinds import drain
+from controller.kafka.kinds import drain
+from controller.kafka.term.term import Term
 from controller.process.znode_acls import own_acls
 from controller.role import own_znodes as own
 from controller.role.claim import Role
 from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
-from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.codecs.state import decode_state

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from brokers.queries import dial_for
-from controller.handover.handback import shell_lines
-from controller.handover.preflight.context import Context, gather
-from controller.handover.preflight.ensemble import zookeeper_release
-from controller.handover.preflight.finding import Level
-from controller.handover.preflight.permissions import lockable, refused_paths, writable
+from controller.daemon.handback import shell_lines
+from controller.daemon.preflight.context import Context, gather
+from controller.daemon.preflight.ensemble import zookeeper_release
+from controller.daemon.preflight.finding import Level
+from controller.daemon.preflight.permissions import lockable, refused_paths, writable
 from controller.role import own_znodes as own
 from controller.role.claim import Role
 from controller.role.own_acls import may_change_acls

@@ -17,7 +17,7 @@ from controller.procedures.requests import Refused
 from controller.regions import proofs
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import NotFenced
-from controller.regions.journal import CRASHED, FENCED, GONE, RELEASED
+from controller.regions.journal.journal import CRASHED, FENCED, GONE, RELEASED
 from controller.regions.kinds import about, locks, log_task, many
 from controller.regions.kinds.messages import CRASH, LOST_PARTS, Crash
 from controller.regions.regime import COMMAND, LEASE, LOG, fences_in

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.journal import CRASHED, FENCED
+from controller.regions.journal.journal import CRASHED, FENCED
 from controller.regions.kinds import about
 from controller.regions.kinds.answers import said
 from controller.regions.kinds.messages import LOG_TASK, Crash, LogTask

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from controller.http.ports import Invalid, NotFound, Refused
 from controller.http.procedure_models import Procedure
-from controller.http.region_ports import RegionAct, ServerAct, TableAct
-from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.procedures.engine import DATA_BYTES_MAX
 from controller.process.wording import counted
 from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain
+from controller.regions.http.ports import RegionAct, ServerAct, TableAct
+from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.regions.kinds import assign, close, crash, forgetting, move, namespaces, servers, tables
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
@@ -51,7 +51,7 @@ SERVER_KINDS: Final[Mapping[ServerAct, str]] = {
 
 
 class Changes:
-    """Implements :class:`controller.http.region_ports.RegionChanges`."""
+    """Implements :class:`controller.regions.http.ports.RegionChanges`."""
 
     def __init__(self, domain: RegionsDomain) -> None:
         self._domain = domain

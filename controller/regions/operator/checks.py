@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from controller.http.region_ports import RegionAct, TableAct
 from controller.regions.damaged import REMEDY
 from controller.regions.environment import RegionsEnv
+from controller.regions.http.ports import RegionAct, TableAct
 from state_machines.regions.changes import awaits_crash, change_problem, partly_made
 from state_machines.regions.model import Region, Regions, Server, Table, namespace_of
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState, TableState

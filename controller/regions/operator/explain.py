@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.http.record_items import time_of
-from controller.http.region_models import RegionExplanation
 from controller.procedures.engine import Engine
 from controller.process.wording import named
 from controller.regions.ages import age_ms
 from controller.regions.environment import RegionsEnv
+from controller.regions.http.models import RegionExplanation
 from controller.regions.kinds.crash import FENCE
 from controller.regions.kinds.log_task import FENCE_LOG
 from controller.regions.kinds.messages import Transit

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controller.metrics.region_gauges import RegionGauges
-from controller.metrics.region_metrics import WAITING
 from controller.regions.domain import RegionsDomain
+from controller.regions.metrics.exposition import WAITING
+from controller.regions.metrics.gauges import RegionGauges
 from controller.regions.operator.counts import by_state, halted, servers_of, stranded, waiting
 
 

@@ -9,13 +9,13 @@ import msgspec
 
 from controller.http.procedure_models import Procedure
 from controller.http.record_items import record_item, time_of
-from controller.http.region_models import Region as RegionItem
-from controller.http.region_models import RegionServer
-from controller.http.region_models import RegionTransition as TransitionItem
-from controller.http.region_models import Table as TableItem
 from controller.procedures.kinds import Kind
 from controller.regions.ages import Aged
 from controller.regions.environment import RegionsEnv
+from controller.regions.http.models import Region as RegionItem
+from controller.regions.http.models import RegionServer
+from controller.regions.http.models import RegionTransition as TransitionItem
+from controller.regions.http.models import Table as TableItem
 from controller.regions.kinds.every import KINDS
 from controller.regions.kinds.marks import MARK_TASK, MarkTask
 from controller.regions.kinds.messages import (

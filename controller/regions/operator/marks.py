@@ -5,8 +5,8 @@ from __future__ import annotations
 from controller.http.ports import Invalid, NotFound, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.record_items import time_of
-from controller.http.region_marks import MarkRemoval, MarkRequest, RegionMark
 from controller.regions.domain import RegionsDomain
+from controller.regions.http.marks import MarkRemoval, MarkRequest, RegionMark
 from controller.regions.kinds.marks import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.operator.access import acting_term, active_term, name_of, region_of, server_of
 from controller.regions.operator.starting import caller_of, known, start
@@ -16,7 +16,7 @@ from state_machines.regions.model import Regions
 
 
 class Marks:
-    """Implements :class:`controller.http.region_marks.RegionMarks`."""
+    """Implements :class:`controller.regions.http.marks.RegionMarks`."""
 
     def __init__(self, domain: RegionsDomain) -> None:
         self._domain = domain

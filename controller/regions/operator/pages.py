@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from controller.http.ports import Invalid
-from controller.http.region_models import Region as RegionItem
-from controller.http.region_models import Table as TableItem
-from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.regions.environment import RegionsEnv
+from controller.regions.http.models import Region as RegionItem
+from controller.regions.http.models import Table as TableItem
+from controller.regions.http.ports import RegionPage, RegionQuery, TablePage
 from controller.regions.operator.access import server_of, table_of
 from controller.regions.operator.counts import of_tables
 from controller.regions.operator.items import WAITING, region_item, table_item

@@ -9,13 +9,13 @@ from typing import Final, TypeVar
 from controller.http.ports import Invalid, NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Procedure
 from controller.http.record_items import ended_item, removed_item, unreadable_item
-from controller.http.region_ports import EndAct, ProcedurePage, ProcedureQuery
 from controller.procedures import requests
 from controller.procedures.engine import Engine
 from controller.procedures.refusals import Refusal, as_ended, not_ended
 from controller.procedures.running import LockItem
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
+from controller.regions.http.ports import EndAct, ProcedurePage, ProcedureQuery
 from controller.regions.kinds import crash
 from controller.regions.operator import ways
 from controller.regions.operator.access import acting_term, active_term
@@ -32,7 +32,7 @@ COMMAND: Final = "regent regions procedures"
 
 
 class Procedures:
-    """Implements :class:`controller.http.region_ports.RegionProcedures`."""
+    """Implements :class:`controller.regions.http.ports.RegionProcedures`."""
 
     def __init__(self, domain: RegionsDomain) -> None:
         self._domain = domain

@@ -9,24 +9,6 @@ from typing import Final
 from configs.settings import Settings
 from configs.version import product_version
 from controller.http.models import Health
-from controller.http.region_models import (
-    Namespace as NamespaceItem,
-)
-from controller.http.region_models import (
-    Region as RegionItem,
-)
-from controller.http.region_models import (
-    RegionExplanation,
-    RegionServer,
-    RegionsStatus,
-)
-from controller.http.region_models import (
-    RegionTransition as TransitionItem,
-)
-from controller.http.region_models import (
-    Table as TableItem,
-)
-from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.procedures.refusals import stopped
 from controller.process.naming import name_of
 from controller.process.wording import counted, named
@@ -35,6 +17,24 @@ from controller.regions.contradictions import Contradictions
 from controller.regions.damaged import NAMED_MAX, left_out
 from controller.regions.domain import RegionsDomain, RegionsMode, shown
 from controller.regions.environment import RegionsEnv
+from controller.regions.http.models import (
+    Namespace as NamespaceItem,
+)
+from controller.regions.http.models import (
+    Region as RegionItem,
+)
+from controller.regions.http.models import (
+    RegionExplanation,
+    RegionServer,
+    RegionsStatus,
+)
+from controller.regions.http.models import (
+    RegionTransition as TransitionItem,
+)
+from controller.regions.http.models import (
+    Table as TableItem,
+)
+from controller.regions.http.ports import RegionPage, RegionQuery, TablePage
 from controller.regions.kinds import crash
 from controller.regions.operator import ways
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
@@ -59,7 +59,7 @@ UNBOUND: Final = frozenset({RegionsMode.STARTING, RegionsMode.STOPPED})
 
 
 class Reading:
-    """Implements :class:`controller.http.region_ports.RegionReading`."""
+    """Implements :class:`controller.regions.http.ports.RegionReading`."""
 
     def __init__(self, domain: RegionsDomain, settings: Settings) -> None:
         self._domain = domain

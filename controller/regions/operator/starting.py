@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from controller.http.ports import NotFound, Refused
 from controller.http.procedure_models import Procedure
-from controller.http.region_requests import Change
 from controller.procedures.refusals import forgotten
+from controller.regions.http.requests import Change
 from controller.regions.operator.items import detail_of, procedure_item, subject_of
 from controller.regions.operator.procedures import requested
 from controller.regions.term import RegionsTerm

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from configs.settings import Settings
 from controller.http.models import Health
-from controller.metrics.region_gauges import RegionGauges
 from controller.regions.domain import RegionsDomain
+from controller.regions.metrics.gauges import RegionGauges
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.gauges import gauges_of
 from controller.regions.operator.marks import Marks
@@ -14,7 +14,7 @@ from controller.regions.operator.reading import Reading
 
 
 class View:
-    """Implements :class:`controller.http.region_ports.RegionsView`, the probes and the metrics' view."""
+    """Implements :class:`controller.regions.http.ports.RegionsView`, the probes and the metrics' view."""
 
     def __init__(self, domain: RegionsDomain, settings: Settings) -> None:
         self._domain = domain

@@ -1,0 +1,147 @@
+"""Applies the settings of the live brokers, and keeps them in ZooKeeper for the next term.
+
+A term loads the kept settings before it decides anything, and queries the brokers after its elections.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from controller.kafka.path.adoption import Values
+from controller.kafka.path.conflict_rounds import ConflictRounds
+from controller.kafka.path.controller import Controller
+from controller.kafka.path.event_kinds import EventKind
+from controller.role.own_znodes import BROKER_SETTINGS
+from metadata_store.errors import Code
+from metadata_store.port import Create, Op, SetData
+from state_machines.admin_rules import broker_settings as s
+from state_machines.admin_rules.broker_settings import Value, adopted_sentence, advice
+from state_machines.admin_rules.create_topics import TopicDefaults
+
+TRIES_MAX: Final = 3
+TOKEN_CHECK_MS_MIN: Final = 1_000
+"""Shortest interval, which brokers do not bound; each check reads every token."""
+NOT_KEPT: Final = "settings of the brokers could not be kept in ZooKeeper"
+_MOVED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
+
+log = logging.getLogger("regent.controller")
+
+
+async def load_kept_settings(c: Controller) -> None:
+    """Reads the settings that an earlier term kept, and applies those of the live brokers."""
+    node = await c.zk.get(BROKER_SETTINGS)
+    if node is not None:
+        try:
+            c.adoption.recall(node.data or b"")
+        except (msgspec.DecodeError, IndexError) as error:
+            log.warning("%s cannot be used (%s): the brokers are queried again", BROKER_SETTINGS, error)
+    apply_settings(c)
+
+
+async def broker_settings(c: Controller) -> None:
+    """Takes the settings from new responses of brokers, applies and keeps them.
+
+    Where ZooKeeper is away, the next event of this kind keeps them.
+    """
+    c.adoption.take()
+    apply_settings(c)
+    if c.adoption.unkept:
+        await _keep(c)
+
+
+def apply_settings(c: Controller) -> None:
+    """Judges the live brokers' settings, and applies the result if it has changed."""
+    adoption, live = c.adoption, c.cluster.brokers
+    if not adoption.silent(live):
+        adoption.settled.set()
+    before, found = adoption.found, adoption.judge(_guards(c))
+    if found == before:
+        return
+    adoption.found = found
+    _set_values(c, {key: one.value for key, one in found.items()}, first=not before)
+    if (sentence := adopted_sentence(before, found)) is not None:
+        log.info("%s", sentence)
+    advised = {text for one in found.values() if (text := advice(one)) is not None}
+    for text in sorted(advised - adoption.advised):
+        log.warning("%s", text)
+    adoption.advised = frozenset(advised)
+
+
+def _guards(c: Controller) -> Collection[int]:
+    """Returns the brokers whose settings count: live ones, and absent ones with assigned replicas.
+
+    A guard must not vanish with the death of the broker that has it.
+    """
+    live = c.cluster.brokers
+    absent = c.adoption.known - live.keys()
+    return live.keys() | (absent & c.cluster.hosts()) if absent else live.keys()
+
+
+def _set_values(c: Controller, values: Mapping[str, Value | None], *, first: bool) -> None:
+    """Sets the values that handlers read; no other code sets them. ``first``: the term has decided nothing yet."""
+    deletes, unclean = _switch(values[s.DELETE]), bool(values[s.UNCLEAN])
+    if deletes is not c.deletion_queue.enabled and not first:
+        c.queue.signal(EventKind.TOPIC_DELETION)
+    if unclean and not c.unclean.default and not first:
+        c.queue.signal(EventKind.CONFIG_CHANGE)
+    c.deletion_queue.enabled, c.unclean.default = deletes, unclean
+    c.balance.enabled = bool(values[s.BALANCE])
+    c.balance.interval_s = max(1, _number(values[s.BALANCE_INTERVAL]))
+    c.balance.percentage_max = _number(values[s.BALANCE_PERCENTAGE])
+    c.quotas.window_s = _number(values[s.WINDOWS]) * _number(values[s.WINDOW_SECONDS])
+    check_ms = _number(values[s.EXPIRY_CHECK])
+    c.adoption.values = Values(
+        new_topics=TopicDefaults(_known(values[s.PARTITIONS]), _known(values[s.REPLICATION])),
+        policy=_policy(values[s.POLICY]) if c.topic_policy is None else _asked(c, values[s.POLICY]),
+        remote_storage=_switch(values[s.REMOTE]),
+        token_check_s=max(TOKEN_CHECK_MS_MIN, check_ms) / 1000 if check_ms else 0.0,
+    )
+
+
+def _switch(value: Value | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _number(value: Value | None) -> int:
+    return int(value or 0)
+
+
+def _known(value: Value | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _asked(c: Controller, value: Value | None) -> str | None:
+    """Returns an empty reason: the policy judges each topic; None while it needs a class that no broker has told."""
+    return None if value is None and c.topic_policy is not None and c.topic_policy.needs_class else ""
+
+
+def _policy(value: Value | None) -> str | None:
+    """Returns why topics are not created; empty where they are, None while that is unknown."""
+    if not value:
+        return None if value is None else ""
+    return (
+        f"brokers have create.topic.policy.class.name={value}, which the daemon that controls the cluster cannot call: "
+        "set controller.create_topic_policy to have it or another policy asked, or "
+        "controller.ignore_create_topic_policy = true to create topics without it"
+    )
+
+
+async def _keep(c: Controller) -> None:
+    """Writes the settings. This term has the newest ones, so it also replaces a znode that changed meanwhile."""
+    for _ in ConflictRounds(TRIES_MAX):
+        data = c.adoption.kept(_guards(c))
+        stat = await c.zk.exists(BROKER_SETTINGS)
+        op: Op = Create(BROKER_SETTINGS, data) if stat is None else SetData(BROKER_SETTINGS, data, stat.version)
+        failed = await c.write_singly(op)
+        if failed is None:
+            c.adoption.unkept = False
+            return
+        if failed.code not in _MOVED:
+            c.counters.failures[NOT_KEPT] += 1
+            log.error("%s (%s): check the ACL of %s", NOT_KEPT, failed.code.name, BROKER_SETTINGS)
+            c.adoption.unkept = False
+            return

@@ -1,0 +1,1 @@
+"""Rows of the journal about partitions, brokers and requests."""

@@ -1,0 +1,1 @@
+"""Handlers of partitions: failovers, elections, ISR changes and repairs."""

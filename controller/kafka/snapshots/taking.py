@@ -1,0 +1,181 @@
+"""Takes one snapshot of a term: reads the model part by part, and hands the parts to a writing process.
+
+The loop does one part in a turn, and none while events wait: control has priority.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from configs.sections import SnapshotsSettings
+from controller.kafka.snapshots.messages import Begin, End, Message, Written, framed
+from controller.kafka.snapshots.parts import broker_lines, parts_of
+from controller.kafka.term.term import Term
+from controller.process.commands import environment
+from controller.process.wall_clock import wall_ms
+from state_machines.journal.snapshot import FORMAT, VERSION, Header
+
+COMMAND: Final = (sys.executable, "-P", "-m", "controller.kafka.snapshots.writer")
+TAKE_S_MAX: Final = 600.0
+"""Longest time of one snapshot: a disk may stall."""
+PATIENCE_S: Final = 1.0
+"""Longest time that a part waits for an empty queue of events."""
+PATIENCE_S_MAX: Final = 60.0
+"""Longest time that all parts together wait for it: a queue that is never empty must not use up the whole time."""
+LOOK_S: Final = 0.25
+"""Pause between two looks whether the term has ended: a stalled disk must not keep its model in memory."""
+SAID_CHARACTERS_MAX: Final = 500
+KILL_S: Final = 5.0
+
+T = TypeVar("T")
+
+
+class NotTaken(Exception):
+    """There is no snapshot, and the text says why."""
+
+
+class TermOver(NotTaken):
+    """There is no snapshot, because the term ended: nothing is wrong."""
+
+
+class Taken(NamedTuple):
+    """A snapshot that is on the disk, and the numbers of the journal between which it was read."""
+
+    written: Written
+    seq_first: int
+    seq_last: int
+
+
+async def take(term: Term, folder: Path, settings: SnapshotsSettings, cause: str, daemon: int) -> Taken:
+    """Takes a snapshot; raises :class:`NotTaken` where there is none, or :class:`TermOver`.
+
+    A disk that stalls while the last bytes are written may have the file nevertheless, which the text then says.
+    """
+    writer, end = await Writer.start(), None
+    try:
+        async with asyncio.timeout(TAKE_S_MAX):
+            begin = _begin(term, folder, settings, cause, daemon)
+            end = await _unless_over(term, _sent(term, writer, begin))
+            written = await _unless_over(term, writer.answer())
+    except TimeoutError:
+        perhaps = "" if end is None else f"; all was sent to the disk, so look whether {folder} has it"
+        raise NotTaken(f"it was not on the disk within {TAKE_S_MAX:.0f} s{perhaps}") from None
+    finally:
+        with anyio.CancelScope(shield=True):
+            await writer.end()
+    if written.err or not written.name:
+        raise NotTaken(written.err or "its writing process ended early")
+    return Taken(written, begin.header.seq, end.seq)
+
+
+async def _unless_over(term: Term, work: Coroutine[None, None, T]) -> T:
+    """Returns the result of the work; cancels it and raises :class:`TermOver` once the term ends."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=LOOK_S)
+            if not task.done() and (why := term.gate.why_ended) is not None:
+                raise TermOver(f"the term ended ({why})")
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def _begin(term: Term, folder: Path, settings: SnapshotsSettings, cause: str, daemon: int) -> Begin:
+    journal, cluster = term.controller.journal, term.cluster
+    place = (journal.cluster_id, daemon, cluster.epoch, journal.last_seq, wall_ms() * 1_000)
+    lines = broker_lines(cluster, term.controller.adoption.session_ms)
+    return Begin(str(folder), settings.files_max, settings.bytes_max, Header(FORMAT, VERSION, *place, cause), lines)
+
+
+async def _sent(term: Term, writer: Writer, begin: Begin) -> End:
+    """Sends all messages and returns the last one; stops where the writer has ended, whose answer has the reason."""
+    end = End(begin.header.seq, wall_ms() * 1_000)
+    loop, patience_s = asyncio.get_running_loop(), PATIENCE_S_MAX
+    with suppress(BrokenPipeError):
+        await writer.send(begin)
+        for part in parts_of(term.cluster, term.cluster.min_isr):
+            await writer.send(part)
+            began_s = loop.time()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(PATIENCE_S, patience_s)):
+                    await term.idle.wait()
+            patience_s = max(0.0, patience_s - (loop.time() - began_s))
+            if (why := term.gate.why_ended) is not None:
+                raise TermOver(f"the term ended ({why})")
+        end = End(term.controller.journal.last_seq, wall_ms() * 1_000)
+        await writer.send(end)
+    return end
+
+
+class Writer:
+    """The writing process. All waits for it are on threads, so that neither a start nor a slow disk stops the loop."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls) -> Writer:
+        """Starts the process; raises :class:`NotTaken`."""
+
+        def started() -> subprocess.Popen[bytes]:
+            pipe = subprocess.PIPE
+            return subprocess.Popen(
+                COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(), start_new_session=True
+            )
+
+        try:
+            return cls(await anyio.to_thread.run_sync(started))
+        except OSError as error:
+            raise NotTaken(f"its writing process does not start: {error.strerror or error}") from error
+
+    async def send(self, message: Message) -> None:
+        """Sends a message; raises ``BrokenPipeError`` where the process has ended."""
+        data, pipe = framed(message), self._process.stdin
+        assert pipe is not None
+
+        def written() -> None:
+            pipe.write(data)
+            pipe.flush()
+
+        await anyio.to_thread.run_sync(written, abandon_on_cancel=True)
+
+    async def answer(self) -> Written:
+        """Waits for the end of the process and returns its answer."""
+        out, said = await anyio.to_thread.run_sync(self._ended, abandon_on_cancel=True)
+        try:
+            return msgspec.json.decode(out, type=Written)
+        except msgspec.DecodeError:
+            words = " ".join(said.decode(errors="replace").split())[-SAID_CHARACTERS_MAX:]
+            how = f"its writing process ended with {self._process.returncode}"
+            return Written(err=f"{how}; it said: {words}" if words else how)
+
+    def _ended(self) -> tuple[bytes, bytes]:
+        with suppress(BrokenPipeError):
+            return self._process.communicate()
+        return self._process.communicate()
+
+    async def end(self) -> None:
+        """Kills the process where it still runs, and closes its pipes."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        with anyio.move_on_after(KILL_S):
+            await anyio.to_thread.run_sync(self._close, abandon_on_cancel=True)
+
+    def _close(self) -> None:
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            with suppress(OSError):
+                if pipe is not None:
+                    pipe.close()

@@ -1,0 +1,180 @@
+"""Lists every event: the handler of each kind, its state in Kafka, and its watch."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from controller.kafka.brokers.broker_change import broker_change
+from controller.kafka.brokers.broker_settings import broker_settings
+from controller.kafka.brokers.cordon_change import cordon_change, undrain_call
+from controller.kafka.brokers.daemon_replicas import replace_daemons
+from controller.kafka.brokers.endpoint_change import endpoint_change
+from controller.kafka.brokers.log_directories import Failed, log_dir_event, replicas_failed
+from controller.kafka.brokers.pause_change import pause_change
+from controller.kafka.brokers.repaired_state import repaired_state
+from controller.kafka.clients.acl_change import acl_change
+from controller.kafka.clients.producer_ids import allocate_producer_ids
+from controller.kafka.clients.scram_credentials import alter_scram_credentials
+from controller.kafka.clients.token_expiry import expired_tokens
+from controller.kafka.clients.update_features import update_features
+from controller.kafka.partitions.alter_partition import alter_partition
+from controller.kafka.partitions.auto_balance import auto_balance
+from controller.kafka.partitions.controlled_shutdown import controlled_shutdown_call, undo_shutdown_call
+from controller.kafka.partitions.elections import elect_leaders, preferred_election
+from controller.kafka.partitions.isr_notification import isr_notification
+from controller.kafka.partitions.late_partitions import late_partitions
+from controller.kafka.path.controller import Controller
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.event_queue import Event, settled
+from controller.kafka.reassignments import reassignment, reassignment_calls
+from controller.kafka.replicas.given_up import give_up_call
+from controller.kafka.replicas.strays import remove_strays, stop_strays
+from controller.kafka.requests.calls import PendingCall
+from controller.kafka.term.watches import Watched
+from controller.kafka.topics.config_change import config_change
+from controller.kafka.topics.create_partitions import create_partitions
+from controller.kafka.topics.create_topics import create_topics
+from controller.kafka.topics.delete_topics import delete_topics_call
+from controller.kafka.topics.deletion import deletion_progress, topic_deletion
+from controller.kafka.topics.ghosts import end_ghosts
+from controller.kafka.topics.lost_ids import lost_ids
+from controller.kafka.topics.topic_change import partition_modifications, topic_change
+from controller.metrics.kafka_metrics import KafkaState, KafkaStates
+from state_machines.admin_rules.delegation_tokens import Token
+
+Handler = Callable[[Controller, Event], Awaitable[None]]
+
+
+class Handling(NamedTuple):
+    """Describes one kind. ``handler``: None where the term handles it itself; ``kafka``: Kafka's controller state.
+
+    ``reread``: signalled after a reconnect, because its handler reads the changes since and arms its watches.
+    ``watch``: the znodes whose changes raise it.
+    """
+
+    handler: Handler | None
+    kafka: KafkaState | None = None
+    reread: bool = False
+    watch: Watched | None = None
+
+
+def unread(handler: Callable[[Controller], Awaitable[None]]) -> Handler:
+    """Returns the handler of an event that carries nothing: the truth is read."""
+    return lambda c, _: handler(c)
+
+
+def call(handler: Callable[[Controller, Any], Awaitable[None]]) -> Handler:
+    """Returns the handler of an event that carries a call; it responds to it or refuses it before the term ends."""
+    return lambda c, event: handler(c, pending(event))
+
+
+def pending(event: Event) -> PendingCall[Any, Any]:
+    """Returns the call that an event carries."""
+    assert isinstance(event.detail, PendingCall)
+    return event.detail
+
+
+def failed(event: Event) -> Failed:
+    """Returns the replicas that a broker's response reports on failed log directories."""
+    assert isinstance(event.detail, Failed)
+    return event.detail
+
+
+def expired(event: Event) -> tuple[Token, ...]:
+    """Returns the delegation tokens that have expired."""
+    assert isinstance(event.detail, tuple)
+    return event.detail
+
+
+_REASSIGNING: Final = KafkaState.PARTITION_REASSIGNMENT
+
+EVENTS: Final[Mapping[EventKind, Handling]] = {
+    EventKind.FAILOVER: Handling(None, KafkaState.CONTROLLER_CHANGE),
+    EventKind.RECONNECTED: Handling(None),
+    # read again after a reconnect, in this order
+    EventKind.BROKER_CHANGE: Handling(
+        unread(broker_change), KafkaState.LEADER_ELECTION, reread=True, watch=Watched.BROKERS
+    ),
+    EventKind.TOPIC_CHANGE: Handling(unread(topic_change), KafkaState.TOPIC_CHANGE, reread=True, watch=Watched.TOPICS),
+    EventKind.TOPIC_DELETION: Handling(
+        unread(topic_deletion), KafkaState.TOPIC_DELETION, reread=True, watch=Watched.DELETIONS
+    ),
+    EventKind.ISR_NOTIFICATION: Handling(
+        unread(isr_notification), KafkaState.ISR_CHANGE, reread=True, watch=Watched.ISR_CHANGES
+    ),
+    EventKind.REASSIGN_PARTITIONS: Handling(
+        unread(reassignment.reassign_partitions), _REASSIGNING, reread=True, watch=Watched.REASSIGNMENT
+    ),
+    EventKind.REASSIGNED_STATES: Handling(unread(reassignment.reassigned_states), _REASSIGNING, reread=True),
+    EventKind.LOG_DIR_EVENT: Handling(
+        unread(log_dir_event), KafkaState.LOG_DIR_CHANGE, reread=True, watch=Watched.LOG_DIR_EVENTS
+    ),
+    EventKind.PREFERRED_ELECTION: Handling(
+        unread(preferred_election), KafkaState.MANUAL_LEADER_BALANCE, reread=True, watch=Watched.PREFERRED_ELECTION
+    ),
+    EventKind.CONFIG_CHANGE: Handling(
+        unread(config_change), KafkaState.UNCLEAN_LEADER_ELECTION_ENABLE, reread=True, watch=Watched.CONFIG
+    ),
+    EventKind.ENDPOINT_CHANGE: Handling(unread(endpoint_change), reread=True, watch=Watched.ENDPOINT),
+    EventKind.CORDON_CHANGE: Handling(unread(cordon_change), reread=True, watch=Watched.CORDONS),
+    EventKind.PAUSE_CHANGE: Handling(unread(pause_change), reread=True, watch=Watched.PAUSE),
+    EventKind.ACL_CHANGE: Handling(
+        lambda c, e: acl_change(c, known=e.detail is not None), reread=True, watch=Watched.ACL_CHANGES
+    ),
+    # raised by other watches
+    EventKind.PARTITION_MODIFICATIONS: Handling(
+        lambda c, e: partition_modifications(c, str(e.detail)), KafkaState.TOPIC_CHANGE, watch=Watched.TOPIC
+    ),
+    EventKind.REPAIRED_STATE: Handling(lambda c, e: repaired_state(c, str(e.detail)), watch=Watched.MALFORMED_STATE),
+    EventKind.REASSIGNED_STATE: Handling(unread(reassignment.reassigned_state), _REASSIGNING, watch=Watched.STATE),
+    # raised by other events, by brokers' responses and by timers
+    EventKind.DELETION_PROGRESS: Handling(unread(deletion_progress), KafkaState.TOPIC_DELETION),
+    EventKind.LATE_PARTITIONS: Handling(unread(late_partitions)),
+    EventKind.LOST_IDS: Handling(unread(lost_ids)),
+    EventKind.RESUME_REASSIGNMENTS: Handling(unread(reassignment.resume_reassignments), _REASSIGNING),
+    EventKind.ADVANCE_REASSIGNMENTS: Handling(unread(reassignment.advance_reassignments), _REASSIGNING),
+    EventKind.FINISH_REASSIGNMENTS: Handling(unread(reassignment.finish_reassignments), _REASSIGNING),
+    EventKind.DROPPED_REPLICAS: Handling(unread(reassignment.dropped_replicas), _REASSIGNING),
+    EventKind.STRAYS: Handling(unread(stop_strays)),
+    EventKind.GHOSTS: Handling(unread(end_ghosts)),
+    EventKind.REPLACE_DAEMONS: Handling(unread(replace_daemons), _REASSIGNING),
+    EventKind.REPLICAS_FAILED: Handling(
+        lambda c, e: replicas_failed(c, failed(e)), KafkaState.LEADER_AND_ISR_RESPONSE_RECEIVED
+    ),
+    EventKind.AUTO_BALANCE: Handling(unread(auto_balance), KafkaState.AUTO_LEADER_BALANCE),
+    EventKind.BROKER_SETTINGS: Handling(unread(broker_settings)),
+    EventKind.EXPIRED_TOKENS: Handling(lambda c, e: expired_tokens(c, expired(e))),
+    EventKind.PROCEDURES: Handling(None),
+    EventKind.SETTLED: Handling(lambda _, e: settled(e)),
+    # calls
+    EventKind.ALTER_PARTITION: Handling(call(alter_partition), KafkaState.ISR_CHANGE),
+    EventKind.CONTROLLED_SHUTDOWN: Handling(call(controlled_shutdown_call), KafkaState.CONTROLLED_SHUTDOWN),
+    EventKind.UNDO_SHUTDOWN: Handling(call(undo_shutdown_call)),
+    EventKind.UNDRAIN: Handling(call(undrain_call)),
+    EventKind.REMOVE_STRAYS: Handling(call(remove_strays)),
+    EventKind.ALLOCATE_PRODUCER_IDS: Handling(call(allocate_producer_ids)),
+    EventKind.DELETE_TOPICS: Handling(call(delete_topics_call), KafkaState.TOPIC_DELETION),
+    EventKind.GIVE_UP: Handling(call(give_up_call)),
+    EventKind.ELECT_LEADERS: Handling(call(elect_leaders), KafkaState.MANUAL_LEADER_BALANCE),
+    EventKind.ALTER_REASSIGNMENTS: Handling(call(reassignment_calls.alter_reassignments), _REASSIGNING),
+    EventKind.LIST_REASSIGNMENTS: Handling(
+        call(reassignment_calls.list_reassignments), KafkaState.LIST_PARTITION_REASSIGNMENT
+    ),
+    EventKind.CREATE_TOPICS: Handling(call(create_topics)),
+    EventKind.CREATE_PARTITIONS: Handling(call(create_partitions)),
+    EventKind.ALTER_SCRAM_CREDENTIALS: Handling(call(alter_scram_credentials)),
+    EventKind.UPDATE_FEATURES: Handling(call(update_features)),
+}
+
+HANDLERS: Final = {kind: row.handler for kind, row in EVENTS.items() if row.handler is not None}
+REREAD: Final = tuple(kind for kind, row in EVENTS.items() if row.reread)
+RAISED: Final = {row.watch: kind for kind, row in EVENTS.items() if row.watch is not None}
+"""Kinds by the watch that raises them."""
+KAFKA_STATES: Final[KafkaStates] = {kind: row.kafka for kind, row in EVENTS.items() if row.kafka is not None}
+
+
+def controller_state(kind: EventKind | None) -> int:
+    """Returns the value of Kafka's gauge ``ControllerState`` while an event is handled; 0 (Idle) without one."""
+    state = None if kind is None else KAFKA_STATES.get(kind)
+    return 0 if state is None else state.number

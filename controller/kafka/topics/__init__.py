@@ -1,0 +1,1 @@
+"""Handlers of topics: their creation, deletion, policies, ids and configurations."""

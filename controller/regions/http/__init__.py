@@ -1,0 +1,1 @@
+"""HTTP interface of regions: models, ports and routes."""

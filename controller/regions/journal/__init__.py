@@ -1,0 +1,1 @@
+"""Rows of the journal and lines of the log about regions."""

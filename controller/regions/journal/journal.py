@@ -1,0 +1,203 @@
+"""Journal of the regions' domain: each event is queued in constant time, in the order in which it happened.
+
+Events of one turn of the loop become one entry. Procedures on regions have lines of their own in the log, unless more
+than ``TOGETHER_MAX`` of them begin in one turn. Then one row has the begins, the results or the ends of many of one
+batch; each transition of a region has a row of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from controller.journal.remembered import Remembered
+from controller.journal.term_journal import TermJournal
+from controller.regions.journal.items import (
+    Attached,
+    Changed,
+    Dispatched,
+    Item,
+    Made,
+    Moved,
+    Reported,
+    ReportedTogether,
+    ServerMoved,
+    TableMoved,
+    Together,
+    rows_in,
+)
+from controller.regions.journal.lines import GOOD, TOGETHER_MAX, LoggedRegional
+from regent_agent.protocol import Operation, Result
+from state_machines.journal.events import Kind
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+from state_machines.procedures.transition import Names, Transition
+from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.states import RegionState, TableState
+
+CLUSTER: Final = "regions"
+"""Cluster of the rows: it keeps them apart from those of a Kafka cluster."""
+OF_REGIONS: Final = frozenset({"assign", "close", "move", "close_stray"})
+"""Kinds of procedures on one region."""
+BATCHES: Final = frozenset({"assign_many", "close_many"})
+"""Kinds whose parts are on regions of one table, and one for each."""
+MOVERS: Final = frozenset({"assign", "close"})
+"""Those that take it from state to state."""
+ONLINE, CRASHED, FENCED, RELEASED, GONE, LEFT = "ONLINE", "CRASHED", "FENCED", "RELEASED", "GONE", "LEFT"
+"""States of a process in rows. FENCED: it can write nothing any more; RELEASED: its log is split, too."""
+UNANSWERED_MAX: Final = 1_000
+"""Procedures without a response to their last write that the last row of a term names."""
+NONE: Final[frozenset[int]] = frozenset()
+
+
+class RegionsJournal:
+    """Records what happens in one term of the domain. ``retains``: the placement returns regions to their servers."""
+
+    def __init__(self, journal: TermJournal, names: Names, *, retains: bool) -> None:
+        journal.of_cluster(CLUSTER)
+        self._journal = journal
+        self._names = Remembered(names)
+        self._retains = retains
+        self._items: list[Item] = []
+        self._begun = 0
+        self._over = False
+        self._live: dict[int, Record] = {}
+        self._quiet: dict[int, int] = {}
+        """Procedures without lines, and the batch of each, 0 without."""
+
+    def begin(self, live: Iterable[Record]) -> None:
+        """Begins a term with the procedures that go on in it."""
+        self._journal.event(Kind.CTL_ELECTED)
+        self._live = {one.pid: one for one in live}
+        of_regions = [one for one in self._live.values() if one.kind in OF_REGIONS]
+        if len(of_regions) > TOGETHER_MAX:
+            self._quiet.update((one.pid, self._batch(one)) for one in of_regions)
+
+    def end(self, why: str, unanswered: Sequence[int] = ()) -> None:
+        """Writes the last row of the term; later events have no row.
+
+        ``unanswered``: procedures whose last step may be stored, and has no rows.
+        """
+        self.flush()
+        self._over = True
+        self._journal.event(Kind.CTL_RESIGNED, why=why, pids=list(unanswered[:UNANSWERED_MAX]) or None)
+
+    def flush(self) -> None:
+        """Passes the events of a turn to the journal."""
+        if self._items:
+            items, self._items, self._begun = self._items, [], 0
+            count = sum(map(rows_in, items))
+            self._journal.add(
+                lambda head, seq, moment: LoggedRegional(
+                    head, seq, moment, items, count, self._names, retains=self._retains
+                )
+            )
+
+    # -- procedures
+
+    def changed(self, moved: Sequence[Transition]) -> None:
+        """Takes durable changes of procedures."""
+        born = [after for before, after in moved if before is None]
+        if born:
+            self._enter(born)
+        single, together = self._parted(moved) if self._quiet else (moved, ())
+        if single:
+            quiet = frozenset([after.pid for _, after in single if after.pid in self._quiet]) if self._quiet else NONE
+            self._add(Changed(single, quiet))
+        for item in together:
+            self._add(item)
+        for _, after in moved:
+            if after.state.is_final:
+                self._live.pop(after.pid, None)
+                self._quiet.pop(after.pid, None)
+
+    def _parted(self, moved: Sequence[Transition]) -> tuple[list[Transition], list[Together]]:
+        """Returns changes, and for begins and plain ends of procedures of a batch without lines one item for many."""
+        single: list[Transition] = []
+        groups: dict[tuple[int, State | None], list[Record]] = {}
+        for one in moved:
+            before, after = one
+            batch = self._quiet.get(after.pid)
+            if batch and (before is None or (after.state is State.SUCCESS and not after.result)):
+                groups.setdefault((batch, None if before is None else before.state), []).append(after)
+            else:
+                single.append(one)
+        together: list[Together] = []
+        for (_, state), records in groups.items():
+            took_ms = max([one.updated_ms - one.submitted_ms for one in records])
+            together.append(Together([one.pid for one in records], state, records[-1], max(0, took_ms)))
+        return single, together
+
+    def _enter(self, born: Sequence[Record]) -> None:
+        """Enters procedures that begin, and decides whether those on regions have lines."""
+        self._live.update((one.pid, one) for one in born)
+        of_regions = [one for one in born if one.kind in OF_REGIONS]
+        self._begun += len(of_regions)
+        together = self._begun > TOGETHER_MAX
+        quiet = (one for one in of_regions if together or one.parent in self._quiet)
+        self._quiet.update((one.pid, self._batch(one)) for one in quiet)
+
+    def _batch(self, record: Record) -> int:
+        """Returns the pid of the batch of a procedure, whose procedures are of one kind and one table; 0 without."""
+        parent = self._live.get(record.parent)
+        return record.parent if parent is not None and parent.kind in BATCHES else 0
+
+    # -- regions: the observer of the model
+
+    def attached(self, region: Region, pid: int) -> None:
+        """Takes a procedure that begins to move a region; in bulk its first transition, which follows, is enough."""
+        record = self._live.get(pid)
+        if pid not in self._quiet and record is not None and record.kind in MOVERS:
+            self._add(Attached(region, pid, record, region.state, region.server))
+
+    def moved(self, region: Region, before: RegionState, had: Server | None) -> None:
+        """Takes a transition of a region."""
+        pid, state = region.pid, region.state
+        token = region.opening if state is RegionState.OPENING else region.token
+        item = Moved(
+            region, pid, self._live.get(pid), pid in self._quiet, before, state, had, region.server, token,
+            region.sequence,
+        )  # fmt: skip
+        self._add(item)
+
+    def made(self, table: Table, regions: Sequence[Region], pid: int) -> None:
+        """Takes new regions of a table."""
+        if regions:
+            self._add(Made(table, regions, pid))
+
+    def dispatched(self, server: Server, number: int, operations: Sequence[Operation]) -> None:
+        """Takes a batch that goes to a server."""
+        live, quiet = self._live, self._quiet
+        told = [live[one.pid] for one in operations if one.pid in live and one.pid not in quiet]
+        self._add(Dispatched(server, number, operations, told))
+
+    def reported(self, server: Server, results: Iterable[Result]) -> None:
+        """Takes results that a server reports for the first time; those of a batch without lines together."""
+        alike: dict[tuple[int, str], list[int]] = {}
+        for one in results:
+            pid = one.pid
+            batch = self._quiet.get(pid)
+            if batch and one.outcome in GOOD and not one.text:
+                alike.setdefault((batch, one.outcome), []).append(pid)
+            else:
+                self._add(Reported(server, one, self._live.get(pid), batch is not None))
+        for (_, outcome), pids in alike.items():
+            self._add(ReportedTogether(server, outcome, pids, self._live[pids[-1]]))
+
+    # -- servers and tables
+
+    def server(self, server: Server, change: tuple[str, str], why: str, pid: int = 0, *, troubles: bool = True) -> None:
+        """Takes a change of a process, from one state to another. ``pid``: of the procedure of its crash."""
+        self._add(ServerMoved(server, *change, len(server.regions), why, pid, troubles))
+
+    def table(self, name: str, before: TableState | None, after: TableState | None, regions: int, pid: int) -> None:
+        """Takes a change of a table; without ``before`` it is new, without ``after`` it is gone."""
+        self._add(TableMoved(name, before, after, regions, pid))
+
+    def _add(self, item: Item) -> None:
+        if self._over:
+            return
+        if not self._items:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._items.append(item)

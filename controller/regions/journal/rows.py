@@ -1,0 +1,245 @@
+"""Makes rows of what happened to regions: the loop queues items, the journal's thread makes their rows later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from controller.journal.entries import Entry
+from controller.journal.procedure_rows import Procedural, bounded
+from controller.process.wording import counted
+from controller.regions.journal.items import (
+    Attached,
+    Changed,
+    Dispatched,
+    Item,
+    Made,
+    Moved,
+    Reported,
+    ReportedTogether,
+    ServerMoved,
+    TableMoved,
+    Together,
+    rows_in,
+)
+from regent_agent import protocol
+from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
+from state_machines.procedures.record import Record
+from state_machines.procedures.transition import Members, Names
+from state_machines.regions.key_text import key_text
+from state_machines.regions.model import Server
+from state_machines.regions.states import RegionState
+
+DELETED: Final = "DELETED"
+"""State of a table that is gone."""
+_STATES: Final = {state: state.name for state in RegionState}
+_STATE, _REPORT = Kind.REGION_STATE.value, Kind.REGION_REPORT.value
+_OPERATIONS: Final[Mapping[type, str]] = {protocol.Open: "open", protocol.Close: "close", protocol.Task: "task"}
+_NOTHING: Final = Members()
+
+
+class Regional(Entry, frozen=True):
+    """Events of one turn of the loop, in their order, as ``count`` rows from ``seq`` on.
+
+    ``retains``: regions return to the server that had them.
+    """
+
+    items: Sequence[Item]
+    count: int
+    names: Names
+    retains: bool = False
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def worker(self) -> str:
+        """Returns the engine's domain and term, for log lines."""
+        return f"regions-{self.head.ctl_epoch}"
+
+    def rows(self) -> Iterator[Row]:
+        """Yields the rows of all items."""
+        seq = self.seq
+        for item in self.items:
+            if type(item) is Moved:  # most items are, and one generator less for each counts
+                yield self._moved(item, seq)
+                seq += 1
+            else:
+                yield from self.of(item, seq)
+                seq += rows_in(item)
+
+    def of(self, item: Item, seq: int) -> Iterator[Row]:
+        """Yields the rows of one item, the first one with number ``seq``."""
+        match item:
+            case Changed():
+                changed = Procedural(self.head, seq, self.moment, item.moved, self.names, self.worker, each=True)
+                yield from changed.rows()
+            case Moved():
+                yield self._moved(item, seq)
+            case Attached():
+                yield self._attached(item, seq)
+            case Reported():
+                yield self._reported(item, seq)
+            case ReportedTogether():
+                yield self._reported_together(item, seq)
+            case Together():
+                yield self._together(item, seq)
+            case Dispatched():
+                yield self._dispatched(item, seq)
+            case Made():
+                yield from self._made(item, seq)
+            case ServerMoved():
+                yield self._server(item, seq)
+            case TableMoved():
+                yield self._table(item, seq)
+
+    def about(self, record: Record | None) -> Members:
+        """Returns what the procedure of an event is about, as it was when it began."""
+        return _NOTHING if record is None else self.names.members(record)
+
+    def _row(self, seq: int, kind: str, **fields: Any) -> Row:
+        head, at = self.head, self.moment
+        return Row(
+            SCHEMA_VERSION, head.cluster, head.ctl_id, head.ctl_epoch, seq, at.ts_us, at.mono_us, kind, **fields
+        )  # fmt: skip
+
+    def _moved(self, item: Moved, seq: int) -> Row:
+        head, at, region, record, had, server = self.head, self.moment, item.region, item.record, item.had, item.server
+        return Row(
+            SCHEMA_VERSION,
+            head.cluster,
+            head.ctl_id,
+            head.ctl_epoch,
+            seq,
+            at.ts_us,
+            at.mono_us,
+            _STATE,
+            from_state=_STATES[item.before],
+            to_state=_STATES[item.state],
+            why=self.about(record).why or None,
+            pid=item.pid or None,
+            ppid=record.parent or None if record is not None else None,
+            root=record.root if record is not None else None,
+            procedure=record.kind if record is not None else None,
+            table=region.table.name,
+            region=region.id,
+            server0=had.name if had is not None else None,
+            incarnation0=had.incarnation if had is not None else None,
+            server=server.name if server is not None else None,
+            incarnation=server.incarnation if server is not None else None,
+            token=item.token or None,
+            sequence=item.sequence,
+        )
+
+    def _attached(self, item: Attached, seq: int) -> Row:
+        state, region = item.state, item.region
+        begins = Moved(region, item.pid, item.record, False, state, state, item.server, None, 0, region.sequence)
+        return self._moved(begins, seq)
+
+    def _made(self, item: Made, seq: int) -> Iterator[Row]:
+        for number, region in enumerate(item.regions, seq):
+            yield self._row(
+                number,
+                _STATE,
+                to_state=_STATES[RegionState.OFFLINE],
+                pid=item.pid,
+                table=item.table.name,
+                region=region.id,
+                start=key_text(region.start),
+                end=key_text(region.end),
+            )
+
+    def _dispatched(self, item: Dispatched, seq: int) -> Row:
+        return self._row(
+            seq,
+            Kind.REGION_DISPATCH.value,
+            **_owners(None, item.server),
+            batch=item.number,
+            operations=[_OPERATIONS[type(one)] for one in item.operations],
+            pids=[one.pid for one in item.operations],
+        )
+
+    def _reported(self, item: Reported, seq: int) -> Row:
+        result, about = item.result, self.about(item.record)
+        return self._row(
+            seq,
+            _REPORT,
+            err=bounded(result.text),
+            **_family(result.pid, item.record),
+            table=about.table or None,
+            region=about.region or None,
+            **_owners(None, item.server),
+            sequence=result.sequence,
+            outcome=bounded(result.outcome),
+        )
+
+    def _reported_together(self, item: ReportedTogether, seq: int) -> Row:
+        return self._row(
+            seq,
+            _REPORT,
+            **_of_family(item.record),
+            table=self.about(item.record).table or None,
+            **_owners(None, item.server),
+            outcome=item.outcome,
+            pids=item.pids,
+        )
+
+    def _together(self, item: Together, seq: int) -> Row:
+        record, ends = item.record, item.before is not None
+        count = counted(len(item.pids), "procedure")
+        by = f" by pid={record.parent}" if record.parent else ""
+        end = f"{count} finished with {record.state.name}, the longest in {item.took_ms / 1000:.3f} s"
+        return self._row(
+            seq,
+            Kind.PROC_STATE.value,
+            from_state=item.before.name if item.before is not None else None,
+            to_state=record.state.name,
+            why=end if ends else f"{count} begun{by}",
+            **_of_family(record),
+            step=self.names.step_name(record, record.step) or None,
+            took_ms=item.took_ms if ends else None,
+            table=self.about(record).table or None,
+            pids=item.pids,
+        )
+
+    def _server(self, item: ServerMoved, seq: int) -> Row:
+        return self._row(
+            seq,
+            Kind.SERVER_STATE.value,
+            from_state=item.before or None,
+            to_state=item.after,
+            why=bounded(item.why),
+            pid=item.pid or None,
+            **_owners(None, item.server),
+            regions=item.regions,
+        )
+
+    def _table(self, item: TableMoved, seq: int) -> Row:
+        return self._row(
+            seq,
+            Kind.TABLE_STATE.value,
+            from_state=item.before.name if item.before is not None else None,
+            to_state=item.after.name if item.after is not None else DELETED,
+            pid=item.pid,
+            table=item.table,
+            regions=item.regions,
+        )
+
+
+def _family(pid: int, record: Record | None) -> dict[str, Any]:
+    if record is None:
+        return {"pid": pid or None}
+    return {"pid": pid, **_of_family(record)}
+
+
+def _of_family(record: Record) -> dict[str, Any]:
+    return {"ppid": record.parent or None, "root": record.root, "procedure": record.kind}
+
+
+def _owners(had: Server | None, server: Server | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if had is not None:
+        found["server0"], found["incarnation0"] = had.name, had.incarnation
+    if server is not None:
+        found["server"], found["incarnation"] = server.name, server.incarnation
+    return found

@@ -1,0 +1,1 @@
+"""Metrics of regions, in the text format of Prometheus."""

@@ -1,0 +1,95 @@
+"""Exposes the metrics of the regions' domain, read at each scrape. No metric has a label for a region or a table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from controller.metrics.metric_families import by_label, counter, gauge, histogram
+from controller.regions.metrics.counters import RegionCounters
+from controller.regions.metrics.gauges import RegionGauges, RegionMetricsView
+from state_machines.regions.states import RegionState
+
+log = logging.getLogger("regent.metrics")
+
+WAITING: Final = "waiting"
+"""Label of regions that are stored as open, and wait for the crash of their server."""
+STATES: Final = (*(state.name.lower() for state in RegionState), WAITING)
+SERVER_STATES: Final = ("online", "leaving", "crashed", "fenced")
+
+
+class RegionsCollector(Collector):
+    """All metrics of the domain. A failing view costs its gauges, never the scrape."""
+
+    def __init__(self, counters: RegionCounters, view: RegionMetricsView) -> None:
+        self._counters = counters
+        self._view = view
+
+    def describe(self) -> Iterable[Metric]:
+        """Yields nothing, because the registration of the collector must not scrape."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields all metrics of one scrape."""
+        try:
+            found = self._view.region_gauges()
+        except Exception:
+            log.exception("a scrape shows zeros because the regions' state could not be read")
+            found = RegionGauges()
+        yield from _gauges(found)
+        yield from _counters(self._counters)
+
+
+def _gauges(g: RegionGauges) -> Iterator[Metric]:
+    yield gauge("regent_regions_active", "1 on the daemon that assigns regions", float(g.active))
+    yield gauge(
+        "regent_regions_suspended",
+        "1 while the active daemon stores and grants nothing, because ZooKeeper does not answer it",
+        float(g.suspended),
+    )
+    yield gauge("regent_regions_epoch", "Epoch of the current term, 0 outside", g.epoch)
+    yield gauge("regent_regions_placing", "1 once enough servers have come", float(g.places))
+    yield gauge("regent_regions_connections", "Open connections of servers and clients", g.connections)
+    yield gauge("regent_regions_tables", "Tables", g.tables)
+    yield _by_state("regent_regions", "Regions by state", STATES, g.regions)
+    yield gauge("regent_regions_in_transition", "Regions in transition", g.in_transition)
+    yield gauge("regent_regions_overdue", "Those in it longer than regions.transit_warning_ms", g.overdue)
+    yield gauge("regent_regions_stranded", "Those of enabled tables that are not open and not moved", g.stranded)
+    yield gauge("regent_regions_tables_halted", "Tables on their way that no procedure takes there", g.tables_halted)
+    yield gauge("regent_regions_damaged_rows", "Stored rows that cannot be used, and are left out", g.damaged_rows)
+    yield gauge("regent_regions_gaps", "Ranges of keys that no region has, or several", g.gaps)
+    yield gauge("regent_regions_transition_age_seconds", "Age of the oldest transition", g.oldest_transition_s)
+    yield gauge("regent_regions_unplaced", "Procedures that wait for a server that may get regions", g.unplaced)
+    yield _by_state("regent_region_servers", "Processes of servers by state", SERVER_STATES, g.servers)
+    yield gauge("regent_region_procedures", "Procedures that have not ended", g.procedures)
+    yield gauge("regent_region_procedures_unusable", "Those that cannot go on", g.procedures_unusable)
+    yield gauge("regent_region_procedures_parked", "Those that ended terms, and are not run", g.procedures_parked)
+
+
+def _by_state(name: str, text: str, states: Iterable[str], counts: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=["state"])
+    for state in states:
+        family.add_metric([state], counts.get(state, 0))
+    return family
+
+
+def _counters(c: RegionCounters) -> Iterator[Metric]:
+    yield counter("regent_regions_terms", "Terms this process began", c.terms)
+    yield counter("regent_region_batches", "Batches of operations that were sent to servers", c.batches)
+    yield counter("regent_region_operations", "Operations in them", c.operations)
+    yield counter("regent_region_reports", "Reports of servers", c.reports)
+    yield counter("regent_region_results", "Results in them", c.results)
+    yield counter("regent_region_journal_rows", "Rows written to the regions' journal", c.journal_rows)
+    yield counter("regent_region_journal_rows_lost", "Rows that are missing in it", c.journal_rows_lost)
+    yield gauge("regent_region_journal_bytes", "Size of the regions' journal on disk", c.journal_bytes)
+    yield gauge("regent_region_journal_failing", "1 while it cannot be written", float(bool(c.journal_failing)))
+    yield by_label("regent_region_refusals", "Refused requests of servers and clients", "code", c.refusals)
+    yield by_label("regent_region_hellos_refused", "Connections that ended at their Hello", "cause", c.hellos_refused)
+    yield by_label("regent_region_procedures_submitted", "Procedures that began", "kind", c.submitted)
+    yield by_label("regent_region_procedures_failed", "Those that were rolled back", "kind", c.failed)
+    yield histogram("regent_region_procedure_seconds", "From begin to end of a procedure", dict(c.times), "kind")
+    yield histogram("regent_region_crash_seconds", "From a crash's begin to its regions' owners", {"": c.crashes})
