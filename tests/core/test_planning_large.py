@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from state_machines.planning.goals import Decommission
-from state_machines.planning.plan_file import decode_plan, difference, encode_plan
+from state_machines.planning.plan_file import decode_plan, encode_plan
 from state_machines.planning.planner import plan
 from tests.core.planning_kit import make_view, racks_of
 
@@ -24,4 +24,4 @@ def test_5000_moves_on_100_brokers_with_100_000_partitions_are_even_keep_racks_a
     loads = [load for load in found.summary.brokers if load.broker not in (7, 8, 9)]
     assert max(load.replicas_after for load in loads) - min(load.replicas_after for load in loads) <= 1
     assert max(load.first_after for load in loads) - min(load.first_after for load in loads) <= 0.2 * TOPICS
-    assert difference(decode_plan(encode_plan(found)), view) == ()
+    assert decode_plan(encode_plan(found)).moves == found.moves
