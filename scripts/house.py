@@ -4,6 +4,7 @@ A room is what stands directly in a package: a folder with all that is in it, or
 to another that it imports. A floor is one more than the highest floor among the rooms that a room imports.
 
     python -m scripts.house controller                  this tree
+    python -m scripts.house controller.kafka            the rooms of a package inside
     python -m scripts.house controller --beside OTHER   and a checkout of another revision
 """
 
@@ -49,10 +50,13 @@ class Files(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("package", nargs="?", default="controller")
+    parser.add_argument("package", nargs="?", default="controller", help="dotted name, such as controller.kafka")
     parser.add_argument("--beside", type=Path, metavar="OTHER", help="checkout of another revision")
     options = parser.parse_args()
     trees = [tree for tree in (options.beside, ROOT) if tree]
+    for tree in trees:
+        if not any(folder_of(tree, options.package).rglob("*.py")):
+            parser.error(f"{tree} has no package {options.package}: give a dotted name, such as controller.kafka")
     tables = [dict(figures(tree, options.package)) for tree in trees]
     for name in tables[-1]:
         print(f"{name:<40}", *(f"{table.get(name, '-'):>10}" for table in tables))
@@ -62,9 +66,13 @@ def figures(tree: Path, package: str) -> Iterator[tuple[str, str]]:
     """Yields each figure with its name, as text."""
     for name, value in rooms_of(tree, package)._asdict().items():
         yield f"{package}: {name}", f"{value:,}"
-    for title, folders in ((package, (package,)), ("product", PRODUCT), ("tests", ("tests",))):
-        for name, value in files_of(tree / folder for folder in folders)._asdict().items():
+    for title, packages in ((package, (package,)), ("product", PRODUCT), ("tests", ("tests",))):
+        for name, value in files_of(folder_of(tree, one) for one in packages)._asdict().items():
             yield f"{title}: {name}", f"{value:,}"
+
+
+def folder_of(tree: Path, package: str) -> Path:
+    return tree.joinpath(*package.split("."))
 
 
 def files_of(folders: Iterable[Path]) -> Files:
@@ -88,13 +96,18 @@ def rooms_of(tree: Path, package: str) -> Rooms:
 def imports_between(tree: Path, package: str) -> Graph:
     """Returns the rooms of a package with the rooms that each imports. Type-checking imports count as others do."""
     graph: Graph = {}
-    for file in sorted((tree / package).rglob("*.py")):
-        parts = file.relative_to(tree / package).with_suffix("").parts
+    inside = folder_of(tree, package)
+    for file in sorted(inside.rglob("*.py")):
+        parts = file.relative_to(inside).with_suffix("").parts
         if parts == ("__init__",):
             continue
         others = graph.setdefault(parts[0], set())
-        others |= {room for name in imported(file, package) if (room := name.split(".")[1]) != parts[0]}
+        others |= {room for name in imported(file, package) if (room := room_of(name, package)) != parts[0]}
     return {room: others & graph.keys() for room, others in graph.items()}
+
+
+def room_of(name: str, package: str) -> str:
+    return name.removeprefix(f"{package}.").split(".")[0]
 
 
 def imported(file: Path, package: str) -> Iterator[str]:
@@ -131,7 +144,7 @@ def floors_of(graph: Graph, groups: list[frozenset[str]]) -> dict[frozenset[str]
 
 def layers_of(tree: Path, package: str) -> dict[str, int]:
     """Returns the height of each room in the contract of the package's layers, empty where there is none."""
-    layers = rf"containers =\n +{package}\n(?:\w.*\n)*?layers =\n((?: +.+\n)+)"
+    layers = rf"containers =\n +{re.escape(package)}\n(?:\w.*\n)*?layers =\n((?: +.+\n)+)"
     contract = re.search(layers, (tree / ".importlinter").read_text())
     rows = contract.group(1).splitlines() if contract else []
     return {room: -at for at, row in enumerate(rows) for room in re.split(r"\W+", row.strip())}

@@ -1,1 +1,1 @@
-"""Kafka: a cluster's controller, from the events of its brokers and znodes to the requests that brokers get."""
+"""Controls a Kafka cluster: from the events of its brokers and znodes to the requests that brokers get."""

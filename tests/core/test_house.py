@@ -47,6 +47,14 @@ def test_rooms_that_reach_each_other_are_one_circle_on_one_floor(tmp_path: Path)
     assert rooms_of(tree, "house") == Rooms(rooms=3, floors=1, arrows=3, circles=1, upward=1)
 
 
+def test_the_rooms_of_a_package_inside_are_measured_by_its_own_contract(tmp_path: Path) -> None:
+    layers = LAYERS.replace("house", "house.left").replace("roof", "door").replace("left | right", "window")
+    modules = {"left_in_door": "import house.left.window\n", "left_in_window": "", "right": ""}
+    assert rooms_of(built(tmp_path, layers, **modules), "house.left") == Rooms(2, 2, 1, 0, 0)
+    modules["left_in_window"] = "import house.left.door\nimport house.right\n"
+    assert rooms_of(built(tmp_path, layers, **modules), "house.left") == Rooms(2, 1, 2, 1, 1)
+
+
 @pytest.mark.parametrize("layers", [LAYERS, ""])
 def test_an_arrow_against_the_contract_runs_upwards(tmp_path: Path, layers: str) -> None:
     tree = built(tmp_path, layers, roof="", ground="import house.roof\n")

@@ -1,1 +1,1 @@
-"""Handlers of brokers: their arrivals and ends, shutdowns, log directories, strays and settings."""
+"""Handles events of brokers: their arrivals and ends, log directories, settings, marks, and repaired state znodes."""

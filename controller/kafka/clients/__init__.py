@@ -1,1 +1,1 @@
-"""Handlers of what clients are granted: ACLs, SCRAM credentials, tokens, quotas, features and producer ids."""
+"""Handles events about clients: ACLs, SCRAM credentials, delegation tokens, producer ids and features."""

@@ -1,1 +1,1 @@
-"""Rows of the journal about partitions, brokers and requests."""
+"""Records partitions, brokers, requests and facts in the journal of a term."""

@@ -1,1 +1,1 @@
-"""Handlers of partitions: failovers, elections, ISR changes and repairs."""
+"""Handles events of partitions: ISR changes, elections, controlled shutdowns, the automatic balance, and repairs."""

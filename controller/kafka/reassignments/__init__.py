@@ -1,1 +1,1 @@
-"""Handlers of reassignments, by calls and by the znode."""
+"""Handles reassignments, by calls and by the znode."""

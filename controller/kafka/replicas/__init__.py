@@ -1,1 +1,1 @@
-"""Replicas that a broker has and should not have: strays, missed removals, and waits that operators gave up."""
+"""Handles replicas that no assignment names: strays, missed removals, and waits that operators gave up."""

@@ -1,1 +1,1 @@
-"""Handlers of topics: their creation, deletion, policies, ids and configurations."""
+"""Handles events of topics: creation, deletion, policies, ids, configurations, and ghosts."""

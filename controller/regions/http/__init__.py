@@ -1,1 +1,1 @@
-"""HTTP interface of regions: models, ports and routes."""
+"""Routes requests about regions: models, ports and routes."""

@@ -1,1 +1,1 @@
-"""Rows of the journal and lines of the log about regions."""
+"""Records regions, tables and servers in the journal and in the log."""

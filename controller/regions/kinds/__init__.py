@@ -1,1 +1,1 @@
-"""Kinds of procedures on regions, tables and servers. Their steps ask the model and the dispatcher, and never wait."""
+"""Declares kinds of procedures on regions, tables and servers. Steps ask model and dispatcher, and never wait."""

@@ -1,1 +1,1 @@
-"""Metrics of regions, in the text format of Prometheus."""
+"""Counts and measures regions and their servers, and exposes that to Prometheus."""
