@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -192,25 +193,37 @@ def _meet(span: Span, piece: Piece) -> bool:
 def _manifest(folder: str) -> StreamManifest | None:
     """Reads the manifest of a folder; None without one."""
     try:
-        with opened(in_folder(folder, MANIFEST)) as file:
-            return msgspec.json.decode(file.read(), type=StreamManifest)
+        return _decoded(folder, MANIFEST)
     except FileNotFoundError:
         return None
+    except (OSError, msgspec.DecodeError) as error:
+        remedy = "name another folder and another checkpoint, and all files are read again"
+        raise NothingToRead(f"{folder}/{MANIFEST} cannot be read: {first_line(error)}: {remedy}") from None
+
+
+def _recovered(folder: str) -> StreamManifest | None:
+    """Puts the last manifest in its place: some stores remove the one before first, and a kill may come between.
+
+    One that a kill has left half written is not the last one, and stays where it is.
+    """
+    for path in under(folder):
+        if path.startswith("_") and path.endswith(f"-{MANIFEST}"):
+            with suppress(msgspec.DecodeError):
+                found = _decoded(folder, path)
+                move(in_folder(folder, path), in_folder(folder, MANIFEST))
+                return found
+    return None
+
+
+def _decoded(folder: str, path: str) -> StreamManifest:
+    with opened(in_folder(folder, path)) as file:
+        content = file.read()
+    try:
+        return msgspec.json.decode(content, type=StreamManifest)
     except msgspec.ValidationError:
         raise CannotMerge(
             f"{folder} was filled by 'regent pipeline ingest' or by another release: name another folder"
         ) from None
-    except (OSError, msgspec.DecodeError) as error:
-        raise NothingToRead(f"{folder}/{MANIFEST} cannot be read: {first_line(error)}") from None
-
-
-def _recovered(folder: str) -> StreamManifest | None:
-    """Puts the last manifest in its place: some stores remove the one before first, and a kill may come between."""
-    found = [path for path in under(folder) if path.startswith("_") and path.endswith(f"-{MANIFEST}")]
-    if not found:
-        return None
-    move(in_folder(folder, found[0]), in_folder(folder, MANIFEST))
-    return _manifest(folder)
 
 
 def _clear(folder: str) -> None:

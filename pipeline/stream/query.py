@@ -25,6 +25,7 @@ from pipeline.writing import CannotMerge
 SPARK_MIN: Final = (4, 2)
 """Before, a source was not told where a batch begins."""
 POLL_S: Final = 1
+ENDS: Final = "the stream ends; this batch is the next one's"
 
 Trigger = dict[str, Any]
 """``{"availableNow": True}``, or ``{"processingTime": "30 seconds"}``."""
@@ -63,7 +64,7 @@ def run(
     ``keeper`` makes the keeper for the query's id; ``told`` is called after each batch. Raises what the keeper raises,
     and the errors of Spark (:func:`pipeline.session.errors`).
     """
-    batches = _Batches(keeper, checkpoint, told, ended)
+    batches = Batches(keeper, checkpoint, told, ended)
     writer = rows.writeStream.foreachBatch(batches.take).option("checkpointLocation", for_spark(checkpoint))
     query = writer.trigger(**trigger).start()
     try:
@@ -92,7 +93,7 @@ def ending() -> Iterator[Event]:
             signal.signal(number, handler)
 
 
-class _Batches:
+class Batches:
     """Hands batches to the keeper, one at a time. ``between``: no batch is being kept while it is held."""
 
     def __init__(
@@ -104,16 +105,20 @@ class _Batches:
         self._keeper: Keeper | None = None
 
     def take(self, batch: DataFrame, number: int) -> None:
-        with self.between:
+        # The lock's only other holder stops the query, and that waits for this call: two would wait for each other.
+        if not self.between.acquire(blocking=False):
+            raise InterruptedError(ENDS)
+        try:
             if self._ended.is_set():
-                raise InterruptedError("the stream ends; this batch is the next one's")
-            try:
-                if self._keeper is None:
-                    self._keeper = self._make(_query_id(self._checkpoint))
-                self._told(self._keeper(number, batch))
-            except (NothingToRead, CannotMerge) as error:
-                self.failure = error
-                raise
+                raise InterruptedError(ENDS)
+            if self._keeper is None:
+                self._keeper = self._make(_query_id(self._checkpoint))
+            self._told(self._keeper(number, batch))
+        except (NothingToRead, CannotMerge) as error:
+            self.failure = error
+            raise
+        finally:
+            self.between.release()
 
 
 def _query_id(checkpoint: str) -> str:

@@ -6,11 +6,14 @@ import itertools
 import json
 import shutil
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from pipeline.layout import manifest_of, table_in
+from pipeline.storage import NothingToRead
 from pipeline.stream.bronze import Bronze
+from pipeline.stream.query import Batches
 from pipeline.writing import CannotMerge
 from tests.pipeline.logs import Log, sound, text
 from tests.pipeline.plain_ingest import expected
@@ -180,3 +183,35 @@ def test_a_folder_of_an_ingest_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CannotMerge, match="was filled by 'regent pipeline ingest'"):
         Bronze(str(tmp_path / "out"), QUERY)
+
+
+@pytest.mark.parametrize("left", [b"", b'{"version":1,"files":['])
+def test_a_first_manifest_that_a_kill_left_half_written_is_written_again(tmp_path: Path, left: bytes) -> None:
+    feed = Feed(journals(tmp_path / "in"), tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/_0a1b2c3d-manifest.json").write_bytes(left)
+    feed.run()
+
+    assert rows_of(tmp_path / "out") == expected(path for f in feed.folders for path in Path(f).iterdir()).rows
+    assert not list((tmp_path / "out").rglob("_*"))
+
+
+def test_a_manifest_that_cannot_be_read_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/manifest.json").write_bytes(b"{")
+
+    with pytest.raises(NothingToRead, match=r"manifest\.json cannot be read: .*: name another folder and another"):
+        Bronze(str(tmp_path / "out"), QUERY)
+
+
+def test_a_batch_that_comes_while_the_query_is_stopped_waits_for_nothing(tmp_path: Path) -> None:
+    ended = Event()
+    batches = Batches(lambda _: pytest.fail("it is kept"), str(tmp_path), lambda _: None, ended)
+    ended.set()
+
+    with batches.between, pytest.raises(InterruptedError, match="this batch is the next one's"):
+        batches.take(None, 0)  # type: ignore[arg-type]  # Spark's
+    with pytest.raises(InterruptedError):
+        batches.take(None, 0)  # type: ignore[arg-type]  # Spark's
+
+    assert batches.between.acquire(blocking=False)
