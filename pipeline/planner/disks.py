@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,11 +45,11 @@ def on_disks(found: Planned) -> OnDisks | None:
     many[disks.broker] = True
     arrives = (after >= 0) & ~stays & many[after]
     free = (problem.stuck == MAY_MOVE)[:, None] & (after >= 0)
-    for broker in np.unique(disks.broker).tolist():
-        own = np.nonzero(disks.broker == broker)[0]
-        of = _Broker(problem, disks, at, own)
-        of.place(np.argwhere(arrives & (after == broker)))
-        of.even(np.argwhere(free & (after == broker) & (at >= 0)))
+    for broker, mine in _by_broker(after, np.unique(disks.broker)):
+        rows, places = mine.T
+        of = _Broker(problem, disks, at, np.nonzero(disks.broker == broker)[0], mine)
+        of.place(mine[arrives[rows, places]])
+        of.even(mine[free[rows, places] & (at[rows, places] >= 0)])
     changed = stays & (stayed >= 0) & (stayed != at)
     return OnDisks(
         disks,
@@ -61,13 +62,23 @@ def on_disks(found: Planned) -> OnDisks | None:
     )
 
 
-class _Broker:
-    """The directories ``own`` of one broker; writes the chosen ones into ``at``."""
+def _by_broker(replicas: Array, brokers: Array) -> Iterator[tuple[int, Array]]:
+    """Yields brokers with their replicas as (row, place), in this order."""
+    flat = replicas.ravel()
+    order = np.argsort(flat, kind="stable")
+    begins, ends = (np.searchsorted(flat, brokers, side, sorter=order).tolist() for side in ("left", "right"))
+    for broker, begin, end in zip(brokers.tolist(), begins, ends, strict=True):
+        yield broker, np.column_stack(np.divmod(order[begin:end], replicas.shape[1]))
 
-    def __init__(self, problem: Problem, disks: Disks, at: Array, own: Array) -> None:
+
+class _Broker:
+    """The directories ``own`` of one broker with the replicas ``mine``; writes the chosen ones into ``at``."""
+
+    def __init__(self, problem: Problem, disks: Disks, at: Array, own: Array, mine: Array) -> None:
         self._at, self._own, self._size, self._limits = at, own, problem.size, problem.limits
         self._capacity = disks.capacity[own]
-        rows, places = np.nonzero(np.isin(at, own))
+        there = mine[at[mine[:, 0], mine[:, 1]] >= 0]
+        rows, places = there.T
         self._load = np.bincount(np.searchsorted(own, at[rows, places]), problem.size[rows], len(own))
 
     def place(self, arrivals: Array) -> None:
