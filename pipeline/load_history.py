@@ -84,7 +84,7 @@ def sum_up(workers: Workers, history: Sequence[str], out: str, percentile: float
         phase = Phase("reading loads", "files", [1] * len(files), [size for _, size in files], _rows)
         laid: list[_Laid] = _run(workers, partial(_lay, aside, buckets), tasks, phase)
         newest = max((one.newest_ms for one in laid), default=0)
-        begin = newest - window_ms
+        begin = max(newest - window_ms, 0)
         sizes = [sum(one.rows[bucket] for one in laid) for bucket in range(buckets)]
         judge = partial(_sum_bucket, laid, aside, percentile, begin)
         parts = _run(workers, judge, range(buckets), Phase("summing up", "buckets", [1] * buckets, sizes))

@@ -101,7 +101,7 @@ def _from_prometheus(session: Session, source: Source, into: Path, moments_s: Se
         session.output.message(what, style="yellow")
 
 
-def _moments(since: str | None, step: str) -> list[int]:
+def _moments(since: str | None, step: str) -> Sequence[int]:
     """Returns moments in seconds of the wall clock, the last one now."""
     from cli.verbs import as_failure
     from pipeline.verbs.times import length, moment
@@ -116,7 +116,7 @@ def _moments(since: str | None, step: str) -> list[int]:
     begin = end if begin_us is None else begin_us // 1_000_000
     if begin > end:
         raise Failure(Exit.USAGE, f"--since {since} is in the future", "give a time before now")
-    return list(range(end, begin - 1, -int(span.total_seconds())))[::-1]
+    return range(end, begin - 1, -int(span.total_seconds()))[::-1]
 
 
 def _token(file: Path | None) -> str:

@@ -27,6 +27,9 @@ def moment(option: str, text: str | None, now: datetime) -> int | None:
 
 
 def length(text: str) -> timedelta | None:
-    """Returns a length of time such as ``90s``, ``30m``, ``2h`` or ``14d``; None for what is none."""
+    """Returns a length of time such as ``90s``, ``30m``, ``2h`` or ``14d``; None for what is none, or is too long."""
     found = _AGO.fullmatch(text)
-    return timedelta(**{_UNITS[found[2]]: float(found[1])}) if found else None
+    try:
+        return timedelta(**{_UNITS[found[2]]: float(found[1])}) if found else None
+    except OverflowError:
+        return None

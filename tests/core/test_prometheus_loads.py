@@ -148,6 +148,8 @@ def test_a_large_answer_is_refused(prometheus: Answers, tmp_path: Path, monkeypa
         (("--prometheus", "http://h", "--since", "soon"), "--since soon is no time", Exit.USAGE),
         (("--prometheus", "http://h", "--step", "0s"), "--step 0s is no length", Exit.USAGE),
         (("--prometheus", "http://h", "--since", "300d", "--step", "1h"), "moments are more than 2,000", Exit.USAGE),
+        (("--prometheus", "http://h", "--since", "2000-01-01", "--step", "1s"), "more than 2,000", Exit.USAGE),
+        (("--prometheus", "http://h", "--step", "99999999999d"), "--step 99999999999d is no length", Exit.USAGE),
         (("--prometheus", "http://h", "--since", "2999-01-01"), "is in the future", Exit.USAGE),
         (("--prometheus", "http://h", "--token-file", "/nowhere"), "--token-file /nowhere cannot be read", Exit.USAGE),
     ],

@@ -146,3 +146,11 @@ def test_a_wrong_file_is_named_and_nothing_is_left(tmp_path: Path, content: str,
 def test_no_history_is_told(tmp_path: Path) -> None:
     with pytest.raises(NothingToRead, match="there are no loads in"):
         summed([tmp_path], tmp_path / "out.parquet")
+
+
+def test_a_time_longer_than_the_clock_takes_all_samples(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text(run_of(f"a,0,1,/d,false,1000,0,true,0,20,{BEGIN_MS}"))
+
+    found = summed([tmp_path / "1.csv"], tmp_path / "out.parquet", window_ms=1_000_000 * DAY_MS)
+
+    assert (found.begin_ms, found.samples) == (0, 1)
