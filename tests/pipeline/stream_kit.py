@@ -19,6 +19,7 @@ from pipeline.stream.batch import Batch, Kept, of_rows, parted
 from pipeline.stream.bronze import Bronze
 from pipeline.stream.offsets import Offset, complete, following, slices
 from pipeline.stream.reading import batches
+from tests.pipeline.logs import sound, text
 from tests.pipeline.plain_ingest import as_text
 
 LOCAL: Final = fs.LocalFileSystem()
@@ -68,6 +69,16 @@ class Feed:
             found = [batch for part in slices(start, self.planned[number]) for batch in batches(part)]
             self.read[number] = parted(as_table(found))
         return self.read[number]
+
+
+def two_daemons(folder: Path) -> list[str]:
+    """Writes the journals of two daemons, one with a line that is no row; returns their folders."""
+    for daemon, epoch in ((1, 5), (2, 6)):
+        (folder / f"d{daemon}").mkdir()
+        lines = text(row for row in sound("c") if row["ctl_id"] == daemon)
+        path = folder / f"d{daemon}" / f"{epoch:010d}-000000000001.jsonl"
+        path.write_text(lines + ("no row\n" if daemon == 1 else ""))
+    return [str(folder / "d1"), str(folder / "d2")]
 
 
 def as_table(found: list[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The data source regent_journal, and a stream over a crash between its folder and Spark's checkpoint."""
+"""A stream on Spark, over a crash between its folder and Spark's checkpoint."""
 
 from __future__ import annotations
 
@@ -10,50 +10,37 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import jobs
 from pipeline.layout import manifest_of
-from pipeline.stream.batch import Kept
+from pipeline.stream.batch import Kept, parted
 from pipeline.stream.bronze import keeper
-from pipeline.stream.query import Keeper, journals, run
-from pipeline.stream.source import NAME, RegentJournal
-from tests.pipeline.logs import sound, text
-from tests.pipeline.stream_kit import rows_of
+from pipeline.stream.query import Keeper, Trigger, journals, run
+from pipeline.stream.source import RegentJournal
+from tests.pipeline.logs import sound
+from tests.pipeline.plain_ingest import expected
+from tests.pipeline.stream_kit import as_table, rows_of, two_daemons
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ONCE = {"availableNow": True}
 
+def test_a_folder_is_read_as_rows_and_as_lines_that_are_none(tmp_path: Path) -> None:
+    source = RegentJournal({"path": two_daemons(tmp_path)[0]})
+    reader = source.reader(source.schema())
 
-@pytest.fixture
-def folders(tmp_path: Path) -> list[str]:
-    """Writes the journals of two daemons, one with a line that is no row."""
-    for daemon, epoch in ((1, 5), (2, 6)):
-        folder = tmp_path / f"d{daemon}"
-        folder.mkdir()
-        lines = text(row for row in sound("c") if row["ctl_id"] == daemon)
-        (folder / f"{epoch:010d}-000000000001.jsonl").write_text(lines + ("no row\n" if daemon == 1 else ""))
-    return [str(tmp_path / "d1"), str(tmp_path / "d2")]
-
-
-def test_a_notebook_reads_the_rows_of_a_folder_and_says_which_lines_are_none(
-    spark: SparkSession, folders: list[str]
-) -> None:
-    spark.dataSource.register(RegentJournal)
-
-    found = spark.read.format(NAME).load(folders[0]).select("ctl_epoch", "seq", "isr1", "bad.why").collect()
+    found = parted(as_table([batch for part in reader.partitions() for batch in reader.read(part)]))
 
     rows = [row for row in sound("c") if row["ctl_id"] == 1]
-    assert [(row[0], row[1], row[2]) for row in found if row.why is None] == [
-        (row["ctl_epoch"], row["seq"], row.get("isr1")) for row in rows
+    assert found.rows.select(["ctl_epoch", "seq", "isr1"]).to_pylist() == [
+        {"ctl_epoch": row["ctl_epoch"], "seq": row["seq"], "isr1": row.get("isr1")} for row in rows
     ]
-    assert [row.why for row in found if row.why] == ["it is torn"]
+    assert found.bad["why"].to_pylist() == ["it is torn"]
 
 
-def test_a_batch_that_spark_repeats_after_a_crash_is_kept_once(
-    spark: SparkSession, folders: list[str], tmp_path: Path
+def test_a_batch_that_spark_repeats_after_a_crash_is_kept_once_and_the_stream_ends_when_told(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    into, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    folders = two_daemons(tmp_path)
+    into, checkpoint, ended = str(tmp_path / "out"), str(tmp_path / "checkpoint"), Event()
     told: list[Kept] = []
 
     def crashes(query: str) -> Keeper:
@@ -65,32 +52,18 @@ def test_a_batch_that_spark_repeats_after_a_crash_is_kept_once(
 
         return kept
 
-    def started(make: Callable[[str], Keeper]) -> None:
-        run(journals(spark, folders, 0), make, checkpoint, ONCE, told.append, Event())
+    def tell(kept: Kept) -> None:
+        told.append(kept)
+        ended.set()
+
+    def started(make: Callable[[str], Keeper], trigger: Trigger) -> None:
+        run(journals(spark, folders, 0), make, checkpoint, trigger, tell, ended)
 
     with pytest.raises(Exception, match="the process ends here"):
-        started(crashes)
-    started(partial(keeper, into))
+        started(crashes, {"availableNow": True})
+    started(partial(keeper, into), {"processingTime": "1 second"})
 
-    jobs.ingest(spark, folders, str(tmp_path / "ingested"))
+    wanted = expected(path for folder in folders for path in Path(folder).iterdir())
     assert [each.again for each in told] == [True]
-    assert rows_of(into) == rows_of(tmp_path / "ingested")
-    assert manifest_of(into).kinds == manifest_of(str(tmp_path / "ingested")).kinds
-    assert jobs.audit(spark, into)["clean"]
-
-
-def test_a_stream_that_is_told_to_end_ends_without_an_error(
-    spark: SparkSession, folders: list[str], tmp_path: Path
-) -> None:
-    into, ended = str(tmp_path / "out"), Event()
-
-    run(
-        journals(spark, folders, 0),
-        partial(keeper, into),
-        str(tmp_path / "checkpoint"),
-        {"processingTime": "1 second"},
-        lambda _: ended.set(),
-        ended,
-    )
-
-    assert manifest_of(into).rows == len(sound("c"))
+    assert rows_of(into) == wanted.rows
+    assert manifest_of(into).quarantined == wanted.quarantined
