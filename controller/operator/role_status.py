@@ -142,7 +142,7 @@ class StatusReader:
         def saw(topic: str, entries: Mapping[str, str]) -> None:
             standing.extend(settings_of(Entity(TOPICS, topic), entries))
 
-        found = await read_min_isr(KafkaStore(role.zk), self._dial, cluster, saw)
+        found = (await read_min_isr(KafkaStore(role.zk), self._dial, cluster, saw)).after(self.min_isr)
         before.update(held())
         self._standing = tuple(one for one in standing if one.place not in before)
         if found != self.min_isr:

@@ -72,6 +72,7 @@ from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import restarting
 from state_machines.decisions.stopping import removing, stopping
 from state_machines.model.facts import MinIsrRead
+from state_machines.model.min_isr import UNKNOWN
 
 READY: Final = frozenset({Mode.ACTIVE, Mode.STANDBY, Mode.SHADOW})
 
@@ -128,7 +129,8 @@ class View:
             self._daemon.role, self._present.model(), lambda: throttles_held(self._present.term())
         )
         if (term := self._present.term()) is not None:
-            term.enter(MinIsrRead(self.status_reader.min_isr))
+            if (found := self.status_reader.min_isr) is not UNKNOWN:
+                term.enter(MinIsrRead(found))
             self.status_reader.progress.refresh(term, wall_ms())
             await self._earlier_deaths.refresh(term, self.status_reader.role_status.cluster_id)
 

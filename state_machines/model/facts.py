@@ -202,11 +202,11 @@ class ReplicasFailed(Fact, frozen=True, gc=False):
 
 
 class MinIsrRead(Fact, frozen=True, gc=False):
-    """``min.insync.replicas`` of the brokers and of topics."""
+    """``min.insync.replicas`` of the brokers and of topics, as far as brokers have sent it."""
 
     found: MinIsr
 
     def enter(self, cluster: Cluster) -> Entered:
-        """Enters the values."""
-        cluster.observe_min_isr(self.found)
+        """Enters the values. A default that is known stays where no broker has sent it this time."""
+        cluster.observe_min_isr(self.found.after(cluster.min_isr))
         return NOTHING

@@ -21,6 +21,10 @@ class MinIsr(Struct, frozen=True):
         """Returns the value in force for a topic."""
         return self.topics.get(topic, self.default)
 
+    def after(self, before: MinIsr) -> MinIsr:
+        """Returns what is known once this was read after ``before``: a default that no broker sent stays known."""
+        return self if self.default is not None or before.default is None else MinIsr(before.default, self.topics)
+
 
 UNKNOWN: Final = MinIsr(None, {})
 

@@ -13,8 +13,10 @@ from state_machines.model.facts import (
     Fact,
     HigherEpochTold,
     MarksRead,
+    MinIsrRead,
     ReplicasFailed,
 )
+from state_machines.model.min_isr import MinIsr
 from state_machines.model.topic_facts import (
     GhostsFound,
     MarkersRead,
@@ -128,6 +130,18 @@ async def test_a_late_partition_is_sent_once_it_is_taken_up(w: World) -> None:
     assert c.channels.quiet, "nothing is sent"
     assert len(c.queue) == 1
     assert (await c.queue.next()).kind is EventKind.LATE_PARTITIONS
+
+
+def test_a_default_of_min_isr_stays_known_where_no_broker_sends_it() -> None:
+    cluster = make_cluster(P((1, 2), 1))
+    for found, known in (
+        (MinIsr(None, {"a": 1}), MinIsr(None, {"a": 1})),
+        (MinIsr(2, {"a": 1}), MinIsr(2, {"a": 1})),
+        (MinIsr(None, {"b": 3}), MinIsr(2, {"b": 3})),
+        (MinIsr(1, {}), MinIsr(1, {})),
+    ):
+        MinIsrRead(found).enter(cluster)
+        assert cluster.min_isr == known
 
 
 @in_world(before=running)

@@ -119,9 +119,12 @@ async def test_a_failing_view_is_logged_once_and_keeps_its_values(
             await view.refresh()
         assert view.status().role_flag == "regent", "the last value stays"
         assert [r.name for r in caplog.records if r.levelname == "ERROR"] == ["regent.view"]
+        assert daemon.term is not None
+        daemon.term.cluster.min_isr = known = MinIsr(2, {"orders": 1})
         fresh = View(daemon, cluster.dial, cluster.release_of)
         await fresh.refresh()
         assert fresh.status().mode == "active", "also where the first read fails"
+        assert daemon.term.cluster.min_isr == known, "nothing was read in its place"
 
 
 async def test_a_term_that_stands_still_says_why_and_until_when_and_refuses_requests(tmp_path: Path) -> None:
