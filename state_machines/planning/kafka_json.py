@@ -75,7 +75,7 @@ def encode_kafka(
     partitions: list[dict[str, object]] = [
         {"topic": m.topic, "partition": m.partition, "replicas": m.target} for m in moves
     ]
-    for partition, named in zip(partitions, log_dirs or (), strict=False):
+    for partition, named in zip(partitions, log_dirs, strict=True) if log_dirs is not None else ():
         partition["log_dirs"] = named
     data = _encoder.encode({"version": VERSION, "partitions": partitions}) + b"\n"
     check_size(data, bytes_max)

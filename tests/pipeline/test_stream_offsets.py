@@ -59,6 +59,13 @@ def test_a_file_whose_last_line_has_no_end_may_be_a_copy_on_its_way_and_waits(tm
     assert names([tmp_path]) == ["0000000001-000000000001.jsonl"]
 
 
+def test_an_empty_file_is_passed_over(tmp_path: Path) -> None:
+    made(tmp_path, "0000000001-000000000001.jsonl", "")
+    made(tmp_path, "0000000001-000000000009.jsonl", age_s=600)
+
+    assert names([tmp_path]) == ["0000000001-000000000009.jsonl"]
+
+
 def test_files_with_other_names_are_complete_once_they_are_old(tmp_path: Path) -> None:
     made(tmp_path, "copy.jsonl", age_s=600)
     made(tmp_path, "other.jsonl")
@@ -101,6 +108,17 @@ def test_a_file_of_another_size_is_taken_again_from_its_start() -> None:
     assert end == {"a": [12, 12], "b": [9, 9]}
     assert slices(start, end) == [Slice("a", 0, 12), Slice("b", 4, 9)]
     assert following(end, {"a": 12, "b": 9}, None) is end
+
+
+def test_a_file_that_is_shorter_is_taken_again_and_one_that_grew_within_the_bound_of_a_batch(tmp_path: Path) -> None:
+    shorter = following({"a": [10, 10]}, {"a": 8}, None)
+    assert slices({"a": [10, 10]}, shorter) == [Slice("a", 0, 8)]
+
+    path = str(made(tmp_path, "0000000001-000000000001.jsonl", '{"": 1}\n' * 3))
+    start: Offset = {path: [16, 16]}
+    end = following(start, {path: 24}, 8)
+    assert slices(start, end) == [Slice(path, 0, 8)]
+    assert following(end, {path: 24}, None) == {path: [24, 24]}
 
 
 def test_a_file_that_is_gone_before_it_was_read_is_named() -> None:
