@@ -6,15 +6,18 @@ Of each step the command is the one that the documents name, with its output as 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from cli.demo.process import SESSION_MS
+from cli.exit_codes import Exit
+from controller.operator.plan_requests import FAULTS_SHOWN
 from pipeline.inputs import Loads
 from pipeline.session import CannotStart, need_java
+from tests.cluster.scene import regent
 from tests.polling import eventually
 from tests.verify.plan_kit import SMALL_FETCHES, SOON, Spot, assignments, killed, nothing_left, ran, waited
 from tests.verify.system import System, system
@@ -65,9 +68,10 @@ async def test_a_broker_that_was_added_gets_its_share_by_the_commands_of_the_pip
             assert predicted == pytest.approx(moved, rel=PREDICTED_WITHIN)
             await s.w.healed()
             broken(*await inputs(s, "after"))
+            await refused(s, plan, moves)
             await nothing_left(s, [*SIZES_MB])
             await s.proven(stage)
-        await judged(s, snapshot, loads, predicted)
+        await judged(s, snapshot, loads, plan, moves)
 
 
 async def grown(s: System) -> None:
@@ -108,6 +112,23 @@ async def done(s: System, pid: str, count: int) -> bool:
     return found >= count
 
 
+async def refused(s: System, plan: Path, moves: Sequence[dict[str, Any]]) -> None:
+    """Applies the plan again: each of its moves is named with the replicas that are there and that it expects."""
+    before = await assignments(s, SIZES_MB)
+    code, _, err = await regent(await s.active(), "reassign", "apply", str(plan), "--yes")
+    said = " ".join(err.split())
+    assert (code, "the plan does not match the cluster" in said) == (Exit.REFUSED, True), err
+    named = [
+        move
+        for move in moves
+        if f"{move['topic']}-{move['partition']} has replicas {move['target']}, the plan expects {move['origin']}"
+        in said
+    ]
+    assert len(named) == min(len(moves), FAULTS_SHOWN), err
+    assert await assignments(s, SIZES_MB) == before
+    s.times.note("applied again", f"exit code {code}, {len(named)} of {len(moves)} moves named")
+
+
 def copied(s: System, moves: Iterable[dict[str, Any]]) -> int:
     """Counts the bytes of the logs that the moves have made, on the disks of the brokers."""
     made: list[tuple[int, Spot]] = [
@@ -134,8 +155,8 @@ def broken(snapshot: Path, loads: Path) -> None:
     assert not [count for count in found.counts if count.broken]
 
 
-async def judged(s: System, snapshot: Path, loads: Path, predicted: int) -> None:
-    """Audits the journals of both daemons, and compares the report's bytes with those of the plan."""
+async def judged(s: System, snapshot: Path, loads: Path, plan: Path, moves: Sequence[dict[str, Any]]) -> None:
+    """Audits the journals of both daemons, and compares the report's bytes with those of the plan's file."""
     for daemon in s.daemons:
         await daemon.stop()
     merged = str(s.w.cluster.folder / "merged")
@@ -145,8 +166,15 @@ async def judged(s: System, snapshot: Path, loads: Path, predicted: int) -> None
     assert audit["clean"], audit
     s.times.note("audit", f"{audit['rows']} rows, {audit['violations']} violations")
     bounds = ("--session-timeout", str(SESSION_MS), "--zookeeper-tick", "1000", "--master", "local[2]")
-    files = ("--snapshot", str(snapshot), "--loads", str(loads))
+    files = ("--snapshot", str(snapshot), "--loads", str(loads), "--against-plan", str(plan))
     [report] = await ran(s.daemons[0], "pipeline", "report", merged, *bounds, *files)
     reported = sum(move["bytes"] for move in report["moves"])
-    s.times.note("report", json.dumps([report["plans"], report["moves"]]))
+    s.times.note("report", json.dumps([report["plans"], report["moves"], report["predicted"]]))
+    predicted = sum(move["sizeBytes"] for move in moves)
     assert predicted == pytest.approx(reported, rel=0.01)
+    beside = report["predicted"]
+    adding = sum(set(move["target"]) != set(move["origin"]) for move in moves)
+    assert (beside["moves"], beside["leadersOnly"], beside["ended"]) == (len(moves), len(moves) - adding, adding)
+    assert (beside["unfinished"], beside["notBegun"], beside["sizeUnknown"]) == (0, 0, 0)
+    assert beside["predictedBytes"] == predicted
+    assert beside["bytes"] == pytest.approx(predicted, rel=0.01)
