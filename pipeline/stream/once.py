@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,17 +11,20 @@ import pyarrow.compute as pc
 
 from pipeline.pieces import TERM
 
-KEY = (*TERM, "seq")
+KEY: Final = (*TERM, "seq")
 
 
-def new_rows(rows: Any, kept: Any) -> Any:
-    """Returns the rows that are neither in ``kept`` nor earlier in ``rows``; both have the columns of a row."""
+def new_rows(rows: Any, kept: Any, key: Sequence[str] = KEY) -> Any:
+    """Returns the rows that are neither in ``kept`` nor earlier in ``rows``, which has the same columns.
+
+    Rows with the same ``key`` are compared.
+    """
     both = pa.concat_tables([kept, rows]).combine_chunks()
     order = pc.sort_indices(
-        both.select(KEY).append_column("at", pa.array(np.arange(len(both)))),
-        sort_keys=[(name, "ascending") for name in (*KEY, "at")],
+        both.select(key).append_column("at", pa.array(np.arange(len(both)))),
+        sort_keys=[(name, "ascending") for name in (*key, "at")],
     ).to_numpy()
-    first = _first_of_key(both, order)
+    first = _first_of_key(both, order, key)
     copies: Any = np.zeros(len(both), dtype=bool)
     for distance in range(1, int((np.arange(len(both)) - first).max(initial=0)) + 1):
         at = np.flatnonzero(first + distance <= np.arange(len(both)))
@@ -43,13 +47,13 @@ def same(table: Any, one: Any, other: Any) -> Any:
     return alike
 
 
-def _first_of_key(both: Any, order: Any) -> Any:
+def _first_of_key(both: Any, order: Any, key: Sequence[str]) -> Any:
     """Returns for each place of the order the first place with the same key."""
     begins: Any = np.ones(len(order), dtype=bool)
-    for name in KEY:
+    for name in key:
         values = both[name].combine_chunks().take(pa.array(order))
         differs = pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
-        begins[1:] = differs if name == KEY[0] else begins[1:] | differs
+        begins[1:] = differs if name == key[0] else begins[1:] | differs
     return np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
 
 

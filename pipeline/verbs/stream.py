@@ -15,6 +15,12 @@ from pipeline.verbs.times import length
 if TYPE_CHECKING:
     from pipeline.stream.batch import Kept
 
+PARQUET: Final = "parquet"
+DELTA: Final = "delta"
+NO_ICEBERG: Final = (
+    "there is no Apache Iceberg for Spark 4.2 or newer, which a stream needs: "
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0 does not load there"
+)
 EXAMPLES: Final = (
     "regent pipeline stream /journals/daemon-1 /journals/daemon-2 --into /lake/journal --checkpoint /lake/checkpoint",
     "regent pipeline stream /journals/daemon-1 --into /lake/journal --checkpoint /lake/checkpoint --once",
@@ -34,6 +40,9 @@ def stream(
         Option("--from-kafka", "Read a topic of these brokers instead of folders.", metavar="HOST:PORT,..."),
     ] = None,
     topic: Annotated[str | None, Option("--topic", "The topic: journal.topic of the daemons.")] = None,
+    row_format: Annotated[
+        str, Option("--format", "Form of the rows: parquet, or delta for tables of Delta Lake.", metavar="FORMAT")
+    ] = PARQUET,
     once: Annotated[bool, Option("--once", "End when all that is there has been read.")] = False,
     interval: Annotated[str, Option("--interval", "Time from one look to the next.", metavar="TIME")] = "30s",
     closed_after: Annotated[
@@ -54,12 +63,15 @@ def stream(
     folders = journals or []
     if bool(folders) == bool(from_kafka) or bool(from_kafka) != bool(topic):
         raise Stopped(USAGE, "a stream reads folders or a topic", "name folders, or give --from-kafka and --topic")
+    if row_format not in (PARQUET, DELTA):
+        why = NO_ICEBERG if row_format == "iceberg" else f"--format {row_format} is not known"
+        raise Stopped(USAGE, why, f"give {PARQUET} or {DELTA}")
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{every_s} seconds"}
     told = _Told(show, quiet=quiet)
     with running(master, conf, quiet=quiet) as spark:
         from pipeline.executors import Unfit
         from pipeline.storage import NothingToRead
-        from pipeline.stream.bronze import keeper
+        from pipeline.stream import bronze, delta
         from pipeline.stream.query import ending, run
         from pipeline.stream.query import journals as files
         from pipeline.stream.topic import topic_of
@@ -72,7 +84,10 @@ def stream(
                     if from_kafka and topic
                     else files(spark, folders, closed_after_s)
                 )
-                run(rows, partial(keeper, into), checkpoint, trigger, told.batch, ended)
+                if row_format == DELTA:
+                    delta.fit(spark)
+                keeper = partial(delta.keeper, spark, into) if row_format == DELTA else partial(bronze.keeper, into)
+                run(rows, keeper, checkpoint, trigger, told.batch, ended)
         except (NothingToRead, CannotMerge, Unfit) as error:
             raise Stopped(FAILED, str(error)) from None
     told.end(into)
