@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Final
 
 from brokers.transport import TcpTransport
@@ -17,6 +15,7 @@ from metadata_store.port import ANY_VERSION
 from testing.znodes import create_topic, remove_by_hand
 from tests.cluster.shadow_watch import plant
 from tests.polling import eventually
+from tests.verify.watched.file_faults import journal_disk_full, journal_topic_missing, snapshots_not_written
 from tests.verify.watched.mending import gone, last_one_dies, other, revived, value
 from tests.verify.watched.procedure_faults import (
     moved_off_dead_broker,
@@ -29,9 +28,6 @@ from tests.verify.watched.procedure_faults import (
 from tests.verify.watched.prometheus import SCRAPE_S
 from tests.verify.watched.stage import Watched
 
-JOURNAL_BYTES: Final = 16_777_216
-FULL_PARTITIONS: Final = 100
-"""Their rows do not fit into what is left of the last page of a full disk."""
 STALL_S: Final = 3.5
 """Above the alert's bound of 2.5 s, below the daemon's own, which would end it."""
 CONTESTED_TIMES: Final = 5
@@ -193,24 +189,6 @@ async def older_broker(s: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def journal_disk_full(s: Watched) -> AsyncIterator[None]:
-    """Fills the disk with the journal of the active daemon, and causes decisions."""
-    filler = s.daemons[await s.active()].journal / "filler"
-    await asyncio.to_thread(_fill, filler)
-    await create_topic(s.w.zk, "unwritten", dict.fromkeys(range(FULL_PARTITIONS), (1, 2, 3)))
-    await value(s, "max(regent_journal_failing)", 1)
-    yield
-    await asyncio.to_thread(filler.unlink)
-    await value(s, "1 - max(regent_journal_failing)", 1)
-    await s.w.zk.create("/admin/delete_topics/unwritten", b"")
-    await gone(s, "unwritten")
-
-
-def _fill(file: Path) -> None:
-    subprocess.run(["dd", "if=/dev/zero", f"of={file}", "bs=64k"], check=False, capture_output=True)
-
-
-@asynccontextmanager
 async def role_contested(s: Watched) -> AsyncIterator[None]:
     """Deletes /controller again and again."""
     for _ in range(CONTESTED_TIMES):
@@ -304,6 +282,8 @@ FAULTS: Final[tuple[Fault, ...]] = (
     foreign_controller,
     twin_started,
     journal_disk_full,
+    journal_topic_missing,
+    snapshots_not_written,
     only_a_shadow_left,
     leadership_written_by_hand,
     moves_paused,

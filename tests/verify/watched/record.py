@@ -12,12 +12,12 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from tests.verify.watched.faults import FAULTS, JOURNAL_BYTES, Fault
+from tests.verify.watched.faults import FAULTS, Fault
+from tests.verify.watched.file_faults import disk
 from tests.verify.watched.mending import restored
 from tests.verify.watched.stage import Watched, watched
 
@@ -87,17 +87,6 @@ async def _small_disks(s: Watched, disks: ExitStack) -> None:
         disks.enter_context(disk(daemon.journal))
     for daemon, mode in zip(s.daemons.values(), ("active", "standby"), strict=True):
         await daemon.boot(mode)
-
-
-@contextmanager
-def disk(at: Path) -> Iterator[None]:
-    """Mounts a small file system in memory at a folder; that needs root."""
-    at.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={JOURNAL_BYTES}", "tmpfs", str(at)], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(at)], check=True)
 
 
 def _write(name: str, content: dict[str, Any]) -> None:

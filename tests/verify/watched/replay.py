@@ -34,6 +34,8 @@ EXPECTED: Final[Mapping[str, frozenset[str]]] = {
     "endpoint_frozen": frozenset({"RegentEndpointNotShown"}),
     "older_broker": frozenset({"RegentIbpMismatch"}),
     "journal_disk_full": frozenset({"RegentJournalFailing"}),
+    "journal_topic_missing": frozenset({"RegentJournalTopicFailing"}),
+    "snapshots_not_written": frozenset({"RegentSnapshotsFailing"}),
     "role_contested": frozenset({"RegentResigning"}),
     "foreign_controller": frozenset({"RegentOutranked"}),
     "twin_started": frozenset({"RegentBlocked"}),
