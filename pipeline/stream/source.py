@@ -54,10 +54,10 @@ class RegentJournal(DataSource):
         try:
             paths = json.loads(self.options["paths"]) if "paths" in self.options else [self.options["path"]]
         except (KeyError, ValueError):
-            raise ValueError(
-                f'{NAME} needs a folder: load("/journals/daemon-1"), or option paths with a JSON list'
-            ) from None
-        return [str(path) for path in paths]
+            paths = None
+        if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+            raise ValueError(f'{NAME} needs a folder: load("/journals/daemon-1"), or option paths with a JSON list')
+        return paths
 
     def _number(self, name: str, default: int, least: int) -> int:
         text = self.options.get(name, str(default))

@@ -13,6 +13,7 @@ from pipeline.stream import offsets
 from pipeline.stream.batch import parted
 from pipeline.stream.offsets import Offset, Slice, TooManyFiles, complete, following, slices
 from pipeline.stream.reading import PART_BYTES, batches, parts, read
+from pipeline.stream.source import RegentJournal
 from tests.pipeline.logs import sound, text
 from tests.pipeline.stream_kit import as_table
 
@@ -129,6 +130,12 @@ def test_a_file_that_is_gone_before_it_was_read_is_named() -> None:
     [line] = bad.to_pylist()
     assert line["file"] == "/nowhere/0000000001-000000000001.jsonl"
     assert line["why"].startswith("it was removed before it was read")
+
+
+@pytest.mark.parametrize("options", [{}, {"paths": "/a"}, {"paths": '"/a"'}, {"paths": "[1]"}])
+def test_a_source_without_a_list_of_folders_is_refused(options: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="needs a folder: load"):
+        _ = RegentJournal(options).paths
 
 
 def test_a_task_reads_several_small_files_and_a_large_one_alone(tmp_path: Path) -> None:
