@@ -148,6 +148,18 @@ def test_no_history_is_told(tmp_path: Path) -> None:
         summed([tmp_path], tmp_path / "out.parquet")
 
 
+def test_no_rate_reaches_from_one_partition_to_the_next(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text(
+        run_of(
+            f"a,0,1,/d,false,1000,0,true,0,20,{BEGIN_MS}",
+            f"a,3,1,/d,false,1000,0,true,0,90,{BEGIN_MS + 100_000}",  # in the same bucket
+        )
+    )
+    summed([tmp_path / "1.csv"], tmp_path / "out.parquet")
+
+    assert [row["bytes_in_per_s"] for row in rows_of(tmp_path / "out.parquet").values()] == [None, None]
+
+
 def test_a_time_longer_than_the_clock_takes_all_samples(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text(run_of(f"a,0,1,/d,false,1000,0,true,0,20,{BEGIN_MS}"))
 

@@ -152,6 +152,17 @@ def test_a_first_batch_without_a_row_makes_a_folder_that_can_be_read(tmp_path: P
     assert manifest_of(str(tmp_path / "out")).quarantined == 1
 
 
+def test_a_batch_removes_the_audit_of_the_rows_before(tmp_path: Path) -> None:
+    segment(tmp_path / "d1", FIRST)
+    feed = Feed([str(tmp_path / "d1")], tmp_path / "out")
+    feed.run()
+    (tmp_path / "out/audit.json").write_text("{}")
+    segment(tmp_path / "d1", SECOND)
+    feed.run()
+
+    assert not (tmp_path / "out/audit.json").exists()
+
+
 def test_another_writer_of_the_folder_is_noticed(tmp_path: Path) -> None:
     segment(tmp_path / "d1", FIRST)
     feed = Feed([str(tmp_path / "d1")], tmp_path / "out")

@@ -27,7 +27,7 @@ def term(epoch: int, chance: random.Random) -> Log:
     seq = 1
     for _ in range(chance.randint(1, 8)):
         head = {"v": 1, "cluster": "c", "ctl_id": epoch - 4, "ctl_epoch": epoch, "seq": seq}
-        row = head | {"ts_us": epoch * 1_000 + seq, "mono_us": seq} | event(chance)
+        row: Line = head | {"ts_us": epoch * 1_000 + seq, "mono_us": seq} | event(chance)
         found.append(row)
         other = row | {"reason": "another"} | event(chance)
         if chance.random() < 0.2 and "lost" not in other:
@@ -56,8 +56,10 @@ def table(log: Log) -> Any:
 def facts_of(found: list[Piece]) -> list[tuple[Any, ...]]:
     """Returns all that is known of terms and gaps, but for times beside breaks: a doubled number has two neighbours."""
     known = [
-        (one.term, one.rows, one.first_seq, one.last_seq, one.due, one.first_us, one.last_us)
-        + (one.ended, one.in_doubt, one.last_write, one.fenced)
+        (
+            *(one.term, one.rows, one.first_seq, one.last_seq, one.due, one.first_us, one.last_us),
+            *(one.ended, one.in_doubt, one.last_write, one.fenced),
+        )
         for one in found
     ]
     return [*known, *((gap.kind, gap.ctl_epoch, gap.ctl_id, gap.seq, gap.rows) for gap in gaps(found))]
