@@ -39,32 +39,38 @@ async def audited(console: Console, journal: Path, into: Path) -> bool:
     if snapshots_in(snapshots):
         bounds += ["--snapshot", str(snapshots)]
     ingest, audit = ("ingest", str(journal), "--into", str(folder)), ("audit", str(folder))
+    console.print("Now the pipeline reads the journal, on Spark: ingest, audit and report, which takes a minute.")
     for command in (ingest, audit, ("report", str(folder), *bounds)):
-        ended, printed = await _ran(*command)
-        console.print(f"pipeline {command[0]}: {escape(printed)}", soft_wrap=True)
+        ended, shown, last = await _ran(*command)
+        for line in (*shown, last):
+            console.print(f"pipeline {command[0]}: {escape(line)}", soft_wrap=True)
         if not ended:
             return False
     return True
 
 
-async def _ran(*arguments: str) -> tuple[bool, str]:
-    """Runs a command of the pipeline; returns whether it succeeded, and its last sentence."""
+async def _ran(*arguments: str) -> tuple[bool, list[str], str]:
+    """Runs a command of the pipeline; returns whether it succeeded, the lines of its output, and its last sentence."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "cli.main", "pipeline", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        _, errors = await asyncio.wait_for(process.communicate(), STEP_S_MAX)
+        printed, errors = await asyncio.wait_for(process.communicate(), STEP_S_MAX)
     except TimeoutError:
         await _end(process)
-        return False, f"it did not end within {STEP_S_MAX:.0f} s; see the load of this machine, and try again"
+        return False, [], f"it did not end within {STEP_S_MAX:.0f} s; see the load of this machine, and try again"
     except BaseException:
         await _end(process)
         raise
-    lines = errors.decode(errors="replace").split("\n")
-    return process.returncode == 0, next((line for line in reversed(lines) if line.strip()), "it printed nothing")
+    lines = _lines(errors)
+    return process.returncode == 0, _lines(printed), lines[-1] if lines else "it printed nothing"
+
+
+def _lines(printed: bytes) -> list[str]:
+    return [line for line in printed.decode(errors="replace").split("\n") if line.strip()]
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

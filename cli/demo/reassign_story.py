@@ -52,6 +52,7 @@ class ReassignStory(Story):
         async with load, Reader(self.cluster.bootstrap, load) as reader:
             await self.healed()
             await fill(self.cluster.bootstrap, load.spots, PARTITION_BYTES)
+            await self.snapshot_taken()
             self.line(
                 f"topic '{TOPIC}' has {PARTITIONS} partitions x 3 replicas of {PARTITION_BYTES / 1e6:.0f} MB; "
                 f"{RATE_PER_S} records a second are written (acks=all) and read from now on"

@@ -24,6 +24,7 @@ from cli.demo.story import PARTITIONS, Story
 from cli.demo.telling import DemoFailed, Stage
 from cli.exit_codes import Exit
 from configs.credentials import HANDED_OVER
+from controller.kafka.snapshots.files import folder_in
 from testing.embedded.cluster import EmbeddedCluster
 from testing.embedded.jars import JarsUnavailable
 from testing.embedded.java import JavaMissing
@@ -108,6 +109,7 @@ def _print_addresses(console: Console, cluster: EmbeddedCluster, regent: RegentP
         ("ZooKeeper", cluster.connect),
         ("regent", f".venv/bin/regent --config {regent.config} status"),
         ("journal", str(regent.journal)),
+        ("snapshots", str(folder_in(regent.journal.parent))),
         ("logs", str(cluster.folder)),
     ):
         console.print(f"  {name:<10} {value}", soft_wrap=True)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from rich.console import Console
 
 from cli.demo.process import RegentProcess
-from cli.demo.telling import Telling
+from cli.demo.telling import DemoFailed, Telling
 from testing.embedded.cluster import EmbeddedCluster
 from testing.embedded.load import Load, Reader
 
@@ -43,12 +43,14 @@ class Story(Telling):
         load = Load(self.cluster.bootstrap, {TOPIC: PARTITIONS}, rate_per_s=RATE_PER_S, idempotent=True)
         async with load, Reader(self.cluster.bootstrap, load) as reader:
             await self.healed()
+            await self.snapshot_taken()
             self.line(
                 f"topic '{TOPIC}' has {PARTITIONS} partitions x 3 replicas; {RATE_PER_S} records a second are "
                 "written (acks=all) and read from now on"
             )
             await self.steps(load)
             await load.stop()
+            await self.snapshot_taken()
             verdict = await reader.verdict()
         clean = await self.verified()
         self.line(
@@ -110,6 +112,27 @@ class Story(Telling):
             return not await self.regent.partitions("under-replicated", "offline")
 
         return await self.until(whole, "every partition has all replicas in sync")
+
+    async def snapshot_taken(self) -> None:
+        """Has the daemon write a snapshot, so that a report knows min ISR of the topic from its creation on.
+
+        The one after the election comes before the topic. It waits for the brokers' settings, and this waits for it.
+        """
+
+        async def known() -> bool:
+            taken = (await self.regent.get("/v1/snapshots"))["items"]
+            return any(one["state"] == "done" for one in taken)
+
+        await self.until(known, "a snapshot after the election")
+        [asked] = (await self.regent.post("/v1/snapshots", {"reason": "demo"}))["items"]
+
+        async def done() -> bool:
+            [found] = (await self.regent.get(f"/v1/snapshots/{asked['number']}"))["items"]
+            if found["state"] == "failed":
+                raise DemoFailed(f"there is no snapshot: {found['error']}\n{self.regent.log_tail()}")
+            return bool(found["state"] == "done")
+
+        await self.until(done, "a snapshot with the new topic")
 
     async def _leads_nothing(self, broker: int) -> bool:
         return all(p.get("leader") not in {broker, None} for p in await self.regent.partitions())

@@ -16,11 +16,11 @@ async def told(monkeypatch: pytest.MonkeyPatch, folder: Path, failing: str = "")
     """Ends a demo; returns the verdict, what was printed, and the commands."""
     ran: list[str] = []
 
-    async def run(*arguments: str) -> tuple[bool, str]:
+    async def run(*arguments: str) -> tuple[bool, list[str], str]:
         ran.append(arguments[0])
         if "--snapshot" in arguments:
             ran.append(arguments[arguments.index("--snapshot") + 1])
-        return arguments[0] != failing, f"end of {arguments[0]}"
+        return arguments[0] != failing, ["a stop"] if arguments[0] == "report" else [], f"end of {arguments[0]}"
 
     monkeypatch.setattr(module, "_ran", run)
     console = Console(file=io.StringIO(), width=500)
@@ -40,7 +40,7 @@ async def test_it_ends_with_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path
     well, printed, ran = await told(monkeypatch, tmp_path)
     assert well
     assert ran == ["ingest", "audit", "report"]
-    assert printed.splitlines()[-1] == "pipeline report: end of report"
+    assert printed.splitlines()[-2:] == ["pipeline report: a stop", "pipeline report: end of report"]
 
 
 @pytest.mark.usefixtures("_spark_is_there")
