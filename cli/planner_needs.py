@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cli.exit_codes import Exit, Failure
 from cli.session import Session
 from cli.verbs import as_failure
 from pipeline.verbs import showing
+
+if TYPE_CHECKING:
+    from pipeline.inputs import Snapshot
 
 
 @contextmanager
@@ -32,6 +36,17 @@ def agreeing() -> Iterator[None]:
 
     with as_failure(), ending.agreeing():
         yield
+
+
+def snapshot_named(session: Session, given: Path) -> Snapshot:
+    """Reads a snapshot, of a folder the newest one, which it names; raises ``BadInput``."""
+    from pipeline.snapshot_file import read_snapshot
+    from pipeline.snapshot_folder import newest_of
+
+    path = newest_of(given)
+    if path != given:
+        session.output.message(f"the newest snapshot there is {path.name}")
+    return read_snapshot(path)
 
 
 def warn_of_strangers(session: Session, count: int, loads: Path | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final, cast
@@ -36,21 +38,32 @@ def read_snapshot(path: Path | str) -> Snapshot:
     """
     file = Path(path)
     reading = _Reading(file)
+    with _opened(file) as lines:
+        for number, line in enumerate(lines, 1):
+            reading.take(number, line)
+    return reading.result()
+
+
+def read_header(path: Path) -> Header:
+    """Reads the first line of a snapshot; raises :class:`BadInput` as :func:`read_snapshot` does."""
+    reading = _Reading(path)
+    with _opened(path) as lines:
+        reading.take(1, lines.readline())
+    return reading.header
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[BufferedReader | gzip.GzipFile]:
+    """Opens a file, zipped or not; makes :class:`BadInput` of its errors."""
     try:
-        with _opened(file) as lines:
-            for number, line in enumerate(lines, 1):
-                reading.take(number, line)
+        with file.open("rb") as peek:
+            zipped = peek.read(2) == _GZIP
+        with gzip.open(file, "rb") if zipped else file.open("rb") as lines:
+            yield lines
     except (EOFError, zlib.error) as error:
         raise BadInput(f"{file} is torn ({error}): {ELSEWHERE}") from None
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror or error}") from None
-    return reading.result()
-
-
-def _opened(file: Path) -> BufferedReader | gzip.GzipFile:
-    with file.open("rb") as peek:
-        zipped = peek.read(2) == _GZIP
-    return gzip.open(file, "rb") if zipped else file.open("rb")
 
 
 class _Reading:
@@ -118,6 +131,12 @@ class _Reading:
         if not line.deleting:
             self._topics.setdefault(line.topic, _TopicLine(line.topic_id, line.min_isr))
             self._columns.add(line)
+
+    @property
+    def header(self) -> Header:
+        """Returns the first line, once it was taken."""
+        assert self._header is not None
+        return self._header
 
     def result(self) -> Snapshot:
         """Returns the whole snapshot; raises :class:`BadInput` where its end is missing."""

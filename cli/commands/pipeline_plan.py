@@ -17,7 +17,7 @@ from cli.commands.pipeline_plan_shown import scenario_row, show, worse_in_words
 from cli.commands.reassign import MOVES_MAX
 from cli.commands.spark import Conf, running
 from cli.exit_codes import Exit, Failure
-from cli.planner_needs import agreeing, needed, warn_of_strangers
+from cli.planner_needs import agreeing, needed, snapshot_named, warn_of_strangers
 from cli.rates import TimeRate
 from cli.session import Session
 
@@ -33,7 +33,7 @@ KAFKA_MOVES_MAX: Final = 200_000
 NAMED_MAX: Final = 5
 """Files that a warning names."""
 EXAMPLES: Final = (
-    "regent pipeline plan --snapshot 0000000007-000000001200.jsonl.gz --loads loads.csv --out plan.json",
+    "regent pipeline plan --snapshot /var/lib/regent/snapshots --loads loads.csv --out plan.json",
     "regent pipeline plan --snapshot snapshot.jsonl --loads loads.csv --brokers brokers.csv --retire 7 --rate 50M",
     "regent pipeline plan --from-assignment now.json --brokers brokers.csv --export kafka --parts 4 --out moves.json",
     "regent pipeline plan --snapshot snapshot.jsonl --loads loads.csv --scenarios scenarios.json --master local[4]",
@@ -156,14 +156,13 @@ def _input(
     from pipeline.inputs import Loads
     from pipeline.loads_file import read_loads, read_log_dirs
     from pipeline.planner.cluster import problem_of
-    from pipeline.snapshot_file import read_snapshot
 
     if (snapshot is None) == (assignment is None):
         what = "no partitions are given" if snapshot is None else "two inputs of partitions are given"
         raise Failure(Exit.USAGE, what, "give one of --snapshot and --from-assignment")
     if loads[0] is None and loads[1] is not None:
         raise Failure(Exit.USAGE, "--loads-before has no --loads beside it", "give the newer file with --loads")
-    read = read_snapshot(snapshot) if snapshot is not None else read_assignment(assignment or "")
+    read = snapshot_named(session, snapshot) if snapshot is not None else read_assignment(assignment or "")
     table = read.partitions
     known = read_loads(table, loads[0], loads[1]) if loads[0] is not None else Loads.none(len(table))
     warn_of_strangers(session, known.unknown, loads[0])

@@ -18,7 +18,9 @@ class Export(StrEnum):
 
 # -- what is planned
 
-Snapshot = Annotated[Path | None, typer.Option("--snapshot", help="A snapshot that a daemon wrote.")]
+Snapshot = Annotated[
+    Path | None, typer.Option("--snapshot", help="Snapshot of a daemon, or a folder of them: the newest counts.")
+]
 Assignment = Annotated[
     Path | None, typer.Option("--from-assignment", help="Instead: a file of kafka-reassign-partitions.")
 ]

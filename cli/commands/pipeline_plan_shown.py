@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 NAMED_MAX: Final = 5
 """Brokers or partitions that a sentence names."""
+TOLD_BY: Final = {
+    "size": "'regent loads' has it: give its file by --loads",
+    "bytes_in": "an older file of 'regent loads' gives it: --loads-before; or 'regent loads --prometheus'",
+    "bytes_out": "'regent loads --prometheus' has it, or a file of your own",
+}
+"""Where each load comes from."""
 
 
 def scenario_row(name: str, found: Planned, placed: OnDisks | None, rate: int | None) -> dict[str, Any]:
@@ -56,7 +62,8 @@ def show(session: Session, found: Planned, placed: OnDisks | None, rate: int | N
         output.listing("PlannedGoal", list(goal_rows(found, placed)))
     for one in found.assumed:
         if one.partitions == len(found.problem.topic):
-            output.message(f"{one.kind} is unknown of all partitions: no goal looks at it", style="yellow")
+            what = f"{one.kind} is unknown of all partitions: no goal looks at it"
+            output.message(f"{what} ({TOLD_BY[one.kind]})", style="yellow")
         else:
             mean = f"the mean of the others, {in_bytes(round(one.mean))}, stands for it"
             output.message(f"{one.kind} is unknown of {one.partitions} partitions: {mean}", style="yellow")

@@ -8,18 +8,20 @@ from typing import Annotated, Final
 import typer
 
 from cli.exit_codes import Exit, Failure
-from cli.planner_needs import agreeing, needed, warn_of_strangers
+from cli.planner_needs import agreeing, needed, snapshot_named, warn_of_strangers
 from cli.session import Session
 
 EXAMPLES: Final = (
     "regent pipeline what-if --snapshot snapshot.jsonl --loads loads.csv",
-    "regent pipeline what-if --snapshot snapshot.jsonl --set maintenance=1,2",
+    "regent pipeline what-if --snapshot /var/lib/regent/snapshots --set maintenance=1,2",
 )
 
 
 def what_if(
     session: Session,
-    snapshot: Annotated[Path, typer.Option("--snapshot", help="A snapshot that a daemon wrote.")],
+    snapshot: Annotated[
+        Path, typer.Option("--snapshot", help="Snapshot of a daemon, or a folder of them: the newest counts.")
+    ],
     loads: Annotated[
         Path | None, typer.Option("--loads", help="Loads of partitions: CSV, JSON lines or Parquet.")
     ] = None,
@@ -35,11 +37,10 @@ def what_if(
     with needed():
         from pipeline.inputs import BadInput, Loads
         from pipeline.loads_file import read_loads
-        from pipeline.snapshot_file import read_snapshot
         from pipeline.what_if import Loss, losses, sets_of
     wanted = dict(_set(text) for text in named or ())
     try:
-        read = read_snapshot(snapshot)
+        read = snapshot_named(session, snapshot)
         known = read_loads(read.partitions, loads) if loads is not None else Loads.none(len(read.partitions))
         warn_of_strangers(session, known.unknown, loads)
         sets = sets_of(read, wanted)

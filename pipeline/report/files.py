@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from msgspec import Struct
 
@@ -15,13 +14,10 @@ from pipeline.report.merging import Known
 from pipeline.report.replication import MinIsr
 from pipeline.report.terms import NONE as UNKNOWN
 from pipeline.snapshot_file import read_snapshot
+from pipeline.snapshot_folder import SNAPSHOTS_MAX, snapshots_of
 from state_machines.planning.json_file import UnusableFile
 from state_machines.planning.plan import Move
 from state_machines.planning.plan_file import decode_plan
-
-SNAPSHOTS_MAX: Final = 1_000
-"""Snapshots of one report."""
-ENDINGS: Final = (".jsonl", ".jsonl.gz")
 
 
 class Files(Struct, frozen=True):
@@ -112,15 +108,7 @@ def steps_of(settings: Sequence[tuple[int, Mapping[str, int]]]) -> dict[str, lis
 
 def _listed(snapshots: Sequence[Path]) -> list[Path]:
     """Returns the files, of folders those of snapshots in the order of their names."""
-    paths: list[Path] = []
-    for given in snapshots:
-        if not given.is_dir():
-            paths.append(given)
-            continue
-        inside = sorted(path for path in given.iterdir() if path.name.endswith(ENDINGS) and path.is_file())
-        if not inside:
-            raise BadInput(f"{given} has no snapshots (*.jsonl.gz): name the folder 'snapshots' of a daemon, or a file")
-        paths += inside
+    paths = [path for given in snapshots for path in snapshots_of(given)]
     if len(paths) > SNAPSHOTS_MAX:
         raise BadInput(f"{len(paths)} snapshots are more than {SNAPSHOTS_MAX}: name fewer")
     return paths

@@ -94,7 +94,7 @@ def test_a_plan_for_apply_has_reasons_and_the_replicas_that_it_expects(
         "--cluster-id", CLUSTER_ID, "--out", out,
     )  # fmt: skip
     assert f"regent reassign apply {out}" in unwrapped(said.stderr)
-    assert "size is unknown of all partitions" in unwrapped(said.stderr)
+    assert "size is unknown of all partitions: no goal looks at it ('regent loads' has it" in unwrapped(said.stderr)
     assert "the bytes to copy are not known" in unwrapped(said.stderr)
     assert {move["reason"] for move in json.loads(out.read_bytes())["moves"]} == {
         "no replica on dead or retiring brokers"
@@ -164,16 +164,19 @@ def test_the_commands_of_the_page_run_on_its_files(
     listed = [{"topic": "orders", "partition": at, "replicas": [1, 2]} for at in range(2)]
     listed.append({"topic": "audit-log", "partition": 0, "replicas": [1, 3]})
     assignment.write_text(json.dumps({"version": 1, "partitions": listed}))
-    write(tmp_path / "snapshot.jsonl", [HEADER, *BODY, END])
+    (tmp_path / "snapshots").mkdir()
+    write(tmp_path / "snapshots/0000000005-000000000017.jsonl.gz", [HEADER, *BODY, END])
     monkeypatch.chdir(tmp_path)
     commands = [line for block in blocks for line in block.splitlines() if line.startswith("regent pipeline")]
     assert len(commands) == 7
     for line in commands:
         # In this snapshot a broker is dead, and one of its partitions is being reassigned.
-        regent(
+        said = regent(
             *shlex.split(line)[1:],
             code=Exit.REFUSED if "plan --snapshot" in line or "maintenance" in line else Exit.DONE,
         )
+        if "--snapshot" in line:
+            assert "the newest snapshot there is 0000000005-000000000017.jsonl.gz" in unwrapped(said.stderr)
     assert len(read_plan(Path("plan.json"))["moves"]) > 0
     assert Path("moves-1.rollback.json").exists()
 

@@ -9,6 +9,7 @@ import pytest
 from pipeline.inputs import BadInput
 from pipeline.report.files import read_files
 from pipeline.report.terms import NONE as UNKNOWN
+from pipeline.snapshot_folder import newest_of
 from state_machines.journal.snapshot import FORMAT, BrokerLine, Header, Line, PartitionsLine, Trailer
 from tests.pipeline.test_inputs import write
 
@@ -41,6 +42,18 @@ def test_a_folder_stands_for_its_snapshots(tmp_path: Path) -> None:
     snapshot(tmp_path, "2.jsonl", 20, orders=1)
     (tmp_path / ".3.jsonl.gz-17.tmp").write_bytes(b"a draft")
     assert read_files([tmp_path], None).min_isr == {"orders": [(10, 2), (20, 1)]}
+
+
+def test_of_a_folder_the_newest_snapshot_counts_whatever_its_name(tmp_path: Path) -> None:
+    newest = snapshot(tmp_path, "1.jsonl", 20, orders=1)
+    snapshot(tmp_path, "2.jsonl", 10, orders=2)
+    assert newest_of(tmp_path) == newest_of(newest) == newest
+    snapshot(tmp_path, "3.jsonl", 30, "d", orders=2)
+    with pytest.raises(BadInput, match=r"3\.jsonl is of another cluster than .*1\.jsonl: name one file"):
+        newest_of(tmp_path)
+    (tmp_path / "3.jsonl").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"3\.jsonl:1 is no JSON object"):
+        newest_of(tmp_path)
 
 
 def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
