@@ -63,6 +63,14 @@ def complete(folders: Sequence[str], now_s: float, closed_after_s: float) -> dic
     }
 
 
+def waiting(folders: Sequence[str], now_s: float, closed_after_s: float) -> list[str]:
+    """Lists the files with rows that are not complete yet; raises as :func:`complete` does."""
+    taken = complete(folders, now_s, closed_after_s)
+    return [
+        file.path for folder in folders for file in found_in(folder, JOURNAL) if file.size and file.path not in taken
+    ]
+
+
 def following(start: Offset, files: Mapping[str, int], bytes_max: int | None) -> Offset:
     """Returns the offset after ``start`` that takes at most ``bytes_max`` more bytes of ``files``; ``start`` if none.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from pipeline.report.wording import counted
 from pipeline.verbs.ending import DONE, FAILED, REFUSED, Stopped
 from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet
 from pipeline.verbs.running import running
@@ -32,7 +33,7 @@ def ingest(
     _print(show, "Ingest", summary)
     gaps = sum(summary["gaps"].values())
     show.message(
-        f"{summary['rows']} rows of {summary['terms']} terms in {into}, {gaps} gaps, "
+        f"{summary['rows']} rows of {summary['terms']} terms in {into}, {counted(gaps, 'gap')}, "
         f"{summary['copies']} copies, {summary['quarantined']} lines in quarantine",
         style="yellow" if summary["quarantined"] else "green",
     )
@@ -63,7 +64,8 @@ def audit(
             raise Stopped(FAILED, str(error)) from None
     _print(show, "Audit", summary)
     gaps = sum(summary["gaps"].values())
-    verdict = f"{summary['rows']} rows, {summary['violations']} violations, {gaps} gaps, {summary['quarantined']} lines"
+    found = f"{counted(summary['violations'], 'violation')}, {counted(gaps, 'gap')}"
+    verdict = f"{summary['rows']} rows, {found}, {summary['quarantined']} lines"
     show.message(f"{verdict} in quarantine", style="green" if summary["clean"] else "red")
     return DONE if summary["clean"] else REFUSED
 

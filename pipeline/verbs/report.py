@@ -214,7 +214,9 @@ def _print(show: Shown, found: Result, folder: str) -> None:
                 f"leader for {seconds(stop.cost.known_s)}, at most {seconds(stop.cost.at_most_s)}, all together; "
                 f"{verdict(stop.usual)}"
             )
-    show.message(f"{len(found.stops)} stops, {len(found.topics)} topics: {folder}/{PAGE}", style="green")
+    show.message(
+        f"{counted(len(found.stops), 'stop')}, {counted(len(found.topics), 'topic')}: {folder}/{PAGE}", style="green"
+    )
 
 
 def _judged(show: Shown, found: Result, limit_s: float) -> int:

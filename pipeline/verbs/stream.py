@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from pipeline.report.wording import counted
 from pipeline.verbs.ending import DONE, FAILED, REFUSED, USAGE, Stopped
 from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet
 from pipeline.verbs.running import running
@@ -43,7 +45,7 @@ def stream(
     row_format: Annotated[
         str, Option("--format", "Form of the rows: parquet, or delta for tables of Delta Lake.", metavar="FORMAT")
     ] = PARQUET,
-    once: Annotated[bool, Option("--once", "End when all that is there has been read.")] = False,
+    once: Annotated[bool, Option("--once", "End when all complete files have been read.")] = False,
     interval: Annotated[str, Option("--interval", "Time from one look to the next.", metavar="TIME")] = "30s",
     closed_after: Annotated[
         str,
@@ -67,11 +69,12 @@ def stream(
         why = NO_ICEBERG if row_format == "iceberg" else f"--format {row_format} is not known"
         raise Stopped(USAGE, why, f"give {PARQUET} or {DELTA}")
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{every_s} seconds"}
-    told = _Told(show, quiet=quiet)
+    told = Told(show, quiet=quiet)
     with running(master, conf, quiet=quiet) as spark:
         from pipeline.executors import Unfit
         from pipeline.storage import NothingToRead
         from pipeline.stream import bronze, delta
+        from pipeline.stream.offsets import TooManyFiles, waiting
         from pipeline.stream.query import ending, run
         from pipeline.stream.query import journals as files
         from pipeline.stream.topic import topic_of
@@ -88,13 +91,14 @@ def stream(
                     delta.fit(spark)
                 keeper = partial(delta.keeper, spark, into) if row_format == DELTA else partial(bronze.keeper, into)
                 run(rows, keeper, checkpoint, trigger, told.batch, ended)
-        except (NothingToRead, CannotMerge, Unfit) as error:
+            left = waiting(folders, time.time(), closed_after_s) if folders else []
+        except (NothingToRead, CannotMerge, Unfit, TooManyFiles) as error:
             raise Stopped(FAILED, str(error)) from None
-    told.end(into)
+    told.end(into, left)
     return REFUSED if strict and told.quarantined else DONE
 
 
-class _Told:
+class Told:
     """Tells of each batch, and of all of them at the end."""
 
     def __init__(self, show: Shown, *, quiet: bool) -> None:
@@ -112,14 +116,20 @@ class _Told:
         until = "" if kept.last_us is None else f" until {datetime.fromtimestamp(kept.last_us / 1e6, UTC):%FT%TZ}"
         self._show.message(f"batch {kept.batch}: {there}{until}{_others(kept.copies, kept.quarantined)}")
 
-    def end(self, into: str) -> None:
+    def end(self, into: str, left: list[str]) -> None:
+        """Prints the sums; ``left``: files that the stream has not read, because they may grow."""
         if self._show.for_programs:
             names = ("batches", "rows", "copies", "quarantined")
-            self._show.document("Stream", [{name: getattr(self, name) for name in names}])
+            self._show.document("Stream", [{**{name: getattr(self, name) for name in names}, "waiting": len(left)}])
+        of = "batch" if self.batches == 1 else "batches"
         self._show.message(
-            f"{self.rows} rows in {self.batches} batches into {into}{_others(self.copies, self.quarantined)}",
+            f"{self.rows} rows in {self.batches} {of} into {into}{_others(self.copies, self.quarantined)}",
             style="yellow" if self.quarantined else "green",
         )
+        if left:
+            more = f" and {counted(len(left) - 1, 'other file')}" if len(left) > 1 else ""
+            what = f"not read yet: {left[0]}{more}, which may still grow; --closed-after 0s reads files as they are"
+            self._show.message(what, style="yellow")
 
 
 def _others(copies: int, quarantined: int) -> str:

@@ -51,7 +51,7 @@ def test_an_audit_of_a_broken_journal_is_refused(tmp_path: Path) -> None:
     assert printed.stdout.splitlines() == [
         "A10: orders-0 at epoch 5, row 9: leader 2 was not in the ISR [1, 3], and the election is not marked as unclean"
     ]
-    assert "1 violations" in printed.stderr
+    assert "1 violation," in printed.stderr
 
 
 def test_gaps_fail_a_strict_audit_alone(tmp_path: Path) -> None:

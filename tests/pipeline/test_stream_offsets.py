@@ -67,6 +67,14 @@ def test_an_empty_file_is_passed_over(tmp_path: Path) -> None:
     assert names([tmp_path]) == ["0000000001-000000000009.jsonl"]
 
 
+def test_what_a_daemon_may_still_write_waits_and_is_named(tmp_path: Path) -> None:
+    made(tmp_path, "0000000001-000000000001.jsonl")
+    last = made(tmp_path, "0000000001-000000000009.jsonl")
+
+    assert offsets.waiting([str(tmp_path)], NOW_S, 600) == [str(last)]
+    assert offsets.waiting([str(tmp_path)], NOW_S, 0) == []
+
+
 def test_files_with_other_names_are_complete_once_they_are_old(tmp_path: Path) -> None:
     made(tmp_path, "copy.jsonl", age_s=600)
     made(tmp_path, "other.jsonl")

@@ -16,7 +16,8 @@ from pipeline.__main__ import main
 from pipeline.verbs import VERBS, ending
 from pipeline.verbs.options import Argument, Option, parameters_of
 from pipeline.verbs.parsing import run
-from pipeline.verbs.showing import Shown
+from pipeline.verbs.showing import Plain, Shown
+from pipeline.verbs.stream import Told
 from tests.core.cli_kit import command
 from tests.pipeline.logs import change, sound, write
 
@@ -107,7 +108,7 @@ def test_a_broken_journal_is_refused_as_by_regent(
     assert main(["audit", bronze]) == Exit.REFUSED
     printed = capsys.readouterr()
     assert printed.out.startswith("A10: orders-0 at epoch 5, row 9: ")
-    assert "1 violations" in printed.err
+    assert "1 violation," in printed.err
     assert main(["audit", str(tmp_path), "-o", "json"]) == Exit.FAILED
     [error] = json.loads(capsys.readouterr().err)["items"]
     assert error["remedy"] == "run 'regent pipeline ingest' first"
@@ -126,3 +127,12 @@ def test_loads_are_summed_up_on_spark(spark: SparkSession, tmp_path: Path, capsy
     (tmp_path / "own.csv").write_text("topic,partition,size_bytes\na,0,5\n")
     assert main(words) == Exit.USAGE
     assert "it has no column time_ms" in capsys.readouterr().err
+
+
+def test_a_stream_names_the_files_that_it_has_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    told = Told(Plain(json_wanted=False), quiet=True)
+    told.end("/lake", ["d1/a.jsonl", "d2/b.jsonl"])
+    said = capsys.readouterr().err
+    assert "not read yet: d1/a.jsonl and 1 other file, which may still grow; --closed-after 0s reads" in said
+    told.end("/lake", [])
+    assert "not read" not in capsys.readouterr().err

@@ -137,4 +137,4 @@ def test_a_broken_journal_in_a_bucket_is_refused(store: dict[str, str], tmp_path
     write(journals, [change((5, 9), isr0=[1, 3])(sound("c"))])
     copied(store, journals)
     verb(store, "ingest", "s3://journals/daemon-1", "s3://journals/daemon-2", "--into", "s3://journals/merged")
-    assert "1 violations" in verb(store, "audit", "s3://journals/merged", code=3)
+    assert "1 violation," in verb(store, "audit", "s3://journals/merged", code=3)
