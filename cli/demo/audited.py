@@ -39,7 +39,7 @@ async def audited(console: Console, journal: Path, into: Path) -> bool:
     if snapshots_in(snapshots):
         bounds += ["--snapshot", str(snapshots)]
     ingest, audit = ("ingest", str(journal), "--into", str(folder)), ("audit", str(folder))
-    console.print("Now the pipeline reads the journal, on Spark: ingest, audit and report, which takes a minute.")
+    console.print("Now the pipeline reads the journal on Spark, which takes a minute.", soft_wrap=True)
     for command in (ingest, audit, ("report", str(folder), *bounds)):
         ended, shown, last = await _ran(*command)
         for line in (*shown, last):
