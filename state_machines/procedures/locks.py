@@ -34,7 +34,8 @@ class Locks:
         """Raises :class:`LockOrder` where a child demands a lock before one that its ancestors hold, parent first.
 
         They hold theirs until it has ended, so its own come after all of theirs: in the order of resources, and parts
-        behind their resource. Below an ancestor's exclusive lock only the locks of ancestors in between count.
+        behind their resource. Below an ancestor's exclusive lock only the locks of ancestors in between count. A lock
+        that an ancestor has from its own ancestor keeps no sibling of it out, so the order counts there.
         """
         for one in (demand, *demand.also):
             rank = (one.resource, 1) if not self._owned(one.resource, ancestors).issuperset(one.parts) else None
@@ -43,7 +44,7 @@ class Locks:
                 if (held := self.held.get(ancestor)) is None:
                     continue
                 locks = (held, *held.also)
-                if any(lock.exclusive and _covers(lock.queue.resource, one.resource) for lock in locks):
+                if any(_owns(lock) and _covers(lock.queue.resource, one.resource) for lock in locks):
                     break
                 shared |= not one.exclusive and any(lock.queue.resource == one.resource for lock in locks)
                 last = max((lock.queue.resource, 1 if lock.parts else 0) for lock in locks)
@@ -148,6 +149,11 @@ class Locks:
                 queue.shared.discard(pid)
             queues.append(queue)
         return parts, queues
+
+
+def _owns(held: Entry) -> bool:
+    """Checks whether an exclusive lock is the procedure's own, and not one of its ancestor."""
+    return held.exclusive and not held.inherits
 
 
 def _covers(upper: Resource, resource: Resource) -> bool:

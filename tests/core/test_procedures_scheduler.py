@@ -303,6 +303,17 @@ def test_a_child_may_not_lock_what_comes_before_its_ancestors_locks(held: Demand
         s.entry(2, child, (1,))
 
 
+def test_an_exclusive_lock_of_an_ancestors_ancestor_does_not_free_a_child_from_the_order() -> None:
+    """Siblings share such a lock: one with a topic and one with a server could wait for each other's children."""
+    s = queued(Demand(CLUSTER, True))
+    assert polled(s) == [1]
+    s.add_front([s.entry(2, Demand(CLUSTER, True, also=(Demand(T, True),)), (1,))])
+    assert polled(s) == [2]
+    with pytest.raises(LockOrder, match=r"pid 3 demands .* after its ancestor 2 locked"):
+        s.entry(3, Demand(SERVERS[0], True), (2, 1))
+    s.entry(4, Demand(SERVERS[0], True), (1,))
+
+
 def test_a_cluster_or_namespace_comes_first_in_a_demand() -> None:
     with pytest.raises(LockOrder, match="make it the first demand"):
         queued(Demand(T, True, (), (Demand(CLUSTER, False),)))
