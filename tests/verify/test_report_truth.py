@@ -3,7 +3,8 @@
 The interval of the report is that of the leader, so it is compared with a producer that waits for the leader alone. One
 with acks=all waits for the followers, too: they fetch from a new leader after ``replica.fetch.backoff.ms`` (1 s).
 On a busy machine a producer may hear of a new leader late, but never early. So no stall ends before the interval, and
-the first one of each stop ends with it.
+the first one of each stop ends with it. A producer may not feel a move of some milliseconds: its longest wait is then
+another one, and the interval of the report must be as short.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Stall(NamedTuple):
 
     begin_s: float
     end_s: float
+
+    @property
+    def is_felt(self) -> bool:
+        """Returns whether it is longer than the times that may differ."""
+        return self.end_s - self.begin_s >= AGREES_S
 
 
 class Writer:
@@ -118,14 +124,15 @@ async def test_the_report_agrees_with_a_producer() -> None:
     assert died
     assert moved
     agree(died, *failures)
+    assert all(failures[0][partition].is_felt for partition in died)
     agree(moved, *moves)
     for partition, row in died.items():
         stall = failures[0][partition]
         assert row["at_most_us"] / 1e6 <= killed_s <= row["begin_us"] / 1e6, "the death lies between the bounds"
         assert stall.begin_s >= row["at_most_us"] / 1e6
         assert stall.end_s - stall.begin_s >= (row["end_us"] - row["begin_us"]) / 1e6
-    early_s = min(moves[0][partition].begin_s - row["begin_us"] / 1e6 for partition, row in moved.items())
-    assert abs(early_s) < AGREES_S, "a leader that is moved away serves until the decision"
+    begun_s = [moves[0][p].begin_s - row["begin_us"] / 1e6 for p, row in moved.items() if moves[0][p].is_felt]
+    assert abs(min(begun_s, default=0.0)) < AGREES_S, "a leader that is moved away serves until the decision"
 
 
 async def stalls(since_s: float, *writers: Writer) -> list[dict[int, Stall]]:
@@ -137,13 +144,17 @@ async def stalls(since_s: float, *writers: Writer) -> list[dict[int, Stall]]:
 
 def agree(rows: dict[int, dict[str, Any]], of_leader: dict[int, Stall], of_all: dict[int, Stall]) -> None:
     """Compares the ends of stalls with the report's ends for clients."""
-    late_s, latest_s = [], []
+    late_s: list[float] = []
+    latest_s: list[float] = []
     for partition, row in rows.items():
         print(f"{partition}: acks=1 {of_leader[partition]}, acks=all {of_all[partition]}, {shown(row)}")
-        late_s.append(of_leader[partition].end_s - row["clients_us"] / 1e6)
-        latest_s.append(of_all[partition].end_s - row["clients_us"] / 1e6)
-    assert min(late_s) < AGREES_S
-    assert min(late_s + latest_s) > -AGREES_S
+        for stall, ends_s in ((of_leader[partition], late_s), (of_all[partition], latest_s)):
+            if stall.is_felt:
+                ends_s.append(stall.end_s - row["clients_us"] / 1e6)
+            else:
+                assert row["clients_us"] - row["begin_us"] < 1e6 * AGREES_S, "an interval that no producer felt"
+    assert min(late_s, default=0.0) < AGREES_S
+    assert min(late_s + latest_s, default=0.0) > -AGREES_S
 
 
 def shown(row: dict[str, Any]) -> str:
