@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import uvloop
 
-from configs.sections import SnapshotsSettings
+from configs.journal_section import SnapshotsSettings
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.kafka.snapshots.taking import Taken, take
 from controller.kafka.term.term import Term

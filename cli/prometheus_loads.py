@@ -30,7 +30,7 @@ Name = tuple[str, int]
 
 
 class Found(msgspec.Struct, rename="camel"):
-    """What was written. ``unknown``: topics with traffic of which no partition is known."""
+    """Counts the rows of a written file. ``unknown``: topics with traffic of which no partition is known."""
 
     file: str
     rows: int

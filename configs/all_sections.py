@@ -9,15 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from configs.admin_section import AdminSettings
 from configs.http_section import HttpSettings
+from configs.journal_section import JournalSettings, SnapshotsSettings
 from configs.regions_section import RegionsSettings
 from configs.sections import (
     BrokersSettings,
     ControllerSettings,
-    JournalSettings,
     ListenerSettings,
     LogSettings,
     ShadowSettings,
-    SnapshotsSettings,
     StateSettings,
 )
 from configs.security_section import SecuritySettings

@@ -14,7 +14,7 @@ from typing import Final
 
 from brokers.listener.inbound import ListenerLimits
 from brokers.regions.listener import RegionListener
-from configs.sections import JournalSettings
+from configs.journal_section import JournalSettings
 from controller.journal.journal import Journal
 from controller.life import tune
 from controller.metrics.counters import Counters

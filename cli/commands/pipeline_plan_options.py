@@ -16,7 +16,7 @@ class Export(StrEnum):
     KAFKA = "kafka"
 
 
-# -- what is planned
+# -- cluster and loads
 
 Snapshot = Annotated[
     Path | None, typer.Option("--snapshot", help="Snapshot of a daemon, or a folder of them: the newest counts.")

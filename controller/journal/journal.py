@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from configs.sections import JournalSettings
+from configs.journal_section import JournalSettings
 from controller.journal.entries import Entry, Lost, log_entries, lost
 from controller.journal.segments import Bounds, Segments
 from controller.journal.term_journal import J
@@ -68,10 +68,10 @@ class Copies(Protocol):
         """Keeps lines of a term, of which ``seq`` is the first row, until the files have them."""
 
     def commit(self) -> None:
-        """The files have what was staged."""
+        """Passes the staged lines on, because the files have them."""
 
     def discard(self) -> None:
-        """The files do not have what was staged."""
+        """Forgets the staged lines, because the files do not have them."""
 
     def close(self) -> None:
         """Ends, in bounded time."""
@@ -215,7 +215,7 @@ class Journal:
         return written
 
     def _abandon(self) -> None:
-        """Cuts off what was not flushed."""
+        """Cuts off the lines that have not reached the disk."""
         self._segments.abandon()
         if self._copies is not None:
             self._copies.discard()

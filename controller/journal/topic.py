@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from configs.sections import JournalSettings
+from configs.journal_section import JournalSettings
 from controller.journal.topic_producer import Connect, NotTaken
 from controller.journal.topic_queue import Slice, TopicQueue
 from controller.journal.topic_sending import Sending, TopicCounters
@@ -50,12 +50,12 @@ class JournalTopic:
         self._queue.stage(Slice(epoch, seq, rows, data))
 
     def commit(self) -> None:
-        """Sends what was staged: the files have it."""
+        """Sends the staged lines, because the files have them."""
         if self._queue.commit():
             self._call(self._sending.woken.set)
 
     def discard(self) -> None:
-        """Forgets what was staged: the files do not have it."""
+        """Forgets the staged lines, because the files do not have them."""
         self._queue.discard()
 
     def close(self) -> None:

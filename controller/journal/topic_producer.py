@@ -207,7 +207,7 @@ def _retrieve(sent: asyncio.Future[Any]) -> None:
 
 
 async def _ended(producer: Any) -> None:
-    """Ends a producer in bounded time, whatever state its brokers are in."""
+    """Ends a producer in bounded time, also where no broker responds."""
     stop = asyncio.ensure_future(producer.stop())
     await asyncio.wait({stop}, timeout=CLOSE_S_MAX)
     if not stop.done() or stop.cancelled() or stop.exception() is not None:

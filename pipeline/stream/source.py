@@ -44,8 +44,8 @@ class RegentJournal(DataSource):
 
         return JournalStream(
             self.paths,
-            self._number("closed_after_s", CLOSED_AFTER_S, 0),
-            self._number("batch_bytes_max", BATCH_BYTES_MAX, 1),
+            whole_number(self, "closed_after_s", CLOSED_AFTER_S, 0),
+            whole_number(self, "batch_bytes_max", BATCH_BYTES_MAX, 1),
         )
 
     @property
@@ -59,11 +59,13 @@ class RegentJournal(DataSource):
             raise ValueError(f'{NAME} needs a folder: load("/journals/daemon-1"), or option paths with a JSON list')
         return paths
 
-    def _number(self, name: str, default: int, least: int) -> int:
-        text = self.options.get(name, str(default))
-        if not text.isdecimal() or int(text) < least:
-            raise ValueError(f"option {name} of {NAME} is {text}: give a whole number from {least}")
-        return int(text)
+
+def whole_number(source: DataSource, name: str, default: int, least: int) -> int:
+    """Returns an option of a source. Raises :class:`ValueError` for one that is no whole number from ``least``."""
+    text = source.options.get(name, str(default))
+    if not text.isdecimal() or int(text) < least:
+        raise ValueError(f"option {name} of {source.name()} is {text}: give a whole number from {least}")
+    return int(text)
 
 
 class JournalReader(DataSourceReader):

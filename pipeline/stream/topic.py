@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from pipeline.executors import made_ready
 from pipeline.storage import NothingToRead
 from pipeline.stream.batch import STREAMED
+from pipeline.stream.source import whole_number
 from pipeline.stream.topic_reading import Extent, Part, batches, extent
 
 NAME: Final = "regent_journal_topic"
@@ -49,7 +50,7 @@ class JournalTopic(DataSource):
             return TopicStream(
                 self.options["bootstrap"],
                 self.options["topic"],
-                int(self.options.get("batch_rows_max", BATCH_ROWS_MAX)),
+                whole_number(self, "batch_rows_max", BATCH_ROWS_MAX, 1),
             )
         except KeyError as error:
             raise ValueError(f"{NAME} needs option {error}: name the brokers in bootstrap, and the topic") from None

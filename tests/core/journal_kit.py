@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from configs.sections import JournalSettings
+from configs.journal_section import JournalSettings
 from controller.journal.entries import Entry
 from controller.journal.journal import Journal, encoded
 from controller.journal.reader import CUT_SHORT, Gap, joined, parsed, read

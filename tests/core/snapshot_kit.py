@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from configs.sections import SnapshotsSettings
+from configs.journal_section import SnapshotsSettings
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.kafka.snapshots.keeper import Attempt, SnapshotKeeper
 from controller.kafka.term.term import Term

@@ -55,6 +55,11 @@ def test_the_rooms_of_a_package_inside_are_measured_by_its_own_contract(tmp_path
     assert rooms_of(built(tmp_path, layers, **modules), "house.left") == Rooms(2, 1, 2, 1, 1)
 
 
+def test_two_rooms_that_import_each_other_are_a_circle(tmp_path: Path) -> None:
+    tree = built(tmp_path, roof="import house.left\n", left="import house.right\n", right="import house.left\n")
+    assert rooms_of(tree, "house")[:4] == (3, 2, 3, 1)
+
+
 @pytest.mark.parametrize("layers", [LAYERS, ""])
 def test_an_arrow_against_the_contract_runs_upwards(tmp_path: Path, layers: str) -> None:
     tree = built(tmp_path, layers, roof="", ground="import house.roof\n")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from configs.sections import JournalSettings
+from configs.journal_section import JournalSettings
 from controller.journal.journal import DEFECT, FULL, Journal
 from controller.journal.query import history
 from controller.journal.reader import CUT_SHORT, HOLE, TORN, Gap

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from configs.sections import JournalSettings
+from configs.journal_section import JournalSettings
 from configs.security_section import SecuritySettings
 from controller.journal import topic_sending
 from controller.journal.journal import Journal

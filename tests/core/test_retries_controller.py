@@ -15,7 +15,7 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from brokers.wire.versions import Ibp
-from configs.sections import JournalSettings
+from configs.journal_section import JournalSettings
 from controller.daemon.role_handback import _take_back
 from controller.daemon.secret_watch import SecretWatch
 from controller.journal.journal import Journal

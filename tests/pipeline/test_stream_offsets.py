@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import DataSource
 
 from pipeline.stream import offsets
-from pipeline.stream.batch import parted
+from pipeline.stream.batch import STREAMED, parted
 from pipeline.stream.offsets import Offset, Slice, TooManyFiles, complete, following, slices
 from pipeline.stream.reading import PART_BYTES, batches, parts, read
 from pipeline.stream.source import RegentJournal
+from pipeline.stream.topic import JournalTopic
 from tests.pipeline.logs import sound, text
 from tests.pipeline.stream_kit import as_table
 
@@ -156,3 +158,19 @@ def test_a_task_reads_several_small_files_and_a_large_one_alone(tmp_path: Path) 
     [part] = parts(Slice(str(path), 0, path.stat().st_size) for path in paths)
     rows, _ = parted(as_table(list(read(part))))
     assert rows["seq"].to_pylist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [(RegentJournal, "closed_after_s"), (RegentJournal, "batch_bytes_max"), (JournalTopic, "batch_rows_max")],
+)
+@pytest.mark.parametrize("value", ["", "-1", "1.5", "many"])
+def test_an_option_that_is_no_whole_number_is_refused_by_name(source: type[DataSource], name: str, value: str) -> None:
+    given = source({"path": "/journal", "bootstrap": "b:9092", "topic": "t", name: value})
+    with pytest.raises(ValueError, match=rf"option {name} of regent_journal\w* is {value}: give a whole number from"):
+        given.streamReader(STREAMED)
+
+
+def test_a_batch_of_a_topic_has_a_row_at_least() -> None:
+    with pytest.raises(ValueError, match="give a whole number from 1"):
+        JournalTopic({"bootstrap": "b:9092", "topic": "t", "batch_rows_max": "0"}).streamReader(STREAMED)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from configs.sections import SnapshotsSettings
+from configs.journal_section import SnapshotsSettings
 from controller.kafka.snapshots.taking import NotTaken, Taken, TermOver, take
 from controller.kafka.term.term import Term
 from controller.metrics.counters import Counters

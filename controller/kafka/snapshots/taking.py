@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from configs.sections import SnapshotsSettings
+from configs.journal_section import SnapshotsSettings
 from controller.kafka.snapshots.messages import Begin, End, Message, Written, framed
 from controller.kafka.snapshots.parts import broker_lines, parts_of
 from controller.kafka.term.term import Term
