@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 PACKAGES := cli testing controller admin pipeline brokers metadata_store state_machines configs regent_agent
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PARALLEL := -n $(shell expr $(CORES) + 2) --dist=worksteal
-LATER := tests/simulation tests/region_simulation tests/pipeline tests/zookeeper tests/cluster tests/verify
+LATER := tests/simulation tests/real tests/verify
 
 # Tests start some hundred processes of Python: each would compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,36 +28,36 @@ demo: ## a real cluster on this machine, its brokers and its controller killed i
 test: test-core test-simulation test-zookeeper test-cluster test-pipeline ## all tests but the long ones, cheapest first
 
 $(REWRITTEN): | venv
-	@$(COLLECT) tests/core/test_[a-l]*.py >/dev/null & \
-	$(COLLECT) tests $(addprefix --ignore=,$(LATER)) --ignore-glob='*/tests/core/test_[a-l]*' >/dev/null; wait
+	@$(COLLECT) tests/unit/controller >/dev/null & \
+	$(COLLECT) tests $(addprefix --ignore=,$(LATER)) --ignore=tests/unit/controller >/dev/null; wait
 	@mkdir -p $(@D) && touch $@
 
 test-core: venv $(REWRITTEN) ## tests without Java
 	$(PYTEST) tests $(addprefix --ignore=,$(LATER)) $(PARALLEL)
 
 test-simulation: venv ## whole clusters in virtual time, 60 seeds, and the regions of a service, 30 seeds
-	$(PYTEST) tests/simulation tests/region_simulation --timeout=600 -n 2 --dist=worksteal
+	$(PYTEST) tests/simulation --timeout=600 -n 2 --dist=worksteal
 
 simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.json
-	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),300)
+	$(BIN)/python -m tests.simulation.kafka --seeds $(or $(SEEDS),300)
 
 test-zookeeper: venv jars ## tests on a real ZooKeeper
-	$(PYTEST) tests/zookeeper $(PARALLEL)
+	$(PYTEST) tests/real/zookeeper $(PARALLEL)
 
 test-cluster: venv jars ## tests on real brokers, two clusters at a time
-	$(PYTEST) tests/cluster --timeout=300 -n 2
+	$(PYTEST) tests/real/cluster --timeout=300 -n 2
 
 test-pipeline: venv-pipeline ## jobs on two local Sparks, also over the journals that tests left; skipped without Java 17
-	$(PYTEST) tests/pipeline --timeout=300 -n 2
+	$(PYTEST) tests/real/pipeline --timeout=300 -n 2
 
 verify: verify-simulation verify-tests ## the long tests, hours on two cores; the two parts may run side by side in two terminals
 
 verify-simulation: venv-pipeline ## planted bugs, 10,000 seeds, and 5,000 of regions
-	$(BIN)/python -m tests.simulation --mutations
-	$(BIN)/python -m tests.simulation --seeds 10000
-	REGENT_AUDITED_SEEDS=40 $(PYTEST) tests/pipeline/test_left_journals.py --timeout=3600
-	$(BIN)/python -m tests.region_simulation --mutations --audit
-	$(BIN)/python -m tests.region_simulation --seeds 5000 --audit
+	$(BIN)/python -m tests.simulation.kafka --mutations
+	$(BIN)/python -m tests.simulation.kafka --seeds 10000
+	REGENT_AUDITED_SEEDS=40 $(PYTEST) tests/real/pipeline/test_left_journals.py --timeout=3600
+	$(BIN)/python -m tests.simulation.regions --mutations --audit
+	$(BIN)/python -m tests.simulation.regions --seeds 5000 --audit
 
 verify-tests: venv jars prometheus ## the long tests on real parts
 	$(PYTEST) tests/verify --timeout=1200

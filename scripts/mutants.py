@@ -5,7 +5,7 @@
 ``--only ID ...``, ``--area AREA``     some of them
 ``--room ROOM ...``                    those by hand that are in some files of ``tests/mutants/planted/``
 ``--again build/mutants.json``         the same ones as in an earlier result
-``--tests tests/core/test_a.py ...``   only some test files
+``--tests tests/unit/cli/test_a.py ...``   only some test files
 ``--list``                             lists them and plants nothing
 
 The result is kept in build/mutants.json after each mutant: a second run goes on where the first was stopped. Another

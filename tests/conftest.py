@@ -18,8 +18,8 @@ import pytest
 from hypothesis import settings
 
 from testing.embedded.zookeeper import EmbeddedZooKeeper
-from tests import seed_results
 from tests.kills import tally
+from tests.kit import seed_results
 
 SUPER_PASSWORD = "super-secret"
 

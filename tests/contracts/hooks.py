@@ -10,7 +10,7 @@ from metadata_store.errors import OutcomeUnknown, SessionLost
 from metadata_store.hooks import Kill
 from metadata_store.port import Check, Create, Delete
 from tests.contracts.support import LOST, OPEN, Backend, NthWrite, raising, session
-from tests.polling import eventually
+from tests.kit.polling import eventually
 
 
 class HookContract:

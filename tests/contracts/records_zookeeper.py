@@ -23,7 +23,7 @@ from state_machines.procedures.faults import Fault
 from state_machines.procedures.record import Record
 from tests.contracts.records import RecordsContract, Stores, record
 from tests.contracts.support import Backend, NthWrite, Session, session
-from tests.polling import eventually
+from tests.kit.polling import eventually
 
 ROOT = "/regent/procedures"
 QUARANTINE = "/regent/procedures_quarantine"

@@ -20,7 +20,7 @@ from tests.contracts.support import (
     Session,
     session,
 )
-from tests.polling import eventually
+from tests.kit.polling import eventually
 
 
 class SessionContract:

@@ -29,9 +29,9 @@ from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from testing.memory.records import Disk, MemoryRecords
-from tests.core.virtual_time import in_exact_time
 from tests.kills.harness import Clock, Daemon, Death, Deaths, KillingStore
 from tests.kills.tally import RecordProperty, tally
+from tests.kit.virtual_time import in_exact_time
 
 SERVERS = (1, 2, 3)
 CALLER = Caller(principal="User:ops", nonce="n")

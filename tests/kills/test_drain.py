@@ -20,11 +20,11 @@ from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.machines.selectors import ONLY_REPLICA
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from tests.core.controller_world import World, world
-from tests.core.reassignment_kit import join, propagated, written
-from tests.core.virtual_time import in_exact_time
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import twice
+from tests.kit.controller_world import World, world
+from tests.kit.reassignment_kit import join, propagated, written
+from tests.kit.virtual_time import in_exact_time
 
 OPS = Caller(principal="User:ops", nonce="one")
 PARTITIONS = 4

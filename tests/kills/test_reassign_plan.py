@@ -15,12 +15,12 @@ from metadata_store.hooks import Kill
 from state_machines.decisions.plan_progress import ReassignPlan, Status
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from tests.core.controller_world import World, world
-from tests.core.reassignment_kit import join, propagated
-from tests.core.test_reassign_plan import OPS, moves, placed, running, throttled
-from tests.core.virtual_time import in_exact_time
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import twice
+from tests.kit.controller_world import World, world
+from tests.kit.reassignment_kit import join, propagated
+from tests.kit.virtual_time import in_exact_time
+from tests.unit.controller.operator.test_reassign_plan import OPS, moves, placed, running, throttled
 
 WAVE = 4
 PLAN = ReassignPlan(moves(), moves_max=WAVE, rate_bytes_per_s=5_000)

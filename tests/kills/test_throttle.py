@@ -12,12 +12,12 @@ from controller.kafka.kinds.throttle_order import NAME, ThrottleOrder, encode_or
 from metadata_store import paths
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from tests.core.controller_world import World
-from tests.core.reassignment_kit import propagated
-from tests.core.test_reassign_plan import RATES, config
-from tests.core.virtual_time import in_exact_time
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import Play, equals_the_clean_run, played, twice
+from tests.kit.controller_world import World
+from tests.kit.reassignment_kit import propagated
+from tests.kit.virtual_time import in_exact_time
+from tests.unit.controller.operator.test_reassign_plan import RATES, config
 
 OPS = Caller(principal="User:ops", nonce="one")
 ORDER = ThrottleOrder((1, 2, 9), 5_000, ("t",))

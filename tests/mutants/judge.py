@@ -171,17 +171,19 @@ class Judge:
         if importlib.util.find_spec("pyspark") is None:
             verdict.outcome, verdict.by = UNJUDGED, "PySpark is not installed: make venv-pipeline"
             return
-        ran = self._place.run(["-m", "pytest", "-x", "-q", "tests/pipeline", "--timeout=300"], PIPELINE_S_MAX)
+        ran = self._place.run(["-m", "pytest", "-x", "-q", "tests/real/pipeline", "--timeout=300"], PIPELINE_S_MAX)
         if ran.code == 0 and " passed" not in ran.output:
             verdict.outcome, verdict.by = UNJUDGED, "the tests of the pipeline need Java 17"
             return
-        verdict.outcome, verdict.by = (SURVIVED, "") if ran.code == 0 else (CAUGHT, "tests/pipeline")
+        verdict.outcome, verdict.by = (SURVIVED, "") if ran.code == 0 else (CAUGHT, "tests/real/pipeline")
 
 
 def _simulations(file: str) -> list[str]:
     """Returns the simulations that run a file: of the regions of a service, of a Kafka cluster, or both."""
-    found = ["tests.region_simulation"] if file.startswith((*OF_REGIONS, *PROCEDURES)) else []
-    return [*found, "tests.simulation"] if file.startswith(SIMULATED) and not file.startswith(OF_REGIONS) else found
+    found = ["tests.simulation.regions"] if file.startswith((*OF_REGIONS, *PROCEDURES)) else []
+    return (
+        [*found, "tests.simulation.kafka"] if file.startswith(SIMULATED) and not file.startswith(OF_REGIONS) else found
+    )
 
 
 def _last(progress: Path) -> str | None:

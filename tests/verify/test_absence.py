@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from metadata_store.port import ANY_VERSION
-from tests.cluster.scene import leaders, scene
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import leaders, scene
 
 IBPS = ("3.9-IV0", "2.7-IV1")
 

@@ -13,10 +13,10 @@ from aiokafka.errors import KafkaError
 
 from testing.embedded.tools import Tools
 from testing.znodes import create_topic
-from tests.certificates import Authority
-from tests.cluster.endpoint import admin_client, endpoint, errors_of
-from tests.cluster.world import world
-from tests.polling import eventually
+from tests.kit.certificates import Authority
+from tests.kit.polling import eventually
+from tests.real.cluster.endpoint import admin_client, endpoint, errors_of
+from tests.real.cluster.world import world
 
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USERS = ("root", "alice", "bob", "carol", "dora")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from brokers.client import BrokerClient
 from testing.embedded.process import free_port
-from tests.cluster.world import World, world
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.world import World, world
 
 COMPLAINT = "Listeners are not identical across brokers"
 PATIENT = (

@@ -12,7 +12,7 @@ from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment, Broker, Endpoint
 from testing.embedded.process import free_port
 from testing.znodes import read_topic
-from tests.polling import eventually
+from tests.kit.polling import eventually
 from tests.verify.size_kit import PROPAGATION_S_MAX, Stage, large, shaped
 
 SMALL_BYTES = 128 * 1024

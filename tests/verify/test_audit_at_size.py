@@ -14,8 +14,8 @@ import pytest
 
 from pipeline.session import CannotStart, need_java, start
 from state_machines.journal.audit import INVARIANTS
-from tests.pipeline.broken_rows import BREAKS, audited, beyond
-from tests.pipeline.test_region_audit import BROKEN
+from tests.real.pipeline.broken_rows import BREAKS, audited, beyond
+from tests.real.pipeline.test_region_audit import BROKEN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.scene import Scene, scene
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import Scene, scene
 
 IBPS = ("3.9-IV0", "2.7-IV1")
 

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from testing.znodes import create_topic
-from tests.cluster.scene import succeeds
-from tests.cluster.world import World, world
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import succeeds
+from tests.real.cluster.world import World, world
 
 PLACES = {0: (1, 2), 1: (2, 3), 2: (2, 1)}
 

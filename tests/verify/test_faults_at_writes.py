@@ -13,9 +13,9 @@ from aiokafka import AIOKafkaProducer
 
 from metadata_store import paths
 from testing.znodes import create_topic, expand_topic
-from tests.cluster.lossy import LossyProxy, proxied
-from tests.cluster.scene import Scene
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.lossy import LossyProxy, proxied
+from tests.real.cluster.scene import Scene
 
 
 async def topic(stage: Scene) -> None:

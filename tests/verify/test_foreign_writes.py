@@ -1,11 +1,11 @@
-"""Every foreign write at every request of every handler, where tests/core plays each at every fourth request."""
+"""Every foreign write at every request of every handler, where tests/unit plays each at every fourth request."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.core.test_foreign_writes import ACTS, strange_ends
-from tests.core.virtual_time import in_virtual_time
+from tests.kit.virtual_time import in_virtual_time
+from tests.unit.controller.kafka.path.test_foreign_writes import ACTS, strange_ends
 
 
 @pytest.mark.parametrize("name", ACTS)

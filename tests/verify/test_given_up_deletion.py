@@ -6,9 +6,9 @@ import uuid
 
 from metadata_store import paths
 from testing.znodes import create_topic
-from tests.cluster.scene import scene, succeeds
-from tests.cluster.test_deletion import mark, started
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import scene, succeeds
+from tests.real.cluster.test_deletion import mark, started
 
 
 async def test_the_wait_for_a_dead_broker_ends_by_command_and_its_logs_go_when_it_returns() -> None:

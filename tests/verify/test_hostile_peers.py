@@ -18,9 +18,9 @@ from admin.limits import Limits
 from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import access_of
 from configs.loading import load
-from tests.cluster.endpoint import endpoint
-from tests.cluster.scene import Scene, scene
-from tests.cluster.secured import Secured
+from tests.real.cluster.endpoint import endpoint
+from tests.real.cluster.scene import Scene, scene
+from tests.real.cluster.secured import Secured
 from tests.verify.hostile_peers import BOTH, CONTROLLER, ENDPOINT, SECURED
 from tests.verify.siege import Siege, plain
 from tests.verify.siege_costs import table, total

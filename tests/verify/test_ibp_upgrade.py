@@ -6,8 +6,8 @@ import pytest
 
 from testing.embedded.kafka import EmbeddedBroker
 from testing.znodes import read_topic
-from tests.cluster.scene import TOPIC, Scene, scene
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import TOPIC, Scene, scene
 
 OLD, NEW = "2.7-IV1", "3.9-IV0"
 

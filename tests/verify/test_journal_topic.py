@@ -14,9 +14,9 @@ from cli.demo.process import RegentProcess
 from controller.journal.segments import segments_in
 from metadata_store import paths
 from testing.znodes import create_topic
-from tests.cluster.scene import succeeds
-from tests.cluster.world import World, world
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import succeeds
+from tests.real.cluster.world import World, world
 
 TOPIC = "journal"
 PARTITIONS = 30

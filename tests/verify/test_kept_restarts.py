@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from cli.exit_codes import Exit
-from tests.cluster.kept_waiting import pids
-from tests.cluster.scene import regent, scene, succeeds
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.kept_waiting import pids
+from tests.real.cluster.scene import regent, scene, succeeds
 
 
 async def test_a_kept_restart_names_each_broker_once_through_a_failover() -> None:

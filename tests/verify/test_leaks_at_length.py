@@ -2,7 +2,7 @@
 
 The bounces have the bounds as shipped: windows of recent durations and changes are filled first.
 
-``tests/core/test_leaks.py`` shows with small numbers that a leak would be seen.
+``tests/unit/controller/daemon/test_leaks.py`` shows with small numbers that a leak would be seen.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from unittest import mock
 import pytest
 
 from controller.kafka.path.recent_changes import CHANGES_MAX
-from tests.core.leak_events import PARTITIONS, Bouncing, Terms, Topics, flat
-from tests.core.leak_kit import growth, life, short_windows
-from tests.core.virtual_time import in_virtual_time
+from tests.kit.leak_events import PARTITIONS, Bouncing, Terms, Topics, flat
+from tests.kit.leak_kit import growth, life, short_windows
+from tests.kit.virtual_time import in_virtual_time
 
 BOUNCES, TERMS, TOPICS = 10_000, 2_000, 5_000
 UNTIL_FULL = CHANGES_MAX // 5

@@ -8,9 +8,9 @@ from cli.exit_codes import Exit
 from controller.journal.reader import read
 from state_machines.journal.events import Kind, Row
 from testing.znodes import create_topic
-from tests.cluster.scene import regent
-from tests.cluster.world import world
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import regent
+from tests.real.cluster.world import world
 
 
 async def test_a_dead_brokers_partitions_are_named_and_its_end_has_its_session_timeout(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.mutants.judge import CAUGHT, SURVIVED, UNCOVERED, Judge
 from tests.mutants.source import MODULE, ROOT, product_files
 
 FILE = "state_machines/admin_rules/mutation_quotas.py"
-TEST = "tests/core/test_mutation_quotas.py"
+TEST = "tests/unit/state_machines/admin_rules/test_mutation_quotas.py"
 WITHOUT_ID = f"{TEST}::test_a_client_without_an_id_has_the_users_rate_only"
 
 
@@ -99,5 +99,5 @@ def test_a_function_reports_itself_when_it_runs() -> None:
 
 
 def test_tests_that_read_the_source_are_not_selected() -> None:
-    assert "tests/core/test_acls.py" in selectable_files()
+    assert "tests/unit/state_machines/admin_rules/test_acls.py" in selectable_files()
     assert not [file for file in selectable_files() if "test_mutants" in file]

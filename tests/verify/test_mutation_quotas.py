@@ -9,9 +9,9 @@ import pytest
 
 from metadata_store.reads import topic_names
 from testing.embedded.tools import Finished, Tools
-from tests.cluster.endpoint import endpoint
-from tests.cluster.scene import Scene, scene
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.endpoint import endpoint
+from tests.real.cluster.scene import Scene, scene
 
 REFUSED = "The throttling quota has been exceeded."
 ALMOST_NOTHING = "controller_mutation_rate=0.0001"

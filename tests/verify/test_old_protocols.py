@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.scene import leaders, scene
-from tests.cluster.test_reassignment import RING, create, moved, request
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import leaders, scene
+from tests.real.cluster.test_reassignment import RING, create, moved, request
 
 
 class Protocol(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.session import CannotStart, need_java
-from tests.pipeline.logs import sound, write
+from tests.real.pipeline.logs import sound, write
 
 RUN_S_MAX = 200
 SCRIPT = """

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from pipeline.session import CannotStart, need_java
-from tests.pipeline.logs import change, sound, write
+from tests.real.pipeline.logs import change, sound, write
 
 WEED = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 START_S_MAX = 60

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.session import CannotStart, need_java
-from tests.pipeline.logs import change, sound, write
+from tests.real.pipeline.logs import change, sound, write
 
 ROOT = Path(__file__).parents[2]
 RUN_S_MAX = 300

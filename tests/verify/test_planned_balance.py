@@ -17,8 +17,8 @@ from cli.exit_codes import Exit
 from controller.operator.plan_requests import FAULTS_SHOWN
 from pipeline.inputs import Loads
 from pipeline.session import CannotStart, need_java
-from tests.cluster.scene import regent
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import regent
 from tests.verify.plan_kit import SMALL_FETCHES, SOON, Spot, assignments, killed, nothing_left, ran, waited
 from tests.verify.system import System, system
 

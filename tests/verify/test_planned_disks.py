@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.polling import eventually
+from tests.kit.polling import eventually
 from tests.verify.plan_kit import SOON, moved_by_tool, ran
 from tests.verify.system import System, system
 

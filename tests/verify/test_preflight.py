@@ -13,9 +13,9 @@ from metadata_store import paths
 from state_machines.model.types import Assignment, TopicAssignment
 from testing.embedded.load import Load
 from testing.znodes import create_topic
-from tests.cluster.scene import agreed, regent, succeeds
-from tests.cluster.world import World, world
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import agreed, regent, succeeds
+from tests.real.cluster.world import World, world
 
 
 async def refusals(daemon: RegentProcess) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.cli_kit import regent
+from tests.kit.cli_kit import regent
 from tests.verify.watched.prometheus import Prometheus, PrometheusMissing, found
 
 SAMPLE_S = 60

@@ -12,7 +12,7 @@ import pytest
 from cli.demo.process import RegentProcess
 from controller.process.stall_guard import STALLED_EXIT
 from testing.znodes import create_topic
-from tests.cluster.scene import Scene, agreed, everything_read, scene
+from tests.real.cluster.scene import Scene, agreed, everything_read, scene
 
 ROUNDS = 8
 FREEZE_S_MAX = 9.0

@@ -8,9 +8,9 @@ import uuid
 
 from cli.exit_codes import Exit
 from testing.znodes import create_topic, remove_by_hand
-from tests.cluster.scene import Scene, agreed, regent, scene, succeeds
-from tests.cluster.test_deletion import started
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import Scene, agreed, regent, scene, succeeds
+from tests.real.cluster.test_deletion import started
 
 
 async def again(stage: Scene, topic: str) -> None:

@@ -9,7 +9,7 @@ from random import SystemRandom
 
 import pytest
 
-from tests.region_fuzz.stage import FENCES, ROUND_S, STORES, Stage
+from tests.verify.region_fuzz.stage import FENCES, ROUND_S, STORES, Stage
 
 SECONDS = float(os.environ.get("REGENT_FUZZ_S") or 600)
 """Time on each store."""

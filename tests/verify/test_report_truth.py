@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from tests.cluster.world import World, world
+from tests.real.cluster.world import World, world
 
 pytest.importorskip("pyarrow", reason="the extra 'pipeline' is not installed")
 
@@ -92,7 +92,7 @@ async def writing(w: World, acks: int | str) -> AsyncIterator[Writer]:
 def intervals(journal: Sequence[bytes], reason: str) -> dict[int, dict[str, Any]]:
     """Returns the report's intervals of one reason by partition."""
     from pipeline.report.asking import Wanted
-    from tests.pipeline.report.kit import asked
+    from tests.real.pipeline.report.kit import asked
 
     lines = [msgspec.json.decode(line) for line in journal]
     _, found = asked(lines, Wanted(session_ms=SESSION_MS, tick_ms=TICK_MS))

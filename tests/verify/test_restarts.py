@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from cli.exit_codes import Exit
-from tests.cluster.scene import regent, scene, succeeds
+from tests.real.cluster.scene import regent, scene, succeeds
 
 
 async def test_a_rolling_restart_by_the_command_restarts_each_broker_once(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.secured_ways import works_both_ways
+from tests.real.cluster.secured_ways import works_both_ways
 
 
 @pytest.mark.parametrize(

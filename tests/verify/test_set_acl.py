@@ -15,10 +15,10 @@ from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.own.registry import ENDPOINTS, REGIONS
 from testing.embedded.process import free_port
 from testing.embedded.tools import Tools
-from tests.cluster.endpoint import admin_client, endpoint, errors_of
-from tests.cluster.scene import agreed, regent, succeeds
-from tests.cluster.world import World, world
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.endpoint import admin_client, endpoint, errors_of
+from tests.real.cluster.scene import agreed, regent, succeeds
+from tests.real.cluster.world import World, world
 
 USER = "kafka:brokers-secret"
 DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule required"

@@ -6,8 +6,8 @@ import pytest
 
 from controller.kafka.shadow.events import Kind
 from testing.embedded.load import Load
-from tests.cluster.shadow_watch import spread, watching
-from tests.cluster.world import world
+from tests.real.cluster.shadow_watch import spread, watching
+from tests.real.cluster.world import world
 
 
 @pytest.mark.seed("S4-65", "S4-67", "S4-68", "S4-80")

@@ -8,9 +8,9 @@ import pytest
 
 from controller.kafka.shadow.events import Kind
 from controller.role import own_znodes
-from tests.cluster.shadow_watch import plant, spread, watching
-from tests.cluster.world import World, world
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.shadow_watch import plant, spread, watching
+from tests.real.cluster.world import World, world
 
 DECISIONS_MIN = 200
 

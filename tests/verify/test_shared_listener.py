@@ -8,9 +8,9 @@ from aiokafka import AIOKafkaProducer
 
 from testing.embedded.tools import Tools
 from testing.znodes import create_topic
-from tests.cluster.endpoint import EndpointProcess, endpoint
-from tests.cluster.world import World, world
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.endpoint import EndpointProcess, endpoint
+from tests.real.cluster.world import World, world
 
 SHARED = {"inter.broker.listener.name": "CLIENT"}
 FOUND = "Recorded new ZK controller, from now on will use node 127.0.0.1:{port}"

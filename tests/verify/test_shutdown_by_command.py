@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from testing.embedded.load import REQUEST_S_MAX
-from tests.cluster.scene import TOPIC, Scene, leaders, scene, succeeds
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import TOPIC, Scene, leaders, scene, succeeds
 
 BROKER = 3
 STALL_S_MAX = REQUEST_S_MAX / 3

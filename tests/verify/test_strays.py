@@ -13,9 +13,9 @@ from metadata_store import paths
 from metadata_store.nodes.stray_nodes import StrayKey, read_strays
 from state_machines.model.types import Assignment
 from testing.znodes import create_topic, read_topic
-from tests.cluster.scene import regent, succeeds
-from tests.cluster.world import World, world
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import regent, succeeds
+from tests.real.cluster.world import World, world
 
 PARTITIONS = 4
 TOPIC = "moves"

@@ -16,8 +16,8 @@ from typing import Final
 import pytest
 
 from pipeline.session import CannotStart, need_java
-from tests.pipeline.fast import FAST, WITHOUT_CODE
-from tests.pipeline.logs import sound, text
+from tests.real.pipeline.fast import FAST, WITHOUT_CODE
+from tests.real.pipeline.logs import sound, text
 
 RUN_S_MAX: Final = 400
 UNRESOLVED: Final = "unresolved dependency"

@@ -17,9 +17,9 @@ from pipeline.stream.batch import Kept
 from pipeline.stream.bronze import keeper
 from pipeline.stream.query import journals, run
 from pipeline.stream.source import NAME, RegentJournal
-from tests.pipeline.fast import FAST, WITHOUT_CODE
-from tests.pipeline.logs import sound
-from tests.pipeline.stream_kit import rows_of, two_daemons
+from tests.real.pipeline.fast import FAST, WITHOUT_CODE
+from tests.real.pipeline.logs import sound
+from tests.real.pipeline.stream_kit import rows_of, two_daemons
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,9 +23,9 @@ from pipeline.gaps import EXPIRED
 from pipeline.layout import manifest_of
 from pipeline.merge import Workers
 from pipeline.session import CannotStart, need_java
-from tests.pipeline.fast import FAST, WITHOUT_CODE
-from tests.pipeline.logs import rows, text
-from tests.pipeline.test_merge import rows_of
+from tests.real.pipeline.fast import FAST, WITHOUT_CODE
+from tests.real.pipeline.logs import rows, text
+from tests.real.pipeline.test_merge import rows_of
 
 KILLS = 10
 STEP_S_MAX = 300.0

@@ -19,11 +19,11 @@ from pipeline.stream.bronze import keeper
 from pipeline.stream.query import run
 from pipeline.stream.topic import topic_of
 from testing.znodes import create_topic
-from tests.cluster.world import World, world
-from tests.pipeline.logs import sound, text
-from tests.pipeline.plain_ingest import expected
-from tests.pipeline.stream_kit import rows_of
-from tests.pipeline.test_stream_once import gaps_of
+from tests.real.cluster.world import World, world
+from tests.real.pipeline.logs import sound, text
+from tests.real.pipeline.plain_ingest import expected
+from tests.real.pipeline.stream_kit import rows_of
+from tests.real.pipeline.test_stream_once import gaps_of
 
 TOPIC = "journal"
 MISSING = 7

@@ -8,8 +8,8 @@ import pytest
 from aiokafka.admin import NewTopic
 
 from metadata_store import paths
-from tests.cluster.endpoint import admin_client, errors_of
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.endpoint import admin_client, errors_of
 from tests.verify.system import System, system
 
 BROKERS = 3

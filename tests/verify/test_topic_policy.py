@@ -14,9 +14,9 @@ from controller.process.policy_jvm import JvmHook
 from testing.embedded.jars import jars
 from testing.embedded.java import find_java
 from testing.embedded.tools import Tools
-from tests.cluster.endpoint import endpoint
-from tests.cluster.world import world
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.endpoint import endpoint
+from tests.real.cluster.world import world
 
 SOURCE = Path(__file__).with_name("TeamRules.java")
 KEY = "create.topic.policy.class.name"

@@ -9,8 +9,8 @@ import pytest
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION
 from testing.znodes import read_topic
-from tests.cluster.scene import TOPIC, Scene, leaders, scene
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import TOPIC, Scene, leaders, scene
 
 REFUSED = "INCONSISTENT_TOPIC_ID"
 

@@ -19,9 +19,9 @@ from cli.demo.process import RegentProcess
 from configs.credentials import STORE
 from metadata_store import paths
 from testing.embedded.load import Load
-from tests.cluster.world import World, world
-from tests.core.test_packaging import documented
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.world import World, world
+from tests.unit.scripts.test_packaging import documented
 from tests.verify.test_readme import TOPIC, shell
 
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.region_simulation.situations import SITUATIONS
-from tests.region_simulation.ways_out import ALL, EVENTS, played, played_names
+from tests.simulation.regions.situations import SITUATIONS
+from tests.simulation.regions.ways_out import ALL, EVENTS, played, played_names
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("numpy", reason="NumPy is not installed")
 
-from tests.simulation.losing import Losses, lose_each
-from tests.simulation.runner import _pool
+from tests.simulation.kafka.losing import Losses, lose_each
+from tests.simulation.kafka.runner import _pool
 
 SEEDS = 50
 BROKERS = 5, 30

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.cluster.scene import Scene, leaders, scene
-from tests.polling import eventually
+from tests.kit.polling import eventually
+from tests.real.cluster.scene import Scene, leaders, scene
 
 
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-49", "S4-72", "S4-73", "S4-74", "S4-77")

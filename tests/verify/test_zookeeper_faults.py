@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.cluster.scene import scene
+from tests.real.cluster.scene import scene
 
 IBPS = ("3.9-IV0", "2.7-IV1")
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 from cli.demo.process import RegentProcess
 from testing.embedded.load import Load
 from testing.embedded.process import free_port
-from tests.certificates import Authority
-from tests.cluster.endpoint import EndpointProcess
-from tests.cluster.world import World, world
-from tests.polling import eventually
+from tests.kit.certificates import Authority
+from tests.kit.polling import eventually
+from tests.real.cluster.endpoint import EndpointProcess
+from tests.real.cluster.world import World, world
 from tests.verify.watched.prometheus import Credentials, Prometheus
 
 SESSION_MS: Final = 9_000

@@ -1,0 +1,51 @@
+"""Plants bugs around the role: the queue of daemons, brokers that outrank the controller, ZooKeeper in trouble."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from unittest import mock
+
+from controller.daemon.candidate import STANDBY_POLL_S, Candidate
+from controller.daemon.permission_probe import PermissionProbe
+from controller.kafka.path.outranked import Outranked
+from controller.role.claim import Role
+from controller.role.mode import Mode
+from metadata_store.errors import Code, ZkError
+from metadata_store.kazoo_adapter import silence
+from tests.simulation.kafka.planting import mutation, put
+
+
+@mutation
+def keep_the_place_when_refused(stack: ExitStack) -> None:
+    """Leaves a daemon whose claim is refused in its queue position; it tries again."""
+
+    async def require(self: PermissionProbe) -> None: ...
+
+    async def step_back(self: Candidate, role: Role, why: str) -> None:
+        self._d.become(Mode.BLOCKED, why)
+        await self._d.pause(STANDBY_POLL_S)
+
+    put(stack, PermissionProbe, "require", require)
+    put(stack, Candidate, "_step_back", step_back)
+
+
+@mutation
+def one_broker_ends_the_term(stack: ExitStack) -> None:
+    """Ends a term for any single broker that reports a higher epoch."""
+    put(stack, Outranked, "most", property(lambda self: bool(self.brokers)))
+
+
+@mutation
+def trouble_is_an_error_of_the_request(stack: ExitStack) -> None:
+    """Takes an error of the server for an error of the request."""
+
+    def trouble(code: Code, request: object, *, writes: bool) -> ZkError:
+        return ZkError(code, str(request))
+
+    stack.enter_context(mock.patch("tests.simulation.kafka.zookeeper.trouble", trouble))
+
+
+@mutation
+def wait_long_for_a_frozen_server(stack: ExitStack) -> None:
+    """Waits as long as Kafka's own client, whose session has no lease."""
+    put(stack, silence, "SILENT_SESSIONS", 2 / 3)

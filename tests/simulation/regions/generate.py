@@ -1,0 +1,172 @@
+"""Draws a script from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from testing.simulated.regions.behaviours import BEHAVIOURS
+from tests.simulation.regions.plan import Action, RegionPlan
+
+FIRST_S: Final = 1.0
+LAST_S: Final = 30.0
+ACTIONS_MAX: Final = 30
+BURSTS: Final = 8
+IMPOSTORS_MAX: Final = 3
+HOLDS_MAX: Final = 2
+BURST_S: Final = 0.8
+COMMANDS: Final = 0.25
+"""Part of the runs whose servers are fenced by a command."""
+RESTORES: Final = 0.5
+"""Part of the runs in which the store is restored from a copy."""
+DAYS: Final = 0.3
+"""Part of the runs in which the wall clock is set by a day."""
+CLAIMS: Final = ("ignore-locks",)
+"""Faults of the claim."""
+TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
+"""Names, classes and numbers of regions."""
+
+
+def generate(seed: int) -> RegionPlan:
+    """Returns the plan of a seed."""
+    chance = random.Random(f"{seed} plan")
+    count = chance.randint(2, 4)
+    good = chance.random() < 0.5
+    servers = tuple("good" if good or n == 0 else chance.choice(tuple(BEHAVIOURS)) for n in range(count))
+    plan = RegionPlan(
+        seed,
+        servers,
+        daemons=chance.choice((1, 2)),
+        fence=_fence(seed, chance),
+        placement=chance.choice(("retain", "round_robin", "random")),
+        servers_min=chance.randint(1, 2),
+        open_attempts_max=chance.choice((0, 0, 0, 3)),
+        delay_ms=chance.choice((5, 50, 150)),
+        network_ms=chance.choice((10, 20, 300)),
+        write_ms=chance.choice((10, 20, 150)),
+    )
+    times = sorted(_times(chance))
+    claims = random.Random(f"{seed} claims")
+    drawn = [Action(at_s, *_drawn(chance, plan)) for at_s in times]
+    drawn += [Action(at_s, claims.choice(CLAIMS), ()) for at_s in _claim_times(claims)]
+    if claims.random() < DAYS:
+        drawn += [Action(at_s, "wall", (claims.choice(("-86400", "86400")),)) for at_s in _claim_times(claims)]
+    if claims.random() < RESTORES:
+        at_s = FIRST_S + claims.random() * (LAST_S - FIRST_S)
+        drawn.append(Action(round(at_s, 3), "copy-store", ()))
+        again_s = at_s + 0.5 + claims.random() * 10
+        drawn.append(Action(round(again_s, 3), "restore-store", (f"{claims.random():.3f}",)))
+    made = [
+        Action(round(0.5 + number * chance.random() * 2, 3), "create", (name, str(kind), str(regions)))
+        for number, (name, kind, regions) in enumerate(TABLES)
+    ]
+    return plan.with_actions(sorted((*made, *drawn, *_impostors(seed), *_holds(seed, plan)), key=lambda one: one.at_s))
+
+
+def _impostors(seed: int) -> list[Action]:
+    """Draws processes that speak for others, by draws of their own."""
+    chance = random.Random(f"{seed} impostors")
+    times = sorted(FIRST_S + chance.random() * (LAST_S - FIRST_S) for _ in range(chance.randint(0, IMPOSTORS_MAX)))
+    words = [(chance.choice(("server", "server", "client")), str(chance.randint(0, 99))) for _ in times]
+    return [Action(round(at_s, 3), "impostor", one) for at_s, one in zip(times, words, strict=True)]
+
+
+def _holds(seed: int, plan: RegionPlan) -> list[Action]:
+    """Draws machines that a hypervisor holds, by draws of their own."""
+    chance = random.Random(f"{seed} holds")
+    times = sorted(FIRST_S + chance.random() * (LAST_S - FIRST_S) for _ in range(chance.randint(0, HOLDS_MAX)))
+    return [Action(round(at_s, 3), "hold-machine", (_server(chance, plan), _for_s(chance, 9))) for at_s in times]
+
+
+def _fence(seed: int, chance: random.Random) -> str:
+    """Draws a fence; the command has draws of its own, so that it changes nothing else of a run."""
+    fence = chance.choice(("lease", "log"))
+    return "command" if random.Random(f"{seed} fence").random() < COMMANDS else fence
+
+
+def _times(chance: random.Random) -> list[float]:
+    """Returns the times of actions: most come shortly after another one, while that has its effects."""
+    times = [FIRST_S + chance.random() * (LAST_S - FIRST_S) for _ in range(BURSTS)]
+    while len(times) < ACTIONS_MAX:
+        times.append(chance.choice(times) + chance.random() ** 2 * BURST_S)
+    return [round(at_s, 3) for at_s in times]
+
+
+def _claim_times(chance: random.Random) -> list[float]:
+    """Returns the times of faults of the claim, which have draws of their own."""
+    return [round(FIRST_S + chance.random() * (LAST_S - FIRST_S), 3) for _ in range(chance.choice((0, 1, 2, 3)))]
+
+
+Drawn = tuple[str, tuple[str, ...]]
+
+
+def _drawn(chance: random.Random, plan: RegionPlan) -> Drawn:
+    """Draws a verb by its weight, and its words."""
+    verbs = tuple(WEIGHTS)
+    verb = chance.choices(verbs, [WEIGHTS[one][0] for one in verbs])[0]
+    return verb, tuple(WEIGHTS[verb][1](chance, plan))
+
+
+def _server(chance: random.Random, plan: RegionPlan) -> str:
+    return f"s{chance.randint(1, len(plan.servers))}"
+
+
+def _daemon(chance: random.Random, plan: RegionPlan) -> str:
+    return f"d{chance.randint(1, plan.daemons)}"
+
+
+def _table(chance: random.Random) -> str:
+    return chance.choice(TABLES)[0]
+
+
+def _for_s(chance: random.Random, longest_s: float) -> str:
+    return f"{0.1 + chance.random() ** 2 * longest_s:.3f}"
+
+
+def _link(chance: random.Random, plan: RegionPlan) -> tuple[str, ...]:
+    ends = [_server(chance, plan), _daemon(chance, plan)]
+    chance.shuffle(ends)
+    return (*ends, _for_s(chance, 8))
+
+
+def _created(chance: random.Random, _: RegionPlan) -> tuple[str, ...]:
+    name, kind, count = chance.choice(TABLES)
+    return name, str(kind), str(count)
+
+
+Words = Callable[[random.Random, RegionPlan], tuple[str, ...]]
+WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
+    "kill-server": (3, lambda c, p: (_server(c, p), _for_s(c, 8))),
+    "freeze-server": (2, lambda c, p: (_server(c, p), _for_s(c, 12))),
+    "replace-server": (1, lambda c, p: (_server(c, p),)),
+    "leave": (1.5, lambda c, p: (_server(c, p),)),
+    "expire": (1, lambda c, p: (_server(c, p),)),
+    "list-regions": (1, lambda c, p: (_server(c, p),)),
+    "kill-daemon": (1.5, lambda c, p: (_daemon(c, p), _for_s(c, 5))),
+    "lose-claim": (1, lambda _c, _p: ()),
+    "kill-at-write": (3, lambda c, p: (_daemon(c, p), str(c.randint(1, 8)), c.choice(("before", "after")))),
+    "lose-records": (1.5, lambda c, _: (str(c.randint(0, 99)),)),
+    "freeze-daemon": (1, lambda c, p: (_daemon(c, p), _for_s(c, 6))),
+    "break-link": (1.5, _link),
+    "slow": (0.9, lambda c, _: (c.choice(("0", "0.1", "0.4")),)),
+    "lossy": (0.7, lambda c, _: (c.choice(("0", "0.05", "0.2")),)),
+    "wall": (0.5, lambda c, _: (c.choice(("-3600", "-1.5", "1.5", "3600")),)),
+    "create": (0.5, _created),
+    "enable": (2.5, lambda c, _: (_table(c),)),
+    "disable": (2.5, lambda c, _: (_table(c),)),
+    "delete": (0.7, lambda c, _: (_table(c),)),
+    "move": (2, lambda c, p: (str(c.randint(0, 99)), c.choice(("", _server(c, p))) or "-")),
+    "reopen": (1, lambda c, _: (str(c.randint(0, 99)),)),
+    "assign": (0.7, lambda c, _: (str(c.randint(0, 99)),)),
+    "unassign": (0.7, lambda c, _: (str(c.randint(0, 99)),)),
+    "cordon": (0.7, lambda c, p: (_server(c, p),)),
+    "hold": (0.7, lambda c, p: (_server(c, p), _for_s(c, 60))),
+    "pin": (0.7, lambda c, p: (str(c.randint(0, 99)), _server(c, p))),
+    "unmark": (1.2, lambda c, _: (str(c.randint(0, 99)),)),
+    "abort": (0.7, lambda c, _: (str(c.randint(0, 99)),)),
+    "bypass": (1.5, lambda c, _: (str(c.randint(0, 99)),)),
+    "operate": (3, lambda c, p: (str(c.randint(0, 99)), str(c.randint(0, 99)), _table(c), _server(c, p))),
+    "spoil": (0.5, lambda c, _: (str(c.randint(0, 99)), c.choice(("torn", "newer")))),
+}
+"""Weight and words of each verb."""

@@ -1,0 +1,24 @@
+"""Collects bugs planted in the product, one at a time: the simulation must catch every one of them."""
+
+from __future__ import annotations
+
+from tests.simulation.regions import (
+    mutations_claims,
+    mutations_crash,
+    mutations_exits,
+    mutations_marks,
+    mutations_moving,
+    mutations_servers,
+)
+from tests.simulation.regions.planting import AUDITED, MUTATIONS
+
+__all__ = [
+    "AUDITED",
+    "MUTATIONS",
+    "mutations_claims",
+    "mutations_crash",
+    "mutations_exits",
+    "mutations_marks",
+    "mutations_moving",
+    "mutations_servers",
+]

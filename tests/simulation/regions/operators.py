@@ -1,0 +1,107 @@
+"""What operators do beside changes of regions and tables: marks, and ends of procedures."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from controller.procedures.requests import Refused
+from controller.regions.kinds import marks
+from metadata_store.records.port import StoreFailed
+from state_machines.procedures.record import Record
+from state_machines.regions.marks import MarkKind
+from tests.simulation.kafka.loop import Process
+from tests.simulation.regions import impostors
+from tests.simulation.regions.actions import region_at, submit, verb
+
+if TYPE_CHECKING:
+    from controller.regions.term import RegionsTerm
+    from tests.simulation.regions.world import World
+
+
+def _mark(world: World, kind: MarkKind, subject: str, value: str = "", until_ms: int = 0) -> None:
+    submit(world, marks.MARK, marks.MARK_TASK.encode(marks.MarkTask(kind, subject, value, until_ms)))
+
+
+@verb
+def cordon(world: World, name: str) -> None:
+    """Keeps regions away from a server."""
+    _mark(world, MarkKind.CORDON, name)
+
+
+@verb
+def hold(world: World, name: str, for_s: str) -> None:
+    """Has the regions of a server wait for its next process."""
+    if world.term is not None:
+        _mark(world, MarkKind.HOLD, name, until_ms=world.term.env.wall_ms() + int(float(for_s) * 1000))
+
+
+@verb
+def pin(world: World, number: str, name: str) -> None:
+    """Pins a region to a server."""
+    if (found := region_at(world, number)) is not None:
+        _mark(world, MarkKind.PIN, str(found[0]), name)
+
+
+@verb
+def unmark(world: World, number: str) -> None:
+    """Removes a mark."""
+    some = sorted(key for key in world.disk.marks if key[0] in set(MarkKind))
+    if some:
+        _unmark(world, *some[int(number) % len(some)])
+
+
+@verb
+def impostor(world: World, role: str, number: str) -> None:
+    """Has a process speak for members, with the secret of a client or a server."""
+    Process(world.loop, f"i{number}").start(impostors.speak(world, role, int(number)))
+
+
+@verb
+def abort(world: World, number: str) -> None:
+    """Has a procedure and its family undone."""
+    if (term := world.term) is not None and (found := _live(term, number)) is not None:
+        _end(world, term, found, term.engine.abort)
+
+
+@verb
+def bypass(world: World, number: str) -> None:
+    """Ends a procedure as it is, a part of another one, too, and whatever a server may be doing."""
+    term = world.term
+    if term is None or (found := _live(term, number, parts=True)) is None:
+        return
+    _end(world, term, found, term.engine.bypass)
+
+
+def _live(term: RegionsTerm, number: str, *, parts: bool = False) -> Record | None:
+    """Returns a procedure that was submitted and has not ended; ``parts``: also one without children of its own."""
+    children = term.engine._procedures.children
+    some = [one for one in term.engine.live() if (one.pid not in children if parts else not one.parent)]
+    some.sort(key=lambda one: one.pid)
+    return some[int(number) % len(some)] if some else None
+
+
+def _end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], Awaitable[bool]]) -> None:
+    process = world.active
+    if process is None or not process.alive:
+        return
+
+    async def ended() -> None:
+        try:
+            done = await act(record.pid)
+        except (Refused, StoreFailed):
+            done = False
+        world.counts["ended by an operator" if done else "ended not"] += 1
+
+    process.start(ended())
+
+
+def remove_marks(world: World) -> None:
+    """Removes the marks that are left."""
+    for kind, subject in world.disk.marks:
+        if kind in set(MarkKind):
+            _unmark(world, kind, subject)
+
+
+def _unmark(world: World, kind: str, subject: str) -> None:
+    submit(world, marks.UNMARK, marks.MARK_TASK.encode(marks.MarkTask(MarkKind(kind), subject)))

@@ -1,0 +1,70 @@
+"""Decides whether all is in order once no fault is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.regions.term import RegionsTerm
+from state_machines.regions.model import Region
+from state_machines.regions.states import RegionState, ServerState, TableState
+
+if TYPE_CHECKING:
+    from tests.simulation.regions.world import World
+
+S = RegionState
+
+
+def unsettled(world: World) -> str:
+    """Returns what is not in order; empty where all is."""
+    term = world.term
+    if term is None:
+        return "no daemon serves"
+    if why := _procedures(world, term):
+        return why
+    for process in world.processes:
+        if process.alive and process.node.current is not process:
+            return f"{process.key} is a zombie, and lives on"
+    for name, table in term.env.model.tables.items():
+        if table.state not in (TableState.ENABLED, TableState.DISABLED):
+            return f"table {name} is {table.state.name}"
+        for region in table.regions:
+            if why := _wrong(world, term, region):
+                return why
+    if marks := [str(one) for one in term.env.model.marks]:
+        return f"marks are left: {marks[:3]}"
+    return _servers(world, term)
+
+
+def _procedures(world: World, term: RegionsTerm) -> str:
+    live = [f"{one.pid} {one.kind} step {one.step} {one.error}" for one in term.engine.live()]
+    if live:
+        return f"procedures go on: {live[:3]}"
+    if term.engine.locks():
+        return f"locks are held: {term.engine.locks()[:3]}"
+    if term.engine.unusable:
+        return f"records cannot be used: {term.engine.unusable}"
+    strange = world.disk.bodies.keys() ^ term.engine.records.keys()
+    return f"records {sorted(strange)[:5]} are in the store alone, or in memory alone" if strange else ""
+
+
+def _wrong(world: World, term: RegionsTerm, region: Region) -> str:
+    serving = [one.key for one in world.processes if one.serves(region.id) is not None]
+    if region.pid:
+        return f"{region} is attached to pid {region.pid}"
+    if region.table.state is TableState.DISABLED:
+        wrong = serving or region.server is not None or region.state in (S.OPEN, S.OPENING, S.CLOSING)
+        return f"{region} of a disabled table is {region.state.name}, served by {serving}" if wrong else ""
+    if region.state is not S.OPEN or region.server is None:
+        return f"{region} is {region.state.name} at {region.server}, served by {serving}"
+    if region.server.state is not ServerState.ONLINE or serving != [region.server.key]:
+        return f"{region} is at {region.server}, served by {serving}"
+    [found] = [one.serves(region.id) for one in world.processes if one.key == region.server.key]
+    if found is None or found.token != region.token:
+        return f"{region} has token {region.token}, {region.server} has {found}"
+    return ""
+
+
+def _servers(world: World, term: RegionsTerm) -> str:
+    alive = sorted(one.key for one in world.processes if one.alive)
+    known = sorted(term.env.model.servers)
+    return "" if alive == known else f"servers {alive} live, {known} are known"

@@ -1,0 +1,296 @@
+"""Commands on tables, servers, regions and their procedures: each is exactly one request, with all that was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+from unittest import mock
+
+import httpx
+import pytest
+
+from cli import client
+from cli.client import Client
+from cli.commands import procedures, region_changes, region_procedures
+from cli.exit_codes import Exit, Failure
+from tests.kit.cli_kit import items, regent, unwrapped
+
+Json = dict[str, Any]
+PROCEDURE: Final[Json] = {"kind": "move", "state": "success", "ended": True, "stuck": False, "unusable": ""}
+SERVER: Final[Json] = {"name": "kv 1", "incarnation": 5}
+PAGE: Final[Json] = {"limit": client.PAGE}
+WHY: Final = ("--reason", "new disk", "--nonce", "n1")
+SAID: Final[Json] = {"reason": "new disk", "nonce": "n1", "dryRun": False}
+
+
+class Daemon:
+    """Responds to the client in place of a daemon, and notes requests. ``failure``: of each change."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, Json]] = []
+        self.got: list[tuple[str, Json]] = []
+        self.failure: Failure | None = None
+        self.procedure: Json = {}
+
+    def post(self, path: str, body: Json) -> Json:
+        self.posted.append((path, body))
+        if self.failure is not None:
+            raise self.failure
+        return {"items": [{"pid": 12, **PROCEDURE, "state": "runnable", "ended": False}]}
+
+    def get(self, path: str, params: Json | None = None) -> Json:
+        self.got.append((path, dict(params or {})))
+        found = SERVER if "/servers/" in path else {"pid": 12, **PROCEDURE} | self.procedure
+        return {"items": [found]}
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    found = Daemon()
+    with mock.patch.object(Client, "post", found.post), mock.patch.object(Client, "get", found.get):
+        yield found
+
+
+def mark(kind: str, subject: str, **more: Any) -> Json:
+    return {"kind": kind, "subject": subject, **SAID, **more}
+
+
+CREATED: Final[Json] = {"name": "shop:a/b", "splits": [], "uniform": 0, "kind": "user", "options": {}, **SAID}
+CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
+    (("tables", "create", "shop:a/b", *WHY), "tables", CREATED),
+    (
+        ("tables", "create", "shop:a/b", "--regions", 4, "--kind", "meta", *WHY),
+        "tables",
+        CREATED | {"uniform": 4, "kind": "meta"},
+    ),
+    (
+        ("tables", "create", "shop:a/b", "--split", "n", "--split", "x", "--option", "a=b=c", "--option", "d=", *WHY),
+        "tables",
+        CREATED | {"splits": ["n", "x"], "options": {"a": "b=c", "d": ""}},
+    ),
+    (("tables", "enable", "shop:a/b", *WHY), "tables/shop%3Aa%2Fb/enable", SAID),
+    (("tables", "disable", "shop:a/b", "--yes", *WHY), "tables/shop%3Aa%2Fb/disable", SAID),
+    (("tables", "delete", "shop:a/b", "--yes", *WHY), "tables/shop%3Aa%2Fb/delete", SAID),
+    (("tables", "delete", "..", "--yes", *WHY), "tables/%2E%2E/delete", SAID),
+    (("tables", "delete", "a..b", "--yes", *WHY), "tables/a..b/delete", SAID),
+    (("namespaces", "create", "a/b", *WHY), "namespaces", {"name": "a/b", **SAID}),
+    (("namespaces", "delete", "a/b", *WHY), "namespaces/a%2Fb/delete", SAID),
+    (("servers", "drain", "kv 1", *WHY), "servers/kv%201/drain", {"force": False, **SAID}),
+    (("servers", "drain", "kv 1,5", "--force", *WHY), "servers/kv%201%2C5/drain", {"force": True, **SAID}),
+    (("servers", "expire", "kv 1", "--yes", *WHY), "servers/kv%201%2C5/expire", SAID),
+    (("servers", "forget", "kv 1", *WHY), "servers/kv%201/forget", SAID),
+    (("servers", "cordon", "kv 1", *WHY), "marks", mark("cordon", "kv 1")),
+    (("servers", "uncordon", "kv 1", *WHY), "marks/remove", mark("cordon", "kv 1")),
+    (("servers", "hold", "kv 1", "--for", "10m", *WHY), "marks", mark("hold", "kv 1", forS=600)),
+    (("servers", "release", "kv 1", *WHY), "marks/remove", mark("hold", "kv 1")),
+    (("regions", "pin", 17, "kv 1", *WHY), "marks", mark("pin", "17", server="kv 1")),
+    (("regions", "unpin", 17, *WHY), "marks/remove", mark("pin", "17")),
+    (("regions", "assign", 17, *WHY), "17/assign", {"server": "", **SAID}),
+    (("regions", "assign", 17, "--to", "kv 1", *WHY), "17/assign", {"server": "kv 1", **SAID}),
+    (("regions", "unassign", 17, "--yes", *WHY), "17/unassign", SAID),
+    (("regions", "move", 17, "kv 1", *WHY), "17/move", {"server": "kv 1", "force": False, **SAID}),
+    (("regions", "move", 17, "kv 1", "--force", *WHY), "17/move", {"server": "kv 1", "force": True, **SAID}),
+    (("regions", "reopen", 17, *WHY), "17/reopen", SAID),
+]
+ENDS: Final[list[tuple[Json, Exit]]] = [
+    ({}, Exit.DONE),
+    ({"state": "rolledback"}, Exit.FAILED),
+    ({"unmet": "1 region not open"}, Exit.REFUSED),
+]
+NAMES: Final = [" ".join(map(str, words[:-4])) for words, _, _ in CHANGES]
+
+
+@pytest.mark.parametrize(("words", "path", "body"), CHANGES, ids=NAMES)
+def test_a_dry_run_has_no_question_and_waits_for_nothing(
+    daemon: Daemon, words: tuple[object, ...], path: str, body: Json
+) -> None:
+    words = tuple(word for word in words if word != "--yes")
+    marks = path.startswith("marks")
+    regent(*words, "--dry-run", *(() if marks else ("--wait",)))
+    assert daemon.posted == [(f"/v1/regions/{path}", body | {"dryRun": True})]
+    assert not [one for one, _ in daemon.got if "procedures" in one]
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "body", "end", "code"),
+    [(*change, *ENDS[at % len(ENDS)]) for at, change in enumerate(CHANGES)],
+    ids=NAMES,
+)
+def test_a_change_is_one_request_with_all_that_was_given_and_its_wait_ends_as_the_procedure(
+    daemon: Daemon, words: tuple[object, ...], path: str, body: Json, end: Json, code: Exit
+) -> None:
+    daemon.procedure = end
+    marks = path.startswith("marks")
+    [found] = items(*words, *(() if marks else ("--wait",)), code=code)
+    assert found == {"pid": 12, **PROCEDURE} | end
+    assert [one for one, _ in daemon.got if "procedures" in one] == ["/v1/regions/procedures/12"]
+    assert daemon.posted == [(f"/v1/regions/{path}", body)]
+
+
+@pytest.mark.parametrize("given", [(), ("--nonce", "n1")], ids=["drawn", "given"])
+def test_a_change_without_a_response_is_repeated_with_its_nonce(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(region_changes, "AGAIN_S", 0.0)
+    posted: list[Json] = []
+
+    def post(_path: str, body: Json) -> Json:
+        posted.append(body)
+        if len(posted) < 3:
+            raise Failure(Exit.UNREACHABLE, "no daemon responds", "start one")
+        return {"items": [{"pid": 12, **PROCEDURE}]}
+
+    monkeypatch.setattr(Client, "post", lambda _client, path, body: post(path, body))
+    said = unwrapped(regent("tables", "disable", "t", "--yes", *given).stderr)
+    [nonce] = {body["nonce"] for body in posted}
+    assert (len(posted), bool(nonce)) == (3, True)
+    assert nonce == "n1" or not given
+    assert f"no daemon responds; the request is sent again, with nonce {nonce}" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tables", "describe", ""), "the name is empty"),
+        (("servers", "drain", ""), "the name is empty"),
+        (("namespaces", "delete", ""), "the name is empty"),
+        (("tables", "create", "t", "--regions", 0), "0 is less than 1."),
+        (("tables", "create", "t", "--option", "ttl=1", "--option", "ttl=2"), "--option 'ttl' is given twice"),
+        (("tables", "create", "t", "--regions", 1_000_001), "1000001 is more than 1000000."),
+        (("tables", "create", "t", "--kind", "best"), "'--kind': 'best' is not one of 'meta', 'system', 'user'."),
+        (("regions", "move", "users", "kv 1"), "'users' is no whole number."),
+        (("regions", "list", "--request-timeout", "soon"), "'soon' is no number."),
+        (("servers", "hold", "kv 1", "--for", "61m"), "--for 61m is longer than 1h"),
+        (("servers", "hold", "kv 1", "--for", "1x"), "90s, 10m, at most 1h"),
+    ],
+)
+def test_what_no_daemon_would_take_is_refused_and_not_sent(
+    daemon: Daemon, words: tuple[object, ...], said: str
+) -> None:
+    assert said in unwrapped(regent(*words, code=Exit.USAGE).stderr)
+    assert (daemon.posted, daemon.got) == ([], [])
+
+
+def test_the_longest_hold_is_sent(daemon: Daemon) -> None:
+    regent("servers", "hold", "kv 1", "--for", "1h")
+    assert daemon.posted[0][1]["forS"] == 3_600
+
+
+@pytest.mark.parametrize("code", [Exit.REFUSED, Exit.FAILED])
+@pytest.mark.parametrize(("words", "path", "body"), CHANGES[::6], ids=NAMES[::6])
+def test_a_change_that_the_daemon_refuses_is_sent_once(
+    daemon: Daemon, words: tuple[object, ...], path: str, body: Json, code: Exit
+) -> None:
+    daemon.failure = Failure(code, "it cannot be", "the remedy")
+    assert "it cannot be" in unwrapped(regent(*words, code=code).stderr)
+    assert daemon.posted == [(f"/v1/regions/{path}", body)]
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "params"),
+    [
+        (("regions", "status"), "", {}),
+        (("regions", "describe", 17), "/17", {}),
+        (("regions", "transitions", "--limit", 7), "/transitions", {"limit": 7}),
+        (("regions", "marks"), "/marks", {}),
+        (("regions", "procedures", "show", 12), "/procedures/12", {}),
+        (("servers", "list"), "/servers", {}),
+        (("namespaces", "list"), "/namespaces", {}),
+        (("regions", "list"), "/list", PAGE),
+        (
+            (
+                *("regions", "list", "--table", "shop:a", "--server-name", "kv 1", "--state", "open"),
+                *("--in-transition", "--stranded"),
+            ),
+            "/list",
+            {"table": "shop:a", "server": "kv 1", "state": "open", "inTransition": True, "stranded": True} | PAGE,
+        ),
+        (("regions", "list", "--stranded"), "/list", {"stranded": True} | PAGE),
+        (("regions", "procedures", "list"), "/procedures", {"live": False, "parts": False} | PAGE),
+        (
+            ("regions", "procedures", "list", "--live", "--parts", "--kind", "crash"),
+            "/procedures",
+            {"live": True, "parts": True, "kind": "crash"} | PAGE,
+        ),
+    ],
+    ids=lambda words: " ".join(map(str, words)) if isinstance(words, tuple) else "",
+)
+def test_a_look_is_one_request_with_its_filters(
+    daemon: Daemon, words: tuple[object, ...], path: str, params: Json
+) -> None:
+    items(*words)
+    [(asked, given)] = daemon.got
+    assert (asked, given) == (f"/v1/regions{path}", params)
+
+
+@pytest.mark.parametrize("act", ["abort", "bypass", "remove", "leave-out"])
+@pytest.mark.parametrize(("given", "body"), [((), {}), (("--reason", "no disk"), {"reason": "no disk"})])
+def test_an_end_of_a_procedure_of_regions_is_requested_with_its_reason(
+    daemon: Daemon, act: str, given: tuple[str, ...], body: Json
+) -> None:
+    regent("regions", "procedures", act, 12, "--yes", *given)
+    assert daemon.posted == [(f"/v1/regions/procedures/12/{act}", body)]
+
+
+@pytest.mark.parametrize("option", ["ttl", "=60", ""])
+def test_an_option_that_is_no_pair_and_keys_beside_a_number_of_regions_send_nothing(
+    daemon: Daemon, tmp_path: Path, option: str
+) -> None:
+    said = regent("tables", "create", "t", "--option", "a=b", "--option", option, code=Exit.USAGE).stderr
+    assert f"--option {option!r} is not NAME=VALUE" in unwrapped(said)
+    keys = tmp_path / "keys"
+    keys.write_bytes(b"a\xff")
+    assert "keys cannot be read" in unwrapped(
+        regent("tables", "create", "t", "--splits-file", keys, code=Exit.USAGE).stderr
+    )
+    regent("tables", "create", "t", "--split", "a", "--regions", 2, code=Exit.USAGE)
+    assert not daemon.posted
+
+
+@pytest.mark.parametrize("group", [(), ("regions",)], ids=["kafka", "regions"])
+def test_locks_are_listed_all_of_them_or_those_that_are_waited_for(daemon: Daemon, group: tuple[str, ...]) -> None:
+    locks = [{"pid": pid, "resource": "table t", "waiting": pid == 13} for pid in (12, 13, 14)]
+    with mock.patch.object(Client, "get", return_value={"items": locks}) as get:
+        assert [one["pid"] for one in items(*group, "locks")] == [12, 13, 14]
+        assert [one["pid"] for one in items(*group, "locks", "--waiting")] == [13]
+    assert {call.args[0] for call in get.call_args_list} == {f"/v1/{'/'.join((*group, 'locks'))}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        (("procedures", "wait", 12), "regent procedures wait 12"),
+        (("regions", "procedures", "wait", 12), "regent regions procedures wait 12"),
+        (("tables", "enable", "t", "--wait"), "regent regions procedures wait 12"),
+        (("regions", "pin", 17, "kv-1"), "regent regions procedures wait 12"),
+    ],
+    ids=lambda words: " ".join(map(str, words)) if isinstance(words, tuple) else "",
+)
+def test_a_wait_whose_time_is_over_names_the_command_that_goes_on_with_it(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], again: str
+) -> None:
+    now_s = [1_000.0]
+
+    def sleep(pause_s: float) -> None:
+        now_s[0] += pause_s
+
+    for module in (procedures, region_procedures):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
+    daemon.procedure = {"state": "runnable", "ended": False}
+    timeout = () if "pin" in words else ("--timeout", 7)
+    said = unwrapped(regent(*words, *timeout, code=Exit.UNFINISHED).stderr)
+    assert f"procedure 12 has not ended after {7 if timeout else 60} s" in said
+    assert said.rstrip().endswith(f"it goes on: {again}")
+    assert now_s[0] == 1_000 + (7 if timeout else 60)
+
+
+def test_a_request_that_is_too_large_is_one_of_wrong_use() -> None:
+    """Its sender has to make it smaller: no daemon failed."""
+    refused = httpx.Response(413, json={"message": "a body of 2080135 bytes is not read", "remedy": "send fewer"})
+    sender = Client(Path("/nowhere"), 1)
+    sender._http = httpx.Client(transport=httpx.MockTransport(lambda _: refused), base_url="http://regent")
+    with pytest.raises(Failure, match="is not read") as failure:
+        sender.post("/v1/regions/tables", {})
+    assert failure.value.code is Exit.USAGE

@@ -1,0 +1,245 @@
+"""ISR changes: AlterPartition with its errors and their order, and the notes of brokers below IBP 2.7-IV2."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from brokers.wire.calls import AlterPartitionCall, read_call, read_header
+from brokers.wire.errors import Error
+from brokers.wire.primitives import Reader
+from brokers.wire.replies import AlterPartitionReply, PartitionReply, encode_reply
+from controller.kafka.partitions.alter_partition import CALLS_MAX
+from metadata_store import paths
+from metadata_store.acl import CREATE, READ
+from state_machines.model.types import TopicPartition
+from tests.kit.controller_kafka import id_of
+from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.controller_world import World, in_world, world
+from tests.kit.virtual_time import in_virtual_time
+from tests.kit.wire_kit import part, read_response, to_uuid, write_request
+
+
+async def running(w: World, ibp: str = "3.9") -> None:
+    """t-0 led by 1, t-1 by 2, both in sync on 1, 2, 3; u-0 has one replica."""
+    await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
+    await w.topic("u", (1,), leaders=True)
+    await w.serve(ibp)
+    w.forget()
+
+
+def only(reply: AlterPartitionReply) -> PartitionReply:
+    assert reply.error == Error.NONE
+    [found] = reply.partitions
+    return found
+
+
+@pytest.mark.seed("S4-80")
+@in_world(before=running)
+async def test_an_isr_change_is_committed_and_propagated_without_a_new_leader_epoch(w: World) -> None:
+    found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 3))))
+    assert (found.error, found.leader, found.leader_epoch, found.isr, found.partition_epoch) == (0, 1, 3, (1, 3), 1)
+    assert (w.states["t", 0].isr, w.states["t", 0].leader_epoch, w.states["t", 0].version) == ((1, 3), 3, 1)
+    await w.propagated()
+    [(_, told)] = w.wires.partitions(2, UPDATE_METADATA)
+    assert (told.isr, told.zk_version) == ((1, 3), 1)
+    assert not w.wires.requests(3, LEADER_AND_ISR), "brokers ignore a leader epoch that they know"
+
+
+@pytest.mark.kafka("ControllerIntegrationTest.testIdempotentAlterPartition")
+@pytest.mark.seed("S4-80")
+@in_world(before=running)
+async def test_a_repeated_isr_change_succeeds_with_the_present_state(w: World) -> None:
+    asked = w.proposal("t", 0, (1, 3))
+    await w.alter_partition(1, asked)
+    zxid = w.server.tree.zxid
+    again = only(await w.alter_partition(1, asked))
+    assert (again.error, again.partition_epoch, again.isr) == (0, 1, (1, 3))
+    assert w.server.tree.zxid == zxid
+
+
+REFUSED: dict[str, tuple[dict[str, Any], Error, Error]] = {
+    "unknown topic": ({"topic": bytes(15) + b"?"}, Error.UNKNOWN_TOPIC_ID, Error.UNKNOWN_TOPIC_OR_PARTITION),
+    "unknown partition": ({"partition": 9}, Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_OR_PARTITION),
+    "negative partition": ({"partition": -1}, Error.UNKNOWN_TOPIC_OR_PARTITION, Error.UNKNOWN_TOPIC_OR_PARTITION),
+    "leader knows a later leader epoch": ({"leader_epoch": 4}, Error.NOT_CONTROLLER, Error.NOT_CONTROLLER),
+    "leader knows a later partition epoch": ({"partition_epoch": 1}, Error.NOT_CONTROLLER, Error.NOT_CONTROLLER),
+    "older leader epoch": ({"leader_epoch": 2}, Error.FENCED_LEADER_EPOCH, Error.FENCED_LEADER_EPOCH),
+    "older partition epoch": ({"partition_epoch": -1}, Error.INVALID_UPDATE_VERSION, Error.INVALID_UPDATE_VERSION),
+    "recovering": ({"recovering": True}, Error.INVALID_REQUEST, Error.INVALID_REQUEST),
+    "a broker that is gone": ({"isr": (1, 9)}, Error.INELIGIBLE_REPLICA, Error.OPERATION_NOT_ATTEMPTED),
+    "no replica of it": ({"isr": (1, 4)}, Error.INVALID_REQUEST, Error.INVALID_REQUEST),
+    "without its leader": ({"isr": (2, 3)}, Error.INVALID_REQUEST, Error.INVALID_REQUEST),
+    "a replica twice": ({"isr": (1, 2, 2)}, Error.INVALID_REQUEST, Error.INVALID_REQUEST),
+    "an empty ISR": ({"isr": ()}, Error.INVALID_REQUEST, Error.INVALID_REQUEST),
+}
+
+
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
+@pytest.mark.seed("S4-80", "S4-86")
+@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("why", REFUSED)
+@in_virtual_time
+async def test_what_is_refused_is_refused_with_kafkas_error_and_changes_nothing(why: str, version: int) -> None:
+    changes, by_id, by_name = REFUSED[why]
+    async with world(1, 2, 3, 4) as w:
+        await running(w)
+        fields = {"isr": (1, 2), **changes}
+        if version < 2:
+            fields["topic"] = "?" if "topic" in fields else "t"
+        before = w.states["t", 0]
+        found = only(await w.alter_partition(1, w.proposal("t", 0, **fields), version=version))
+        assert Error(found.error) is (by_id if version >= 2 else by_name)
+        assert w.states["t", 0] == before
+        assert w.active.script.writes == []
+
+
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
+@pytest.mark.seed("S4-80", "S4-86")
+@in_world(before=running)
+async def test_isr_changes_of_a_former_incarnation_are_refused_as_a_whole(w: World) -> None:
+    former = w.broker_epoch(1)
+    await w.bounce(1)
+    await w.settle()
+    asked = w.proposal("t", 1, (2,))
+    assert (await w.alter_partition(1, asked, epoch=former)).error == Error.STALE_BROKER_EPOCH
+    assert (await w.alter_partition(77, asked, epoch=1)).error == Error.STALE_BROKER_EPOCH
+
+
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
+@pytest.mark.seed("S4-80")
+@pytest.mark.parametrize(("version", "ineligible"), [(1, Error.OPERATION_NOT_ATTEMPTED), (3, Error.INELIGIBLE_REPLICA)])
+@in_world()
+async def test_a_leader_that_shuts_down_gets_an_error_for_each_partition(
+    w: World, version: int, ineligible: Error
+) -> None:
+    await w.topic("alone", (1, 2), leaders=True, isr=(1,))
+    await running(w)
+    names: list[dict[str, Any]] = [{"topic": name} if version < 2 else {} for name in ("alone", "t")]
+    asked = [w.proposal("alone", 0, isr, **names[0]) for isr in ((1,), (1, 2))]
+    moved = w.proposal("t", 0, (1,), **names[1])
+    await w.controlled_shutdown(1)
+    replies = [await w.alter_partition(1, one, moved, version=version) for one in asked]
+    assert [reply.error for reply in replies] == [Error.NONE] * 2
+    errors = [[partition.error for partition in reply.partitions] for reply in replies]
+    assert errors == [[Error.NONE, Error.FENCED_LEADER_EPOCH], [ineligible, Error.FENCED_LEADER_EPOCH]]
+
+
+@pytest.mark.seed("S4-80")
+@in_world()
+async def test_waiting_calls_share_a_commit_and_each_has_its_response(w: World) -> None:
+    await w.topic("wide", *[(1, 2, 3)] * 300, leaders=True)
+    await running(w)
+    calls = [w.alter_partition(1, w.proposal("wide", p, (1, 2))) for p in range(CALLS_MAX + 50)]
+    calls.append(w.alter_partition(2, w.proposal("t", 1, (2, 1)), w.proposal("t", 0, (1,), topic=bytes(16))))
+    replies = await asyncio.gather(*calls)
+    assert [only(reply).isr for reply in replies[:-1]] == [(1, 2)] * (CALLS_MAX + 50)
+    assert [p.error for p in replies[-1].partitions] == [0, Error.UNKNOWN_TOPIC_ID]
+    assert len(w.active.script.writes) == 2, f"{CALLS_MAX} calls in the first commit, the rest in the second"
+
+
+@in_world(before=running)
+async def test_of_two_requests_for_one_partition_the_second_is_outdated(w: World) -> None:
+    first, second = w.proposal("t", 0, (1, 2)), w.proposal("t", 0, (1, 3))
+    replies = await asyncio.gather(w.alter_partition(1, first), w.alter_partition(1, second))
+    assert [Error(only(reply).error) for reply in replies] == [Error.NONE, Error.INVALID_UPDATE_VERSION]
+    assert w.states["t", 0].isr == (1, 2)
+
+
+@in_world(before=running)
+async def test_a_foreign_write_in_between_is_an_invalid_version_for_the_leader(w: World) -> None:
+    w.active.script.at("t/partitions/0/state", lambda: w.leader_writes("t", 0, (1,)))
+    found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
+    assert Error(found.error) is Error.INVALID_UPDATE_VERSION
+    assert w.states["t", 0].isr == (1,)
+    w.agreed()
+
+
+@in_world(before=running)
+async def test_a_znode_that_may_not_be_written_is_no_success(w: World) -> None:
+    w.restrict(paths.state("t", 0))
+    found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
+    assert Error(found.error) is Error.OPERATION_NOT_ATTEMPTED
+    assert not w.term.gate.ended
+
+
+@pytest.mark.parametrize("fault", ["lose_replies", "lose_requests", "suspend"])
+@in_world(before=running)
+async def test_a_call_survives_a_lost_connection(w: World, fault: str) -> None:
+    session = w.active.zk.session_id
+    w.active.script.at("t/partitions/0/state", lambda: getattr(w.server, fault)(session))
+    asked = asyncio.create_task(w.alter_partition(1, w.proposal("t", 0, (1, 2))))
+    await asyncio.sleep(0.5)
+    w.server.resume(session)
+    assert only(await asked).isr == (1, 2)
+    assert w.states["t", 0].version == 1, "written once"
+
+
+@pytest.mark.kafka("ControllerIntegrationTest.testAlterPartition")
+@pytest.mark.seed("S4-80")
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+@in_world(before=running)
+async def test_over_the_wire_in_every_version(w: World, version: int) -> None:
+    """kio writes the request and reads the answer, as a broker would."""
+    members = (
+        {"new_isr_with_epochs": tuple(part(56, 3, "BrokerState", broker_id=b) for b in (1, 2))}
+        if version == 3
+        else {"new_isr": (1, 2)}
+    )
+    asked = part(56, version, "PartitionData", partition_index=0, leader_epoch=3, partition_epoch=0, **members)
+    topic = part(56, version, "TopicData", topic_name="t", topic_id=to_uuid(id_of("t")), partitions=(asked,))
+    frame = write_request(56, version, 7, broker_id=1, broker_epoch=w.broker_epoch(1), topics=(topic,))
+    reader = Reader(frame)
+    call = read_call(read_header(reader), reader)
+    assert isinstance(call, AlterPartitionCall)
+    reply = await w.alter_partition(1, *call.proposals, version=call.version)
+    correlation, entity = read_response(56, version, encode_reply(call, 7, reply)[4:])
+    assert correlation == 7
+    [found] = entity.topics[0].partitions
+    assert (found.error_code, found.leader_id, found.isr, found.partition_epoch) == (0, 1, (1, 2), 1)
+
+
+@pytest.mark.seed("S4-80")
+@in_world()
+async def test_isr_changes_in_zookeeper_are_propagated_and_their_notifications_deleted(w: World) -> None:
+    await running(w, "2.7-IV1")
+    await w.leader_writes("t", 0, (1, 2))
+    await w.leader_writes("t", 1, (2,))
+    await w.notify(TopicPartition("t", 0), TopicPartition("gone", 3))
+    await w.operator.create(f"{paths.ISR_CHANGES}/isr_change_", b"broken", sequential=True)
+    await w.notify(TopicPartition("t", 1))
+    await w.propagated()
+    w.agreed()
+    assert w.children(paths.ISR_CHANGES) == []
+    assert {p.isr for _, p in w.wires.partitions(3, UPDATE_METADATA)} == {(1, 2), (2,)}
+    assert not w.counters.malformed, "the broken note is gone, too"
+    w.die(2)
+    await w.propagated()
+    assert w.leaders()["t", 1] == (-1, (2,)), "decided on what the leader wrote"
+
+
+@in_world()
+async def test_an_unusable_entry_of_a_notification_costs_itself_alone(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await running(w, "2.7-IV1")
+    await w.leader_writes("t", 0, (1, 2))
+    note = b'{"version":1,"partitions":[{"topic":"t","partition":-1},{"topic":"t","partition":0}]}'
+    await w.operator.create(f"{paths.ISR_CHANGES}/isr_change_", note, sequential=True)
+    await w.propagated()
+    assert {p.isr for _, p in w.wires.partitions(3, UPDATE_METADATA)} == {(1, 2)}
+    assert w.children(paths.ISR_CHANGES) == []
+    assert f"{paths.ISR_CHANGES}: 1 of 2 entries cannot be used" in caplog.text
+
+
+@in_world()
+async def test_a_note_that_cannot_be_deleted_ends_no_term(w: World) -> None:
+    w.restrict(paths.ISR_CHANGES, CREATE | READ)
+    await w.notify(TopicPartition("t", 0))
+    await running(w, "2.7-IV1")
+    await w.leader_writes("t", 0, (1, 2), notify=True)
+    await w.propagated()
+    assert not w.term.gate.ended
+    w.agreed()

@@ -1,0 +1,138 @@
+"""Turns stay short with any number of remembered replicas, and a write that is too large names a way out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Iterator
+from unittest import mock
+
+import pytest
+
+from brokers.outbound.delivery import LogsStopped
+from brokers.wire.errors import Error
+from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.stray_memory import StrayMemory
+from controller.kafka.replicas import strays
+from controller.kafka.replicas.missed_stops import NOT_REMEMBERED
+from metadata_store.nodes.stray_nodes import PARENT, Found, Remembered, StrayKey
+from state_machines.model.types import Assignment, TopicPartition
+from testing.memory.session import MemorySession
+from tests.kit.controller_world import World, in_world
+from tests.kit.reassignment_kit import alter, caught_up, propagated, written
+from tests.kit.strays_kit import moved_while_away, remembered
+
+NAMES = "rstuv"
+
+
+class LookedUp(dict[StrayKey, Found]):
+    """Entries of which none but those asked for may be looked at."""
+
+    def __iter__(self) -> Iterator[StrayKey]:
+        raise AssertionError("all entries are looked at")
+
+    items = values = keys = __iter__  # type: ignore[assignment]
+
+
+def memory_of(*keys: tuple[int, str]) -> tuple[StrayMemory, mock.Mock]:
+    queue = mock.Mock()
+    memory = StrayMemory(queue)
+    memory.entries = LookedUp((StrayKey(*key), Found(Remembered({0: 1, 1: 1}), 0)) for key in keys)
+    return memory, queue.signal
+
+
+def response(
+    acknowledged: Collection[TopicPartition] = (),
+    refused: Collection[TopicPartition] = (),
+    spared: Collection[TopicPartition] = (),
+) -> LogsStopped:
+    errors = dict.fromkeys(refused, int(Error.KAFKA_STORAGE_ERROR))
+    return LogsStopped(1, 101, 0, tuple(acknowledged), errors, tuple(spared))
+
+
+def test_a_response_looks_up_the_partitions_that_it_names_and_no_others() -> None:
+    memory, signal = memory_of((1, "t"), (1, "u"), (2, "v"))
+    here, refused = TopicPartition("t", 0), TopicPartition("u", 1)
+    others = TopicPartition("v", 0), TopicPartition("t", 2)
+    memory.answered(response((here, *others), (refused,)))
+    assert memory.stopped == {(1, here)}
+    assert set(memory.resting) == {(1, refused)}
+    signal.assert_called_once_with(EventKind.STRAYS)
+
+
+@pytest.mark.parametrize(("name", "signals"), [(TopicPartition("t", 0), 1), (TopicPartition("t", 2), 0)])
+def test_a_remembered_replica_that_was_spared_is_judged_again(name: TopicPartition, signals: int) -> None:
+    memory, signal = memory_of((1, "t"))
+    memory.answered(response(spared=[name]))
+    assert signal.call_count == signals
+    assert not memory.stopped
+    assert not memory.resting
+
+
+@in_world(1, 2, 3)
+async def test_replicas_that_rest_or_whose_brokers_are_away_go_by_in_portions(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await moved_while_away(w, *NAMES)
+    w.wires.refused = {1: {(name, 0): Error.KAFKA_STORAGE_ERROR for name in NAMES}}
+    await w.boot(1)
+    await propagated(w)
+    c = w.term.controller
+    assert len(c.strays.resting) == len(NAMES)
+    c.strays.entries |= {StrayKey(9, name): Found(Remembered(dict.fromkeys(range(50), 2**50)), 0) for name in NAMES}
+    sizes, turn, loop = list[int](), list[str](), asyncio.get_running_loop()
+    really = StrayMemory.logs
+
+    def logs(memory: StrayMemory, brokers: Collection[int] | None = None) -> Iterator[tuple[StrayKey, TopicPartition]]:
+        for found in really(memory, brokers):
+            if not turn:
+                loop.call_soon(turn.clear)
+            turn.append(found[0].topic)
+            sizes.append(len(turn))
+            yield found
+
+    monkeypatch.setattr(strays, "TURN_LOGS", 2)
+    monkeypatch.setattr(StrayMemory, "logs", logs)
+    w.forget()
+    await strays.stop_strays(c)
+    assert max(sizes) == 2
+    assert len(sizes) == len(NAMES) * 51 + len(NAMES), "those of the absent broker are judged, and not sent"
+    assert w.wires.deleted(1) == []
+
+
+@in_world(1, 2, 3)
+async def test_a_multi_forgets_a_bounded_number_of_partitions(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await moved_while_away(w, *NAMES)
+    monkeypatch.setattr(strays, "PARTITIONS_MAX", 2)
+    w.forget()
+    await w.boot(1)
+    await propagated(w)
+    assert remembered(w) == {}
+    c = w.term.controller
+    assert not c.strays.stopped
+    multis = [ops for ops in w.active.script.writes if any(path.startswith(f"{PARENT}/") for path in ops)]
+    assert [len(ops) for ops in multis] == [1 + 2, 1 + 2, 1 + 1]
+
+
+@in_world(1, 2, 3)
+async def test_a_memory_that_is_too_large_for_a_write_with_its_topic_has_a_way_out(
+    w: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "tu":
+        await w.topic(name, (1, 2), leaders=True)
+    await w.begin_term()
+    await propagated(w)
+    w.die(1)
+    await w.settle()
+    large = json.dumps({"version": 1, "partitions": dict.fromkeys(range(5_000, 8_000), 2**50)}).encode()
+    for path, data in (("/regent", b""), (PARENT, b""), (f"{PARENT}/1-t", large)):
+        if w.node(path) is None:
+            await w.operator.create(path, data)
+    monkeypatch.setattr(MemorySession, "write_bytes_max", property(lambda _: 40_000))
+    await alter(w, dict.fromkeys((("t", 0), ("u", 0)), (2, 3)))
+    await caught_up(w)
+    assert written(w, "t") == written(w, "u") == Assignment((2, 3))
+    assert list(remembered(w)["1-u"]["partitions"]) == ["0"], "it took no other along"
+    assert dict(w.counters.failures) == {NOT_REMEMBERED: 1}
+    [line] = [text for one in caplog.records if NOT_REMEMBERED in (text := one.getMessage())]
+    assert "t: the topic and what is remembered of it have too many bytes for one write: start broker 1, or" in line

@@ -1,0 +1,261 @@
+"""Brokers that ask to stop, and brokers that ask for producer ids."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from brokers.listener.controller_listener import NotController
+from brokers.wire.calls import ControlledShutdownCall
+from brokers.wire.errors import Error
+from brokers.wire.replies import AlterPartitionReply, PartitionReply
+from controller.kafka.requests.calls import Calls
+from metadata_store import paths
+from metadata_store.acl import ALL
+from metadata_store.codecs.cluster import ProducerIdBlock, encode_producer_ids
+from tests.kit.controller_parts import LEADER_AND_ISR
+from tests.kit.controller_world import World, in_world
+from tests.kit.polling import eventually
+
+
+async def running(w: World, ibp: str = "3.9") -> None:
+    """t-0 led by 1, t-1 by 2, both in sync on 1, 2, 3; u-0 has one replica."""
+    await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
+    await w.topic("u", (1,), leaders=True)
+    await w.serve(ibp)
+    w.forget()
+
+
+def only(reply: AlterPartitionReply) -> PartitionReply:
+    assert reply.error == Error.NONE
+    [found] = reply.partitions
+    return found
+
+
+@pytest.mark.kafka("ControllerChannelManagerTest.testLeaderAndIsrRequestSentToLiveOrShuttingDownBrokers")
+@pytest.mark.seed("S4-72", "S4-73", "S4-74", "S4-86")
+@in_world(before=running)
+async def test_a_broker_that_stops_leads_nothing_and_follows_nothing(w: World) -> None:
+    reply = await w.controlled_shutdown(1)
+    assert (reply.error, reply.remaining) == (Error.NONE, [])
+    assert w.leaders() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("u", 0): (1, (1,))}
+    assert [multi[1:] for multi in w.active.script.writes] == [[paths.state("t", 0)], [paths.state("t", 1)]], (
+        "new leaders are committed before followers are stopped"
+    )
+    assert w.wires.last_sent(2, LEADER_AND_ISR)["t", 0] == (2, 4), "the new leader knows before the broker goes"
+    await w.propagated()
+    assert w.wires.stopped(1) == {("t", 1)}
+    assert w.wires.last_sent(1, LEADER_AND_ISR)["t", 0] == (2, 4), "it still hears of its leader (KAFKA-7482)"
+    zxid = w.server.tree.zxid
+    assert (await w.controlled_shutdown(1)).remaining == []
+    assert w.server.tree.zxid == zxid, "asking again changes nothing"
+
+
+@pytest.mark.seed("S4-72")
+@in_world()
+async def test_a_controlled_shutdown_waits_for_new_leaders_and_not_for_leaders_that_lose_a_follower(w: World) -> None:
+    await w.topic("v", (1, 3), (2, 1), leaders=True)
+    await running(w)
+    rows, waited = w.term.cluster.rows, list[list[int]]()
+
+    async def waits(wanted: Any, _timeout_s: float) -> frozenset[int]:
+        waited.append([*wanted])
+        return frozenset()
+
+    with mock.patch.object(w.term.channels, "leaders_acknowledged", waits):
+        await w.controlled_shutdown(1)
+        await w.controlled_shutdown(1)
+    moved, again = [{w.term.cluster.name(i) for i in wanted} for wanted in waited]
+    assert moved == {("t", 0), ("v", 0)}
+    assert again == {("t", 0), ("t", 1), ("v", 0), ("v", 1), ("u", 0)}, "asked again: it may still be under way"
+    assert {rows[i].leader for i in waited[0]} == {2, 3}
+
+
+@pytest.mark.seed("S4-72")
+@in_world()
+async def test_a_controlled_shutdown_returns_the_partitions_without_another_leader(w: World) -> None:
+    await w.topic("alone", (1, 2), (1, 3), leaders=True, isr=(1,))
+    await running(w)
+    reply = await w.controlled_shutdown(1)
+    assert reply.error == Error.NONE
+    assert sorted(reply.remaining) == [("alone", 0), ("alone", 1)]
+    assert w.leaders()["alone", 0] == (1, (1,)), "it leads on until it is gone"
+
+
+@pytest.mark.kafka("ControllerIntegrationTest.testControllerRejectControlledShutdownRequestWithStaleBrokerEpoch")
+@pytest.mark.seed("S4-72", "S4-86")
+@in_world(before=running)
+async def test_controlled_shutdowns_of_a_former_incarnation_and_of_unknown_brokers_are_refused(w: World) -> None:
+    former = w.broker_epoch(1)
+    await w.bounce(1)
+    await w.settle()
+    before = w.leaders()
+    assert (await w.controlled_shutdown(1, epoch=former)).error == Error.STALE_BROKER_EPOCH
+    assert (await w.controlled_shutdown(9, epoch=1)).error == Error.BROKER_NOT_AVAILABLE
+    assert (await w.controlled_shutdown(2, epoch=-1)).error == Error.STALE_BROKER_EPOCH, "it must know its epoch"
+    assert w.leaders() == before
+
+
+@pytest.mark.kafka("ControllerIntegrationTest.testShutdownBrokerNotAddedToIsr")
+@in_world(before=running)
+async def test_a_broker_that_stopped_and_came_back_is_live_again(w: World) -> None:
+    await w.controlled_shutdown(1)
+    w.die(1)
+    await w.propagated()
+    await w.boot(1)
+    await w.propagated()
+    assert 1 in w.term.cluster.live
+    assert w.leaders()["u", 0][0] == 1
+    assert only(await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))).error == 0
+
+
+@in_world(before=running)
+async def test_a_silent_new_leader_delays_a_controlled_shutdown_by_a_bounded_time(w: World) -> None:
+    async def unreachable(*_: Any) -> Any:
+        await asyncio.sleep(3_600)
+
+    with mock.patch("tests.kit.controller_parts.Wire.exchange", unreachable):
+        asked = asyncio.create_task(w.controlled_shutdown(1))
+        other = asyncio.create_task(w.producer_ids(2))
+        assert (await other).error == Error.NONE, "the queue goes on meanwhile"
+        assert not asked.done()
+        assert (await asyncio.wait_for(asked, 5.0)).remaining == []
+
+
+@in_world(before=running)
+async def test_a_controlled_shutdown_is_refused_if_the_term_ends_before_the_new_leaders_respond(w: World) -> None:
+    async def never(*_: Any) -> None:
+        await asyncio.sleep(3_600)
+
+    with mock.patch.object(w.term.channels, "leaders_acknowledged", never):
+        asked = asyncio.create_task(w.controlled_shutdown(1))
+        await eventually(lambda: w.leaders()["t", 0][0] == 2)
+        w.term.gate.end("a test")
+        with pytest.raises(NotController):
+            await asked
+
+
+async def shut_by_operator(w: World, broker: int) -> None:
+    """Shuts a broker down in its place; every broker has the change."""
+    call = ControlledShutdownCall(3, broker, w.broker_epoch(broker))
+    assert (await Calls(w.term.queue).controlled_shutdown(call, by_operator=True)).error == Error.NONE
+    await w.propagated()
+    w.forget()
+
+
+@pytest.mark.seed("S4-73", "S4-80")
+@in_world(before=running)
+async def test_a_follower_that_its_leader_wants_back_during_a_shutdown_is_stopped_and_follows_after_the_undo(
+    w: World,
+) -> None:
+    await shut_by_operator(w, 1)
+    asked = w.proposal("t", 0, (2, 3, 1))
+    assert only(await w.alter_partition(2, asked)).error == Error.INELIGIBLE_REPLICA
+    await w.propagated()
+    assert (w.leaders()["t", 0], w.states["t", 0].leader_epoch) == ((2, (2, 3)), 5)
+    assert [w.wires.last_sent(b, LEADER_AND_ISR) for b in (2, 3)] == [{("t", 0): (2, 5)}] * 2
+    assert not w.wires.requests(1, LEADER_AND_ISR), "the follower is not sent the epoch in which it stops"
+    assert w.wires.stopped(1) == {("t", 0)}
+    zxid = w.server.tree.zxid
+    assert only(await w.alter_partition(2, asked)).error == Error.FENCED_LEADER_EPOCH
+    assert w.server.tree.zxid == zxid
+    assert await Calls(w.term.queue).undo_shutdown(1)
+    await w.propagated()
+    assert w.wires.last_sent(1, LEADER_AND_ISR)["t", 0] == (2, 5), "it is higher than the one that the broker knows"
+    assert only(await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))).error == Error.NONE
+
+
+@pytest.mark.seed("S4-73", "S4-80")
+@in_world(before=running)
+async def test_a_new_term_lets_followers_follow_that_were_kept_out(w: World) -> None:
+    await shut_by_operator(w, 1)
+    await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))
+    await w.propagated()
+    await w.seats[-1].crash()
+    w.forget()
+    seat = await w.seat()
+    await seat.begin("3.9")
+    await w.propagated()
+    assert w.wires.last_sent(1, LEADER_AND_ISR)["t", 0] == (2, 5)
+
+
+@pytest.mark.seed("S4-73", "S4-80")
+@in_world(before=running)
+async def test_a_follower_that_is_kept_out_stays_out_of_the_isr_that_another_wrote_first(w: World) -> None:
+    await shut_by_operator(w, 1)
+    w.active.script.at("t/partitions/0/state", lambda: w.leader_writes("t", 0, (2,)))
+    await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))
+    await w.propagated()
+    assert (w.leaders()["t", 0], w.states["t", 0].leader_epoch) == ((2, (2,)), 5)
+    assert w.wires.stopped(1) == {("t", 0)}
+
+
+@pytest.mark.seed("S4-73", "S4-80")
+@in_world(before=running)
+async def test_a_follower_whose_state_cannot_be_written_goes_on_until_the_next_request(w: World) -> None:
+    """StopReplica in an epoch that the broker knows would stop it for good."""
+    await shut_by_operator(w, 1)
+    asked, path = w.proposal("t", 0, (2, 3, 1)), paths.state("t", 0)
+    w.restrict(path)
+    assert only(await w.alter_partition(2, asked)).error == Error.INELIGIBLE_REPLICA
+    await w.propagated()
+    assert (w.wires.stopped(1), w.states["t", 0].leader_epoch) == (set(), 4)
+    w.restrict(path, ALL)
+    await w.alter_partition(2, asked)
+    await w.propagated()
+    assert (w.wires.stopped(1), w.states["t", 0].leader_epoch) == ({("t", 0)}, 5)
+
+
+@pytest.mark.seed("S4-87")
+@in_world(before=running)
+async def test_blocks_of_producer_ids_follow_each_other(w: World) -> None:
+    found = [await w.producer_ids(broker) for broker in (1, 2, 3, 1)]
+    assert [(reply.error, reply.start, reply.length) for reply in found] == [
+        (0, start, 1000) for start in range(0, 4000, 1000)
+    ]
+    await w.operator.set(paths.PRODUCER_IDS, encode_producer_ids(ProducerIdBlock(2, 9_000, 9_999)), -1)
+    assert (await w.producer_ids(2)).start == 10_000, "a broker below IBP 3.0 took one by itself"
+
+
+@pytest.mark.seed("S4-87", "S4-86")
+@in_world(before=running)
+async def test_producer_ids_only_for_the_present_life_of_a_registered_broker(w: World) -> None:
+    former = w.broker_epoch(1)
+    await w.bounce(1)
+    await w.settle()
+    assert (await w.producer_ids(1, epoch=former)).error == Error.STALE_BROKER_EPOCH
+    assert (await w.producer_ids(9, epoch=1)).error == Error.BROKER_ID_NOT_REGISTERED
+    assert (await w.producer_ids(1)).start == 0
+
+
+@pytest.mark.seed("S4-87")
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"broken", Error.UNKNOWN_SERVER_ERROR),
+        (encode_producer_ids(ProducerIdBlock(1, 2**63 - 1001, 2**63 - 2)), Error.UNKNOWN_SERVER_ERROR),
+    ],
+    ids=["broken", "used up"],
+)
+@in_world(before=running)
+async def test_producer_ids_that_cannot_be_given_end_no_term(w: World, data: bytes, error: Error) -> None:
+    await w.operator.set(paths.PRODUCER_IDS, data, -1)
+    assert (await w.producer_ids(1)).error == error
+    await w.settle()
+    assert not w.term.gate.ended
+    node = w.node(paths.PRODUCER_IDS)
+    assert node is not None
+    assert node.data == data
+
+
+@pytest.mark.seed("S4-87")
+@in_world(before=running)
+async def test_a_block_whose_outcome_is_unknown_is_skipped(w: World) -> None:
+    w.server.lose_replies(w.active.zk.session_id)
+    with pytest.raises(NotController):
+        await w.producer_ids(1)
+    await w.settle()
+    assert (await w.producer_ids(1)).start == 1_000

@@ -1,0 +1,202 @@
+"""A term begins: everything is read, what nobody decided is decided, and every broker is told everything."""
+
+from __future__ import annotations
+
+import asyncio
+from unittest import mock
+
+import pytest
+
+from metadata_store import paths
+from metadata_store.acl import CREATE, READ
+from metadata_store.codecs.features import decode_features
+from metadata_store.nodes.cluster_nodes import Contended
+from state_machines.model.types import TopicPartition
+from tests.kit.controller_parts import DAEMON, LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.controller_world import World, in_world
+
+
+def led(w: World) -> dict[tuple[str, int], tuple[int, int]]:
+    return {name: (state.leader, state.leader_epoch) for name, state in w.states.items()}
+
+
+@pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68")
+@in_world()
+async def test_a_term_decides_the_open_elections_and_sends_everything_to_every_broker(w: World) -> None:
+    await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
+    await w.topic("single", (1,), leaders=True)
+    await w.topic("new", (3, 2))
+    w.die(1)
+    await w.serve()
+    assert w.leaders() == {
+        ("t", 0): (2, (2, 3)),
+        ("t", 1): (2, (2, 3)),
+        ("single", 0): (-1, (1,)),
+        ("new", 0): (3, (3, 2)),
+    }
+    for broker in (2, 3):
+        assert w.wires.last_sent(broker, UPDATE_METADATA) == led(w)
+        hosted = {name: found for name, found in led(w).items() if name[0] != "single"}
+        assert w.wires.last_sent(broker, LEADER_AND_ISR) == hosted
+    w.agreed()
+
+
+@pytest.mark.seed("S4-66")
+@in_world()
+async def test_a_commit_that_an_earlier_term_did_not_propagate_is_propagated(w: World) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    await w.serve()
+    w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("dies now"), when="after")
+    w.die(1)
+    await w.active.ended()
+    await w.active.crash()
+    w.wires.frames.clear()
+    zxid = w.server.tree.zxid
+    await w.serve()
+    assert w.wires.last_sent(3, LEADER_AND_ISR) == {("t", 0): (2, 4)}
+    assert w.states["t", 0].leader_epoch == 4, "nothing left to decide"
+    assert w.server.tree.zxid > zxid
+
+
+@in_world()
+async def test_update_metadata_comes_before_the_first_leader_and_isr(w: World) -> None:
+    """A follower that hears of a leader outside of its live list ignores it for good (KAFKA-4443)."""
+    await w.topic("t", (1, 2, 3), leaders=True)
+    await w.serve()
+    for broker in (1, 2, 3):
+        first = next(frame for to, frame in w.wires.frames if to == broker)
+        assert int.from_bytes(first[:2], "big") == UPDATE_METADATA
+        live = {b.id_ for b in w.wires.requests(broker, UPDATE_METADATA)[0].live_brokers}
+        assert live == {1, 2, 3, DAEMON}
+
+
+@pytest.mark.seed("S4-85")
+@pytest.mark.parametrize(
+    ("ibp", "version", "enabled"), [("2.6", 1, False), ("2.7-IV1", 1, True), ("3.2", 1, True), ("3.9", 2, True)]
+)
+@in_world()
+async def test_the_feature_znode_follows_the_ibp(w: World, ibp: str, version: int, enabled: bool) -> None:
+    await w.begin_term(ibp)
+    node = w.node(paths.FEATURE)
+    assert node is not None
+    found = decode_features(paths.FEATURE, node.data)
+    assert (found.version, found.enabled) == (version, enabled)  # type: ignore[union-attr]
+    await w.active.crash()
+    await w.begin_term(ibp)
+    again = w.node(paths.FEATURE)
+    assert again is not None
+    assert again.stat.version == node.stat.version, "nothing to change the next time"
+
+
+@in_world()
+async def test_a_feature_znode_that_cannot_be_understood_is_reported_and_left(w: World) -> None:
+    await w.operator.create(paths.FEATURE, b"broken")
+    await w.begin_term()
+    assert w.term.serving.is_set()
+    assert paths.FEATURE in w.counters.malformed
+    node = w.node(paths.FEATURE)
+    assert node is not None
+    assert node.data == b"broken"
+
+
+@in_world()
+async def test_a_term_begins_although_others_rewrite_features_all_the_time(w: World) -> None:
+    w.restrict(paths.LOG_DIR_EVENTS, CREATE | READ)
+    await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
+    contended = mock.AsyncMock(side_effect=Contended("/feature was changed by others"))
+    with mock.patch("metadata_store.nodes.cluster_nodes.set_up_features", contended):
+        await w.begin_term()
+    assert w.term.serving.is_set()
+    assert not w.term.gate.ended
+
+
+@pytest.mark.kafka(
+    "KafkaZkClientTest.testIsrChangeNotificationsDeletion", "KafkaZkClientTest.testLogDirEventNotificationsDeletion"
+)
+@in_world()
+async def test_notes_of_brokers_for_the_controller_before_us_are_discarded(w: World) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    await w.leader_writes("t", 0, (1, 2), notify=True)
+    await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
+    await w.begin_term("2.7-IV1")
+    assert w.children(paths.ISR_CHANGES) == w.children(paths.LOG_DIR_EVENTS) == []
+    w.agreed()
+
+
+@in_world()
+async def test_a_term_creates_the_znodes_that_every_broker_creates(w: World) -> None:
+    w.die(1, 2, 3)
+    await w.operator.delete(paths.ISR_CHANGES, -1)
+    await w.operator.delete(paths.LOG_DIR_EVENTS, -1)
+    await w.begin_term()
+    assert all(w.node(path) is not None for path in paths.PERSISTENT)
+    await w.boot(1)
+    await w.topic("first", (1,))
+    await w.propagated()
+    assert w.leaders()["first", 0] == (1, (1,))
+
+
+@pytest.mark.seed("S4-67")
+@in_world()
+async def test_events_at_the_begin_of_a_term_are_handled_after_it(w: World) -> None:
+    """Watches are armed before anything is read: nothing falls between the two."""
+    await w.topic("t", (1, 2, 3), leaders=True)
+    seat = await w.seat()
+
+    async def meanwhile() -> None:
+        w.die(1)
+        await w.topic("new", (2, 3))
+        await w.expand("t", (3, 2))
+        await w.leader_writes("t", 0, (1, 2))
+        await w.notify(TopicPartition("t", 0))
+
+    seat.script.at(paths.FEATURE, meanwhile)
+    seat.script.at("t/partitions/0/state", lambda: w.boot(4))
+    await seat.begin("2.7-IV1")
+    await w.propagated()
+    assert w.leaders() == {("t", 0): (2, (2,)), ("t", 1): (3, (3, 2)), ("new", 0): (2, (2, 3))}
+    assert set(w.term.cluster.brokers) == {2, 3, 4}
+    w.agreed()
+
+
+@in_world()
+async def test_the_events_between_two_reads_of_the_start_are_not_lost_either(w: World) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    seat = await w.seat()
+    claim = await seat.role.claim()
+    term = seat.term_now(claim, "3.9", frozenset({DAEMON}))
+    store, number = term.controller.store, 0
+    really = {name: getattr(store, name) for name in ("load_brokers", "load_topics", "load_states")}
+
+    def after(name: str):  # type: ignore[no-untyped-def]
+        async def read(*args: object, **options: object) -> object:
+            nonlocal number
+            setattr(store, name, really[name])
+            found = await really[name](*args, **options)
+            number += 1
+            await w.topic(f"after-{number}", (2, 3))
+            await w.boot(10 + number)
+            return found
+
+        return read
+
+    for name in really:
+        setattr(store, name, after(name))
+    await w.propagated()
+    assert number == 3
+    assert {f"after-{n}" for n in range(1, number + 1)} <= {topic for topic, _ in w.leaders()}
+    assert {10 + n for n in range(1, number + 1)} <= set(w.term.cluster.brokers)
+    w.agreed()
+
+
+@in_world()
+async def test_a_term_that_ends_while_reading_decides_and_sends_nothing(w: World) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    w.die(1)
+    seat = await w.seat()
+    seat.script.at(paths.FEATURE, lambda: w.term.gate.end("a test"), when="after")
+    await seat.begin()
+    assert await seat.ended() == "a test"
+    await asyncio.sleep(0.1)
+    assert w.leaders()["t", 0] == (1, (1, 2, 3))
+    assert w.wires.frames == []

@@ -1,0 +1,231 @@
+"""A topic id that is given late is the last one that every broker was sent, whatever was under way meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from controller.kafka.path.event_kinds import EventKind
+from metadata_store import paths
+from metadata_store.codecs.topic import encode_topic
+from state_machines.model.topic_facts import TopicIdRead
+from state_machines.model.types import Assignment
+from tests.kit import channel_world
+from tests.kit.controller_kafka import id_of
+from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.controller_world import World, in_world
+from tests.kit.polling import eventually
+from tests.kit.reassignment_kit import alter, caught_up
+from tests.unit.controller.kafka.replicas.test_topic_rewritten import OTHER_ID, ids_sent, lost, rewrite
+from tests.unit.controller.kafka.topics.test_lost_ids import Silence, upgraded
+
+SLOW = pytest.mark.parametrize("slow", [LEADER_AND_ISR, UPDATE_METADATA])
+TURN = 100
+
+
+def last_id(w: World, broker: int, api: int, name: str) -> bytes | None:
+    """The id in the last request that names the topic; raises where none does."""
+    found = [t for request in w.wires.requests(broker, api) for t in request.topic_states if t.topic_name == name]
+    return found[-1].topic_id.bytes if found[-1].topic_id else None
+
+
+async def led_without_an_id(w: World) -> None:
+    """Topic t, whose id no broker knows; ``other`` has its own."""
+    await lost(w)
+    w.knows = {broker: {"other": id_of("other")} for broker in w.brokers}
+    await w.serve()
+
+
+async def thaws(w: World, *brokers: int) -> None:
+    await asyncio.sleep(3.0)
+    await w.settle()
+    w.wires.respond(*brokers)
+    await w.propagated()
+
+
+@SLOW
+@in_world()
+async def test_ids_that_are_made_up_while_a_first_request_is_under_way_reach_its_broker(w: World, slow: int) -> None:
+    await upgraded(w, "a")
+    w.wires.silent_to, w.wires.silent = slow, {2}
+    await w.begin_term()
+    await thaws(w, 2)
+    topic_id = w.assignment("a").topic_id
+    assert topic_id is not None
+    for broker in (1, 2, 3):
+        assert last_id(w, broker, UPDATE_METADATA, "a") == topic_id
+        assert last_id(w, broker, LEADER_AND_ISR, "a") == topic_id
+
+
+@SLOW
+@in_world()
+async def test_a_broker_that_comes_back_is_sent_a_topic_that_stays_without_an_id(w: World, slow: int) -> None:
+    await w.topic("t", (2, 3), leaders=True)
+    await rewrite(w, "t", {0: (2, 3)})
+    await w.topic("other", (3, 1), leaders=True)
+    w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3)}
+    await w.serve()
+    w.wires.frames.clear()
+    w.wires.silent_to, w.wires.silent = slow, {1}
+    await w.bounce(1)
+    await thaws(w, 1)
+    assert last_id(w, 1, UPDATE_METADATA, "t") is None
+    assert last_id(w, 1, UPDATE_METADATA, "other") == id_of("other")
+
+
+def without_ids(w: channel_world.World, *names: str) -> list[int]:
+    """Topics with partitions for two turns, as they were loaded from znodes without ids; their indexes."""
+    for name in names:
+        w.add_topic(name, [(1, 2)] * TURN)
+        topic: Any = w.cluster.topic(name)
+        w.cluster.topic_ids.pop(topic.topic_id, None)
+        w.cluster.topics[topic.index] = replace(topic, topic_id=None)
+    return [topic.index for topic in w.cluster.topics]
+
+
+async def test_turns_that_were_encoded_before_ids_were_given_are_encoded_again() -> None:
+    """Broker 2 is slow with the first snapshot, whose last turns wait for it; broker 1 with the second one."""
+    async with channel_world.world(1, 2, snapshot_turn_partitions=TURN) as w:
+        names = ("t0", "t1", "t2", "t3")
+        topics = without_ids(w, *names)
+        w.channels.withhold(topics)
+        w.channels.permit_metadata([1, 2])
+        w.brokers[2].hold()
+        w.channels.snapshot()
+        await eventually(lambda: w.channels.lag()[1].partitions == 0)
+        for name in names:
+            w.cluster.observe_topic_id(name, id_of(name))
+        w.channels.hand_out(topics)
+        w.brokers[1].hold()
+        w.channels.snapshot(None)
+        w.brokers[2].let_go.set()
+        await eventually(lambda: w.channels.lag()[2].partitions == 0)
+        w.brokers[1].let_go.set()
+        await channel_world.settled(w)
+        for broker in w.brokers.values():
+            for api in (LEADER_AND_ISR, UPDATE_METADATA):
+                last = {t.topic_name: t.topic_id for heard in broker.of(api) for t in heard.entity.topic_states}
+                assert {name: found and found.bytes for name, found in last.items()} == {n: id_of(n) for n in names}
+
+
+async def test_a_body_that_was_encoded_before_an_id_was_given_serves_no_other_broker() -> None:
+    async with channel_world.world(1, 2) as w:
+        without_ids(w, "t")
+        w.channels._propagation.metadata_changed([0])
+        batcher, cut = w.channels._shared.batcher, w.channels._propagation.feed.number
+        before, _ = batcher.update_metadata(0, cut)
+        w.cluster.observe_topic_id("t", OTHER_ID)
+        after, _ = batcher.update_metadata(0, cut)
+        assert before is not None
+        assert after is not None
+        assert [OTHER_ID in body for body in (before, after)] == [False, True]
+
+
+@in_world(1, 2, 3, 4, before=led_without_an_id)
+async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_register_later(w: World) -> None:
+    """The operator writes it just before a reassignment rewrites the znode."""
+    store = w.term.controller.store
+    commit = store.commit_topics
+
+    async def after_the_operator(*args: Any, **how: Any) -> Any:
+        store.commit_topics = commit  # type: ignore[method-assign]
+        await rewrite(w, "t", {0: (1, 2, 3)}, OTHER_ID)
+        return await commit(*args, **how)
+
+    store.commit_topics = after_the_operator  # type: ignore[method-assign]
+    assert not await alter(w, {("t", 0): (2, 3, 4)})
+    await caught_up(w)
+    assert w.assignment("t").topic_id == OTHER_ID
+    assert not w.term.controller.lost_ids.topics
+    for broker in (2, 3, 4):
+        assert last_id(w, broker, UPDATE_METADATA, "t") == OTHER_ID
+        assert last_id(w, broker, LEADER_AND_ISR, "t") == OTHER_ID
+    w.wires.frames.clear()
+    await w.bounce(1)
+    await w.propagated()
+    assert last_id(w, 1, UPDATE_METADATA, "t") == OTHER_ID
+
+
+@in_world(1, 2, 3, 4, before=led_without_an_id)
+async def test_an_id_written_while_a_deletion_waits_for_a_reassignment_lets_both_end(w: World) -> None:
+    """Brokers name topics by their ids when they change an ISR: without it the new replica would never be in sync."""
+    assert not await alter(w, {("t", 0): (2, 3, 4)})
+    await w.propagated()
+    await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
+    await w.propagated()
+    w.wires.frames.clear()
+    held = w.assignment("t")
+    data = encode_topic(held.partitions, OTHER_ID, held.unknown)
+    await w.operator.set(paths.topic("t"), data, held.version)
+    await w.propagated()
+    assert last_id(w, 4, LEADER_AND_ISR, "t") == OTHER_ID
+
+
+@in_world(1, 2, 3, 4)
+async def test_all_partitions_of_a_topic_whose_deletion_waits_are_sent_with_the_id_that_a_broker_knows(
+    w: World,
+) -> None:
+    await w.topic("t", (1, 2), (2, 3), leaders=True)
+    await rewrite(w, "t", {0: (1, 2), 1: (2, 3)})
+    w.knows = {broker: {"t": id_of("t")} for broker in (1, 2)}
+    held = w.assignment("t")
+    moved = {**held.partitions, 0: Assignment((4, 1, 2), adding=(4,), removing=(1, 2))}
+    await w.operator.set(paths.topic("t"), encode_topic(moved, None), held.version)
+    await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
+    await w.serve()
+    assert w.assignment("t").topic_id == id_of("t")
+    for broker in (1, 2, 3, 4):
+        assert {("t", 0), ("t", 1)} <= w.wires.last_sent(broker, UPDATE_METADATA).keys()
+        assert last_id(w, broker, UPDATE_METADATA, "t") == id_of("t")
+
+
+@in_world()
+async def test_no_id_is_made_up_where_other_topics_got_theirs_back_between_two_terms(w: World) -> None:
+    """The first term sent them all without ids, so that brokers say so, of those too that have one since."""
+    names = [f"a{number:02}" for number in range(25)]
+    for name in names:
+        await w.topic(name, (1, 2, 3), leaders=True)
+        await rewrite(w, name, {0: (1, 2, 3)})
+    await w.topic("z", (3, 1), leaders=True)
+    w.knows = {broker: {"z": id_of("z")} for broker in (1, 2, 3)}
+    await w.serve()
+    await w.active.crash()
+    for name in names[:22]:
+        await rewrite(w, name, {0: (1, 2, 3)}, id_of(name))
+    w.knows = {broker: {**dict.fromkeys(names), "z": id_of("z")} for broker in (1, 2, 3)}
+    await w.serve()
+    assert [w.assignment(name).topic_id for name in names[22:]] == [None] * 3
+
+
+@in_world()
+async def test_a_frozen_broker_is_waited_for_to_the_end_of_the_last_try(w: World) -> None:
+    await lost(w)
+    w.knows = {broker: {"other": id_of("other")} for broker in (1, 2)}
+    w.knows[3] = {"t": id_of("t")}
+    Silence(w, 3)
+    await w.begin_term()
+    lost_ids = w.term.controller.lost_ids
+    await eventually(lambda: not lost_ids.tries_left, 60.0)
+    assert lost_ids.asking
+    w.term.controller.queue.signal(EventKind.LOST_IDS)  # a busy queue, or a repeated event
+    await asyncio.sleep(1.0)
+    assert lost_ids.asking
+    assert not ids_sent(w, "t", UPDATE_METADATA, (3,))
+    await eventually(lambda: ids_sent(w, "t", UPDATE_METADATA, (3,)) == {None}, 60.0)
+
+
+@in_world()
+async def test_an_id_that_is_known_already_is_no_news(w: World) -> None:
+    """A conflict shows it again: nothing is written or sent for it, and what brokers refused stays refused."""
+    await w.topic("t", (1, 2), leaders=True)
+    await w.serve()
+    c, known = w.term.controller, w.assignment("t").topic_id
+    c.cluster.observe_id_refused(2, [0])
+    c.enter(TopicIdRead("t", known))
+    assert not c.late
+    assert c.cluster.ids_refused == {0: {(2, 0)}}
+    c.enter(TopicIdRead("t", OTHER_ID))
+    assert c.late == {0}

@@ -1,0 +1,203 @@
+"""Bounds of procedures: sizes after commands, texts of errors, clocks that differ, nonces of unreadable records."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.procedures import results
+from controller.procedures.broadcast import UNDER_WAY_MAX, Resending, Responses
+from controller.procedures.group import CHANGE_BYTES_MAX
+from controller.procedures.kinds import Kind
+from controller.procedures.requests import Refused
+from controller.procedures.stepping import ERROR_CHARS_MAX
+from controller.procedures.waiting import Waiting
+from state_machines.procedures.kernel import RETRY_MS_MIN
+from state_machines.procedures.outcome import RETRY_MS_MAX, Failed, Outcome, Wait
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+from tests.contracts.records_damaged import NEWER
+from tests.kills.harness import IDLE_MS
+from tests.kills.kinds import Notes, arrives, last, onwards, spreads, step, topic, twice
+from tests.unit.controller.procedures.test_procedures_engine import NOBODY, OPS, Host, ended, state, submitted
+
+HOUR_MS = 3_600_000
+
+
+def hosting(*kinds: Kind[Notes]) -> Host:
+    """Returns a host whose clock can be set back."""
+    host = Host(*kinds)
+    host.clock.ms = 100 * HOUR_MS
+    return host
+
+
+def grown(record: Record, command: bytes) -> bytes:
+    return record.data + b"." * int(command)
+
+
+async def test_a_command_that_makes_a_record_too_large_is_refused_and_changes_nothing() -> None:
+    host = Host(Kind("root", (step(arrives), step(last)), topic, command=grown))
+    daemon = await host.daemon()
+    pid = await submitted(daemon, "root")
+    with pytest.raises(Refused, match=f"pid {pid}: its records have {CHANGE_BYTES_MAX + 1} bytes, one step may write"):
+        await daemon.run(daemon.engine.command(pid, b"%d" % CHANGE_BYTES_MAX))
+    assert await daemon.run(daemon.engine.command(pid, b"%d" % (CHANGE_BYTES_MAX - 1)))
+    assert len(daemon.engine.records[pid].data) == CHANGE_BYTES_MAX
+
+
+async def test_of_a_long_error_the_begin_is_kept() -> None:
+    def fails_at_length(_: Notes, record: Record) -> Outcome:
+        return Failed("x" * 100_000)
+
+    daemon = await Host(Kind("root", (step(fails_at_length),), topic)).daemon()
+    record = await ended(daemon, await submitted(daemon, "root"))
+    assert (record.state, len(record.error)) == (State.ROLLEDBACK, ERROR_CHARS_MAX)
+
+
+# -- clocks
+
+
+async def test_a_retry_does_not_wait_for_the_clock_of_another_daemon() -> None:
+    host = hosting(Kind("root", (step(twice), step(last)), topic))
+    daemon = await host.daemon()
+    pid = await submitted(daemon, "root")
+    await daemon.until(lambda: state(daemon, pid) is State.WAITING_TIMEOUT)
+    host.clock.ms -= HOUR_MS
+    began_ms = host.clock.ms
+    record = await ended(await host.daemon(), pid)
+    assert record.state is State.SUCCESS
+    assert host.clock.ms - began_ms <= RETRY_MS_MIN + 2 * IDLE_MS
+
+
+async def test_a_stored_wait_ends_within_the_longest_pause_whatever_clock_set_it() -> None:
+    def once(notes: Notes, record: Record) -> Outcome:
+        return onwards(notes, record) if record.deadline_ms else Wait(record.updated_ms + 10 * HOUR_MS, record.data)
+
+    host = hosting(Kind("root", (step(once), step(last)), topic))
+    daemon = await host.daemon()
+    pid = await submitted(daemon, "root")
+    await daemon.until(lambda: state(daemon, pid) is State.WAITING_TIMEOUT)
+    began_ms = host.clock.ms
+    await ended(await host.daemon(), pid)
+    assert host.clock.ms - began_ms <= RETRY_MS_MAX + IDLE_MS
+
+
+async def test_a_clock_that_is_set_back_makes_no_wait_longer() -> None:
+    host = hosting(Kind("root", (step(twice), step(last)), topic))
+    daemon = await host.daemon()
+    pid = await submitted(daemon, "root")
+    await daemon.until(lambda: state(daemon, pid) is State.WAITING_TIMEOUT)
+    host.clock.ms -= HOUR_MS
+    began_ms = host.clock.ms
+    await ended(daemon, pid)
+    assert host.clock.ms - began_ms <= RETRY_MS_MIN + 2 * IDLE_MS
+
+
+async def test_deadlines_keep_their_order_and_those_without_a_time_stay_so_where_the_clock_is_set_back() -> None:
+    now = [10_000]
+    waiting = Waiting(lambda: now[0], lambda: None)
+    assert waiting.due() == []
+    waiting.add(1, 12_000)
+    waiting.add(2, 11_000)
+    waiting.add(3, 0)
+    now[0] = 4_000
+    assert waiting.due() == []
+    now[0] = 5_000
+    assert waiting.due() == [2]
+    now[0] = 6_000
+    assert waiting.due() == [1]
+    assert 3 in waiting
+
+
+async def test_a_result_is_kept_no_longer_because_another_clock_was_ahead() -> None:
+    host = Host(Kind("root", (step(last),), topic))
+    host.clock.ms += HOUR_MS
+    daemon = await host.daemon()
+    pid = await submitted(daemon, "root")
+    await daemon.until(lambda: state(daemon, pid).is_final)
+    host.clock.ms -= HOUR_MS
+    successor = await host.daemon()
+    host.clock.ms += results.KEPT_MS
+    await successor.until(lambda: pid not in successor.engine.records)
+
+
+# -- nonces of records that cannot be used
+
+
+@pytest.mark.seed("S2-4", "S2-49")
+@pytest.mark.parametrize("damage", ["newer", "corrupt", "broken json", "kind is gone"])
+async def test_a_call_whose_record_cannot_be_used_starts_no_second_procedure(damage: str) -> None:
+    host = Host(Kind("root", (step(arrives), step(last)), topic))
+    pid = await submitted(await host.daemon(), "root", caller=OPS)
+    body = host.disk.bodies[pid]
+    kinds = list(host.kinds)
+    if damage == "newer":
+        host.disk.bodies[pid] = (NEWER % pid).replace(b"later", OPS.nonce.encode())
+    elif damage == "corrupt":
+        host.disk.bodies[pid] = body.replace(b'"step":0', b'"step":1')
+    elif damage == "broken json":
+        host.disk.bodies[pid] = body.replace(b'"step":0', b'"step";0')
+    else:
+        kinds = [Kind("other", (step(last),), topic)]
+    kept = host.disk.bodies[pid]
+    daemon = await host.daemon(kinds)
+    with pytest.raises(Refused, match=f"this call has pid {pid} already, and that cannot go on: "):
+        await submitted(daemon, kinds[0].name, caller=OPS)
+    assert host.disk.bodies == {pid: kept}
+    assert await submitted(daemon, kinds[0].name, b"another", NOBODY) > pid, "others are served"
+    host.disk.bodies[pid] = body
+    again = await host.daemon()
+    assert await submitted(again, "root", caller=OPS) == pid
+
+
+# -- the point of no return
+
+
+@pytest.mark.seed("S2-5")
+async def test_children_of_the_step_before_the_point_of_no_return_are_undone_while_they_live() -> None:
+    kinds = (
+        Kind("root", (step(), step(spreads("part", 2)), step(arrives), step(last)), topic, no_return=2),
+        Kind("part", (step(arrives), step(last)), topic),
+    )
+    host = Host(*kinds)
+    daemon = await host.daemon()
+    pid = await submitted(daemon, "root")
+    await daemon.until(lambda: len(daemon.engine.records) == 3)
+    assert await daemon.run(daemon.engine.abort(pid))
+    assert (await ended(daemon, pid)).state is State.ROLLEDBACK
+    host.notes.arrived = True
+    pid = await submitted(daemon, "root", b"second")
+    await daemon.until(lambda: daemon.engine.records[pid].state is State.WAITING)
+    await daemon.until(lambda: list(daemon.engine.records)[-1] == pid)
+    assert not await daemon.run(daemon.engine.abort(pid))
+    assert (await ended(daemon, pid)).state is State.SUCCESS
+    await asyncio.sleep(0)
+
+
+async def test_the_messages_of_a_procedure_that_are_under_way_are_bounded_however_often_it_looks() -> None:
+    """A thousand servers are silent, and each look is a second after the one before."""
+    answers = dict[int, asyncio.Future[str]]()
+    tasks = list[asyncio.Task[None]]()
+
+    async def send(server: int, _: bytes) -> str:
+        answers[server] = asyncio.get_running_loop().create_future()
+        return await answers[server]
+
+    responses = Responses(lambda work: tasks.append(asyncio.ensure_future(work)))
+    servers, phase, came = range(1_000), (0, False), set[int]()
+    for _ in range(5):
+        for server in responses.next(7, [one for one in servers if one not in came]):
+            responses.send(7, server, phase, b"m", send, Resending())
+        await asyncio.sleep(0)
+        assert len(answers) - len(came) == UNDER_WAY_MAX
+        for server in list(answers)[len(came) : len(came) + 28]:
+            answers[server].set_result("in force")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        came |= {one.server for one in responses.take(7, phase)}
+        assert len(came) % 28 == 0
+        assert came
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,189 @@
+"""The second of two ways: the second child, lock or entity; the lock and the time of its own beside an ancestor's."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from controller.procedures.kinds import Kind, Step
+from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.outcome import Children, Done, Outcome, Retry
+from state_machines.procedures.record import Record, child
+from state_machines.procedures.scheduler import Scheduler
+from state_machines.procedures.states import State
+from testing.memory.records import MemoryRecords
+from tests.contracts.records import record
+from tests.kills.kinds import Notes, arrives, last, noting, pauses, spreads, step, topic
+from tests.unit.controller.procedures.test_procedures_engine import NOBODY, Host, ended, state, submitted
+
+T, U, V = (Resource(Scope.TOPIC, name) for name in "tuv")
+SERVER, TABLE = Resource(Scope.SERVER, "s"), Resource(Scope.TABLE, "x", "a")
+
+
+# -- children and their locks
+
+FAMILIES = {
+    "exclusive, after a shared one": (Demand(T, False), Demand(T, False), Demand(T, True)),
+    "a part, after a whole one": (Demand(T, False, (), (Demand(U, False),)), Demand(T, False), Demand(T, False, (1,))),
+    "another part": (Demand(T, False, (1,)), Demand(T, False, (1,)), Demand(T, False, (2,))),
+    "a further entity": (Demand(U, False), Demand(V, False), Demand(V, False, (), (Demand(T, False),))),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_a_second_child_that_could_end_in_a_deadlock_fails_the_step_although_the_first_is_sound(
+    family: str,
+) -> None:
+    held, sound, bad = FAMILIES[family]
+    demands = {b"held": held, b"sound": sound, b"bad": bad}
+
+    def both(_: Notes, one: Record) -> Outcome:
+        return Children((child("part", b"sound"), child("part", b"bad")), 1, one.data)
+
+    kinds = (
+        Kind("root", (step(both), step(last)), lambda one: demands[one.data], holds_locks=True),
+        Kind("part", (step(last),), lambda one: demands[one.data]),
+    )
+    daemon = await Host(*kinds).daemon()
+    found = await ended(daemon, await submitted(daemon, "root", b"held"))
+    assert found.state is State.ROLLEDBACK
+    assert "its child cannot run: pid 3 demands" in found.error
+
+
+@pytest.mark.parametrize(
+    ("grandparent", "expected"), [(U, State.ROLLEDBACK), (V, State.ROLLEDBACK), (T, State.SUCCESS)]
+)
+async def test_a_child_comes_after_the_locks_that_are_held_above_it_and_not_after_those_of_one_step(
+    grandparent: Resource, expected: State
+) -> None:
+    """The parent has its lock for its step alone; the grandparent has its own until all have ended."""
+    kinds = (
+        Kind("root", (step(spreads("middle", 1)), step(last)), lambda _: Demand(grandparent, False), holds_locks=True),
+        Kind("middle", (step(spreads("part", 1)), step(last)), lambda _: Demand(V, True)),
+        Kind("part", (step(last),), lambda _: Demand(U, True)),
+    )
+    if grandparent is V:
+        kinds = (*kinds[:1], kinds[1]._replace(demand=lambda _: Demand(Resource(Scope.TOPIC, "w"), True)), kinds[2])
+    daemon = await Host(*kinds).daemon()
+    assert (await ended(daemon, await submitted(daemon, "root"))).state is expected
+
+
+async def test_of_two_families_that_hold_one_lock_the_second_is_named_as_a_whole_and_the_others_go_on() -> None:
+    host = Host(
+        Kind("root", (step(spreads("part", 1)), step(last)), topic, holds_locks=True),
+        Kind("part", (step(arrives), step(last)), topic),
+    )
+    parts = [(1, 2, b"t"), (3, 4, b"t"), (5, 6, b"u")]
+    stored: list[Record] = []
+    for root, part, name in parts:
+        parent = replace(record(root, step=1, data=name), kind="root", state=State.WAITING, done=(0,), locked=True)
+        stored.append(replace(parent, born=(part,)))
+        below = replace(record(part, step=0, data=name + b"/0"), kind="part", state=State.RUNNABLE)
+        stored.append(replace(below, parent=root, ancestors=(root,)))
+    await MemoryRecords(host.disk).write(stored)
+    kept = {pid: host.disk.bodies[pid] for pid in (3, 4)}
+    host.notes.arrived = True
+    daemon = await host.daemon()
+    assert sorted(daemon.engine.unusable) == [3, 4]
+    assert "pid 3 held a lock on topic t that another record holds, too" in daemon.engine.unusable[4]
+    await daemon.until(lambda: all(state(daemon, pid) is State.SUCCESS for pid in (1, 5)))
+    assert {pid: host.disk.bodies[pid] for pid in (3, 4)} == kept
+    assert await daemon.run(daemon.engine.remove(3)) == [3, 4]
+
+
+@pytest.mark.parametrize("parts", [(8,), (7, 8)], ids=["one part", "two parts"])
+def test_a_part_stays_with_the_parent_that_locked_it_where_its_child_ends(parts: tuple[int, ...]) -> None:
+    s = Scheduler()
+    parent, part = s.entry(1, Demand(T, False, parts)), s.enter(2, Demand(T, False, parts), (1,))
+    s.add_back(parent)
+    assert s.poll() is parent
+    s.add_back(part)
+    assert s.poll() is part
+    s.release(part)
+    s.drop(part)
+    other = s.entry(3, Demand(T, False, (8,)))
+    s.add_back(other)
+    assert s.poll() is None, "the parent holds it"
+    assert s.hold_parts((9, 1))
+    s.release(parent)
+    assert s.poll() is other
+
+
+def test_a_lock_that_was_an_ancestors_and_then_its_own_is_free_after_it() -> None:
+    s = Scheduler()
+    parent, part = s.entry(1, Demand(T, True)), s.enter(2, Demand(T, True), (1,))
+    s.add_back(parent)
+    assert s.poll() is parent
+    s.add_back(part)
+    assert s.poll() is part
+    s.release(part)
+    s.release(parent)
+    s.add_back(part)
+    assert s.poll() is part
+    s.release(part)
+    other = s.entry(3, Demand(T, True))
+    s.add_back(other)
+    assert s.poll() is other
+
+
+def test_a_namespace_waits_for_a_table_that_is_the_second_lock_of_a_procedure() -> None:
+    s = Scheduler()
+    move = s.entry(1, Demand(SERVER, False, (), (Demand(TABLE, False, (1,)),)))
+    s.add_back(move)
+    assert s.poll() is move
+    assert s.hold_parts((1,))
+    above = s.entry(2, Demand(Resource(Scope.NAMESPACE, "a"), True))
+    s.add_back(above)
+    assert s.poll() is None
+    s.release(move)
+    assert s.poll() is above
+
+
+def test_woken_procedures_come_in_their_order_and_before_the_others_whether_they_hold_a_lock_or_not() -> None:
+    s = Scheduler()
+    kept = [s.entry(pid, Demand(U, False)) for pid in (1, 2, 3)]
+    for one in kept:
+        s.add_back(one)
+    assert [s.poll() for _ in kept] == kept
+    queued = [s.entry(pid, Demand(T, False)) for pid in (4, 5, 6)]
+    s.add_back(queued[0])
+    s.add_front(queued[1:])
+    s.add_back(kept[0])
+    s.add_front(kept[1:])
+    assert [s.poll() for _ in range(6)] == [*kept[1:], kept[0], *queued[1:], queued[0]]
+
+
+# -- times
+
+
+async def test_a_child_has_a_time_of_its_own_to_end() -> None:
+    def in_time(_: Notes, one: Record) -> Outcome:
+        return Children((child("part", b"u", expires_ms=one.updated_ms + 5_000),), 1, one.data)
+
+    host = Host(Kind("root", (step(in_time), step(last)), topic), Kind("part", (step(arrives), step(last)), topic))
+    daemon = await host.daemon()
+    found = await ended(daemon, await submitted(daemon, "root"))
+    assert (found.state, found.error) == (State.ROLLEDBACK, "timed out")
+
+
+async def test_a_wait_that_ends_before_the_time_is_over_ends_at_its_own() -> None:
+    host = Host(Kind("root", (step(pauses), step(last)), topic))
+    daemon = await host.daemon()
+    began_ms = host.clock.ms
+    pid = await daemon.run(daemon.engine.submit("root", b"t", NOBODY, expires_ms=began_ms + 500_000))
+    assert (await ended(daemon, pid)).state is State.SUCCESS
+    assert host.clock.ms - began_ms <= 12_000
+
+
+async def test_the_undo_of_what_timed_out_pauses_between_its_tries() -> None:
+    async def takes_back(notes: Notes, one: Record) -> Outcome:
+        notes.runs["undo", b"", 0] += 1
+        return Retry("a broker is away") if one.attempts < 4 else Done()
+
+    host = Host(Kind("root", (Step("step", noting(arrives), takes_back), step(last)), topic))
+    daemon = await host.daemon()
+    began_ms = host.clock.ms
+    pid = await daemon.run(daemon.engine.submit("root", b"t", NOBODY, expires_ms=began_ms + 2_000))
+    assert (await ended(daemon, pid)).state is State.ROLLEDBACK
+    assert host.notes.runs["undo", b"", 0] == 5
+    assert host.clock.ms - began_ms >= 2_000 + 1_000 + 2_000 + 4_000 + 8_000

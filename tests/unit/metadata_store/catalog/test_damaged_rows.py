@@ -1,0 +1,205 @@
+"""Rows with one damaged field, of each kind and in both stores: the field is named, and the rest is read."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from metadata_store.catalog import znodes
+from metadata_store.catalog.judging import CHECKS, INT_MAX, KINDS, fault_of, region_is_sound
+from metadata_store.catalog.rows import (
+    Bury,
+    Content,
+    MarkRow,
+    NewRegions,
+    PutMark,
+    PutNamespace,
+    PutServer,
+    PutTable,
+    RegionRow,
+    ServerRow,
+    TableRow,
+)
+from metadata_store.catalog.sqlite import SCHEMA
+from metadata_store.catalog.sqlite_reading import SOUND, read_all
+from metadata_store.catalog.znodes import BuriedRow, NamespaceRow
+from metadata_store.port import ANY_VERSION
+from state_machines.regions.damage import Damage
+from tests.contracts.catalog_zookeeper import ROOT, both, sealed
+from tests.contracts.memory import MemoryBackend
+from tests.contracts.support import session
+from tests.unit.metadata_store.catalog.test_catalogs import in_a_file
+
+GOOD: Final = (
+    PutNamespace("n"),
+    PutTable(TableRow("n:t", 2, 0, (("a", "1"),))),
+    NewRegions((RegionRow(1, "n:t", b"", b"k", 2, "s1", 5, 9, 3), RegionRow(2, "n:t", b"k", b"", 0))),
+    PutServer(ServerRow("s1", 5, "s1:1", "2.1")),
+    PutMark(MarkRow("cordon", "s1", "", 0, "ops", "why")),
+    Bury("s1", 4, 7),
+)
+"""One row of each kind, and a second region."""
+COLUMNS: Final[Mapping[type[Any], tuple[str, tuple[str, ...]]]] = {
+    NamespaceRow: ("namespace", ("name",)),
+    TableRow: ("tbl", ("name", "kind", "state", "options")),
+    RegionRow: ("region", ("id", "tbl", "first", "last", "state", "server", "incarnation", "token", "sequence")),
+    ServerRow: ("server", ("name", "incarnation", "address", "software")),
+    MarkRow: ("mark", ("kind", "subject", "value", "until_ms", "author", "reason")),
+    BuriedRow: ("buried", ("name", "incarnation")),
+}
+"""The table and the columns of each kind in a file; a row of the catalog has the same order of fields."""
+NO_UTF_8: Final = b"\xff"
+BAD: Final[Mapping[str, tuple[Any, ...]]] = {
+    "text": (NO_UTF_8, b"abc"),
+    "number": ("abc", -1, 2.5, b"\x01"),
+    "key": ("text", b"x" * 1_025),
+    "choice": (99, "abc", 2.5),
+    "json": ("no JSON", "[1]", '{"a": 1}', b"\x00"),
+}
+"""Values that a column must not have, by what it ought to hold."""
+HOLDS: Final[Mapping[tuple[type[Any], str], str]] = {
+    (TableRow, "kind"): "choice",
+    (TableRow, "state"): "choice",
+    (TableRow, "options"): "json",
+    (RegionRow, "start"): "key",
+    (RegionRow, "end"): "key",
+    (RegionRow, "state"): "choice",
+    (RegionRow, "id"): "number",
+    (RegionRow, "incarnation"): "number",
+    (RegionRow, "token"): "number",
+    (RegionRow, "sequence"): "number",
+    (ServerRow, "incarnation"): "number",
+    (MarkRow, "until_ms"): "number",
+    (BuriedRow, "incarnation"): "number",
+    (BuriedRow, "number"): "number",
+}
+"""What a field holds that is no text."""
+IN_FILE: Final = [
+    (kind, field, bad)
+    for kind, (_, columns) in COLUMNS.items()
+    for field in list(CHECKS[kind])[: len(columns)]
+    for bad in (*BAD[HOLDS.get((kind, field), "text")], None)
+    if field != "id" and not (bad is None and kind is RegionRow)  # the file itself refuses these
+]
+IN_ZNODE: Final = [
+    (kind, field, bad)
+    for kind in COLUMNS
+    for field in CHECKS[kind]
+    for bad in (None, {"choice": 99, "number": -1}.get(HOLDS.get((kind, field), ""), 7.5))
+]
+
+
+def judged(found: Content, kind: type[Any]) -> Damage:
+    """Checks that one row of a kind is left out, and that all others are there."""
+    [damage] = found.damaged
+    assert damage.kind == KINDS[kind]
+    there = {
+        NamespaceRow: len(found.namespaces),
+        TableRow: len(found.tables),
+        RegionRow: len(found.regions) - 1,
+        ServerRow: len(found.servers),
+        MarkRow: len(found.marks),
+        BuriedRow: len(found.buried),
+    }
+    assert there == {other: int(other is not kind) for other in there}
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "bad"), IN_FILE, ids=[f"{kind.__name__}.{field}={bad!r:.12}" for kind, field, bad in IN_FILE]
+)
+async def test_a_damaged_column_of_a_file_is_named_and_the_rest_is_read(
+    tmp_path: Path, kind: type[Any], field: str, bad: Any
+) -> None:
+    file = tmp_path / "regions.db"
+    async with in_a_file(file) as (store, _):
+        await store.write((), (), GOOD)
+    table, columns = COLUMNS[kind]
+    column = columns[list(CHECKS[kind]).index(field)]
+    db = sqlite3.connect(file, isolation_level=None)
+    value = "CAST(? AS TEXT)" if bad == NO_UTF_8 else "?"
+    where = "WHERE id = 1" if kind is RegionRow else ""
+    db.execute(f"UPDATE {table} SET {column} = {value} {where}", (bad,))
+    async with in_a_file(file) as (_, catalog):
+        damage = judged(await catalog.read(), kind)
+    assert (damage.place, damage.field) == (f"row 1 of table {table}", field)
+    about = damage.table if kind is RegionRow else damage.name
+    assert about in str(damage).partition(": ")[0]
+    assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (1 + (kind is RegionRow),), "it stays"
+    db.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "bad"), IN_ZNODE, ids=[f"{kind.__name__}.{field}={bad!r}" for kind, field, bad in IN_ZNODE]
+)
+async def test_a_damaged_field_of_a_znode_is_named_and_the_rest_is_read(kind: type[Any], field: str, bad: Any) -> None:
+    async with session(MemoryBackend()) as s:
+        store, catalog = await both(s)
+        await store.write((), (), GOOD)
+        path = f"{ROOT}/{znodes.FORMS[kind].folder}"
+        while names := await s.names(path):
+            path = f"{path}/{names[0]}"
+        row = json.loads((await s.data(path) or b"").rpartition(b"\n")[0])
+        await s.zk.set(path, sealed(json.dumps(row | {field: bad}).encode()), ANY_VERSION)
+        damage = judged(await catalog.read(), kind)
+        names_another = bad == -1 and field in list(CHECKS[kind])[: znodes.FORMS[kind].names]
+        assert (damage.place, damage.field) == (path, "data" if names_another else field)
+        assert await s.data(path) is not None, "it stays"
+
+
+VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "table": ("t", ""),
+    "start": (b"", b"a", b"b", b"c", b"x" * 1_025),
+    "end": (b"", b"b", b"x" * 1_025),
+    "state": (0, 2, 7, 13, 5, 99, -1),
+    "server": ("s1", ""),
+    "incarnation": (5, 0, -1, INT_MAX),
+    "token": (0, -1, INT_MAX),
+    "sequence": (3, -1),
+}
+
+
+def new_file(rows: list[RegionRow]) -> sqlite3.Connection:
+    """Makes a store that another tool has copied, without its constraints."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    for statement in SCHEMA:
+        db.execute(statement.replace(" NOT NULL", ""))
+    db.executemany("INSERT INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    return db
+
+
+def test_both_fast_judgements_of_regions_agree_with_the_slow_one() -> None:
+    """Three pieces of code judge a region whose fields have their types."""
+    rows = [RegionRow(at, *values) for at, values in enumerate(product(*VALUES.values()), 1)]
+    db = new_file(rows)
+    sound = {id_ for [id_] in db.execute(f"SELECT id FROM region WHERE {SOUND}")}
+    assert 0 < len(sound) < len(rows)
+    for row in rows:
+        assert region_is_sound(row) is (fault_of(row) is None) is (row.id in sound), row
+    found = read_all(db)
+    assert ({one.id for one in found.regions}, len(found.damaged)) == (sound, len(rows) - len(sound))
+
+
+def test_a_name_that_is_no_utf_8_takes_no_other_region_with_it() -> None:
+    row = RegionRow(1, "t", b"a", b"b", 2, "s1", 5, 9, 3)
+    db = new_file([row._replace(id=at, server=server) for at, server in ((1, "s1"), (2, "zürich"), (3, "s3"))])
+    db.execute("UPDATE region SET server = CAST(x'ff' AS TEXT) WHERE id = 3")
+    found = read_all(db)
+    assert sorted(one.id for one in found.regions) == [1, 2]
+    assert [(one.region, one.field, one.why) for one in found.damaged] == [(3, "server", "it is no UTF-8")]
+
+
+@pytest.mark.parametrize(("field", "column"), list(zip(RegionRow._fields, COLUMNS[RegionRow][1], strict=True))[1:])
+def test_a_region_without_a_value_is_named(field: str, column: str) -> None:
+    row = RegionRow(1, "t", b"a", b"b", 2, "s1", 5, 9, 3)
+    db = new_file([row, row._replace(id=2)])
+    db.execute(f"UPDATE region SET {column} = NULL WHERE id = 1")
+    found = read_all(db)
+    assert [one.id for one in found.regions] == [2]
+    assert [(one.region, one.field) for one in found.damaged] == [(1, field)]
