@@ -2,8 +2,8 @@
 
 Two adapters implement it, :class:`metadata_store.kazoo_adapter.KazooZooKeeper` and
 :class:`testing.memory.MemoryZooKeeper`; both pass the suite in ``tests/real/zookeeper/``. Paths are absolute and
-relative to the chroot of the connect string. While the connection is not CONNECTED every call raises :class:`NotConnected` at once:
-nothing is ever queued for a later connection (patroni#1981).
+relative to the chroot of the connect string. While the connection is not CONNECTED every call raises
+:class:`NotConnected` at once: nothing is ever queued for a later connection (patroni#1981).
 """
 
 from __future__ import annotations

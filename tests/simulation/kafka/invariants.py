@@ -3,7 +3,7 @@
 The checks are incremental: they look at one ZooKeeper write, one request or one changed row, never at everything.
 (:mod:`tests.simulation.kafka.invariants_writes` has the writes,
 :mod:`tests.simulation.kafka.invariants_requests` the requests.) They know ZooKeeper's content from the
-writes themselves (:mod:`tests.simulation.kafka.history`). They know the lease from the heartbeats with a reply.
+writes themselves (:mod:`tests.simulation.kafka.history`), and the lease from the heartbeats with a reply.
 
 | | |
 |---|---|
