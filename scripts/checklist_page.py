@@ -1,4 +1,4 @@
-"""Makes docs/reference/checklist.md: the key to references such as S4-12, from docs/reference/checklist.csv."""
+"""Makes docs/evidence/checklist.md: the key to references such as S4-12, from docs/evidence/checklist.csv."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-CHECKLIST: Final = Path(__file__).resolve().parents[1] / "docs" / "reference" / "checklist.csv"
+CHECKLIST: Final = Path(__file__).resolve().parents[1] / "docs" / "evidence" / "checklist.csv"
 HEAD: Final = """\
 # Checklist
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference/conformance.md from checklist.csv and kafka-tests.csv beside it and build/seed-results.json.
+"""Writes docs/evidence/conformance.md from checklist.csv and kafka-tests.csv beside it and build/seed-results.json.
 
 The results are those of the last `make test` and `make verify`. `python scripts/conformance.py --check` changes nothing
 and fails where the committed page says something else.
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-CHECKLIST = ROOT / "docs" / "reference" / "checklist.csv"
-KAFKA_TESTS = ROOT / "docs" / "reference" / "kafka-tests.csv"
+CHECKLIST = ROOT / "docs" / "evidence" / "checklist.csv"
+KAFKA_TESTS = ROOT / "docs" / "evidence" / "kafka-tests.csv"
 RESULTS = ROOT / "build" / "seed-results.json"
-PAGE = ROOT / "docs" / "reference" / "conformance.md"
+PAGE = ROOT / "docs" / "evidence" / "conformance.md"
 NOT_MARKED = ("does not apply", "missing")
 """States of tests of Kafka that no test here covers; the table has the reason beside them."""
 HEAD = """\

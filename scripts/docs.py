@@ -9,23 +9,23 @@ from state_machines.machines import diagrams
 from tests.verify.clients import page as clients
 from tests.verify.stock_tools import page as stock_tools
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "reference"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def main() -> None:
     pages = {
-        "state-machines.md": diagrams,
-        "checklist.md": checklist_page,
-        "settings-keys.md": settings_page,
-        "agent-protocol.md": agent_protocol_page,
-        "stock-tools.md": stock_tools,
-        "clients.md": clients,
+        "reference/state-machines.md": diagrams,
+        "evidence/checklist.md": checklist_page,
+        "reference/settings-keys.md": settings_page,
+        "reference/agent-protocol.md": agent_protocol_page,
+        "evidence/stock-tools.md": stock_tools,
+        "evidence/clients.md": clients,
     }
     for name, source in pages.items():
         text = source.document()
         page = DOCS / name
         page.write_text(text)
-        print(f"wrote {page.relative_to(DOCS.parents[1])}")
+        print(f"wrote {page.relative_to(DOCS.parent)}")
 
 
 if __name__ == "__main__":

@@ -32,9 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "seed(*rows): the rows of docs/reference/checklist.csv that the test covers")
+    config.addinivalue_line("markers", "seed(*rows): the rows of docs/evidence/checklist.csv that the test covers")
     config.addinivalue_line(
-        "markers", "kafka(*tests): the tests of docs/reference/kafka-tests.csv whose behaviour it shows"
+        "markers", "kafka(*tests): the tests of docs/evidence/kafka-tests.csv whose behaviour it shows"
     )
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # each refused connection would be a line
     config.pluginmanager.register(seed_results.Recorder(config.rootpath), "seed-results")

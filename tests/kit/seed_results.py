@@ -1,7 +1,7 @@
 """Results of the tests that carry ``@pytest.mark.seed`` or ``@pytest.mark.kafka``, merged over several runs.
 
-build/seed-results.json maps each such test's id to what it shows, rows of docs/reference/checklist.csv and tests of
-docs/reference/kafka-tests.csv, and to its last outcome; scripts/conformance.py makes the document from it.
+build/seed-results.json maps each such test's id to what it shows, rows of docs/evidence/checklist.csv and tests of
+docs/evidence/kafka-tests.csv, and to its last outcome; scripts/conformance.py makes the document from it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 RESULTS = Path("build", "seed-results.json")
-CHECKLIST = Path("docs", "reference", "checklist.csv")
-KAFKA_TESTS = Path("docs", "reference", "kafka-tests.csv")
+CHECKLIST = Path("docs", "evidence", "checklist.csv")
+KAFKA_TESTS = Path("docs", "evidence", "kafka-tests.csv")
 TABLES = {"seed": CHECKLIST, "kafka": KAFKA_TESTS}
 """The table that holds what each kind of mark may name, in its first column."""
 ROWS = "rows"

@@ -1,7 +1,7 @@
 """Story files: events, the trace of Kafka's controller, and to the letter the output of this one.
 
 A file starts with lines of ``#`` (among them ``# seeds: S4-6 ...``, and ``# tests: ...`` with names of
-docs/reference/kafka-tests.csv; and ``# unlike Kafka``, where the two sides are not to be compared). Steps follow,
+docs/evidence/kafka-tests.csv; and ``# unlike Kafka``, where the two sides are not to be compared). Steps follow,
 separated by blank lines: commands (see :mod:`tests.stories.stage`), then lines ``kafka ...`` (see
 :mod:`tests.stories.kafka`), then ``----`` and the output, which ``pytest tests/stories --rewrite-stories`` writes anew.
 """

@@ -1,4 +1,4 @@
-"""Admin clients of every kind get the same results under both controllers: docs/reference/clients.md."""
+"""Admin clients of every kind get the same results under both controllers: docs/evidence/clients.md."""
 
 from __future__ import annotations
 

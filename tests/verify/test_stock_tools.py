@@ -1,4 +1,4 @@
-"""Kafka's own tools have the same output under both controllers: docs/reference/stock-tools.md."""
+"""Kafka's own tools have the same output under both controllers: docs/evidence/stock-tools.md."""
 
 from __future__ import annotations
 

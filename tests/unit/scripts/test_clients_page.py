@@ -1,4 +1,4 @@
-"""docs/reference/clients.md, its results and its table."""
+"""docs/evidence/clients.md, its results and its table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.verify.clients.calls import CALLS
 from tests.verify.clients.compare import RESULTS, differences
 from tests.verify.clients.page import document
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "clients.md"
+PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "clients.md"
 
 
 def test_the_page_is_up_to_date() -> None:

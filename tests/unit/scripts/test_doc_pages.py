@@ -98,7 +98,7 @@ def test_records_are_numbered_without_gaps() -> None:
 
 
 def test_the_checklist_is_up_to_date() -> None:
-    assert (DOCS / "reference" / "checklist.md").read_text() == checklist_page.document(), "run: make docs"
+    assert (DOCS / "evidence" / "checklist.md").read_text() == checklist_page.document(), "run: make docs"
 
 
 def test_the_keys_of_the_settings_are_up_to_date() -> None:

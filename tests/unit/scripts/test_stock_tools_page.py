@@ -17,7 +17,7 @@ from tests.verify.stock_tools.page import document
 from tests.verify.stock_tools.sites import Result
 from tests.verify.stock_tools.steps import Line
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "stock-tools.md"
+PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "stock-tools.md"
 
 
 def test_the_page_is_up_to_date() -> None:

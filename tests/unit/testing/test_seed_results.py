@@ -1,4 +1,4 @@
-"""Marks, outcomes of several runs, and the page docs/reference/conformance.md."""
+"""Marks, outcomes of several runs, and the page docs/evidence/conformance.md."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_unmarked(): pass
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Makes a project with two marked tests."""
-    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    (tmp_path / "docs" / "evidence").mkdir(parents=True)
     (tmp_path / seed_results.CHECKLIST).write_text("row,behaviour\nS4-1,first\nS4-2,second\nS4-3,third\n")
     (tmp_path / seed_results.KAFKA_TESTS).write_text("test,behaviour,state,why\nOneTest.testOne,one,,\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

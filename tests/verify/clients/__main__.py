@@ -1,6 +1,6 @@
 """``python -m tests.verify.clients``: prints what differs; exit code 1 where that is not explained.
 
-``--write`` keeps the results for docs/reference/clients.md.
+``--write`` keeps the results for docs/evidence/clients.md.
 """
 
 from __future__ import annotations

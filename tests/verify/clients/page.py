@@ -1,4 +1,4 @@
-"""Writes docs/reference/clients.md from the table and the results of a whole run."""
+"""Writes docs/evidence/clients.md from the table and the results of a whole run."""
 
 from __future__ import annotations
 

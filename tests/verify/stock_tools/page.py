@@ -1,4 +1,4 @@
-"""Writes docs/reference/stock-tools.md from the table."""
+"""Writes docs/evidence/stock-tools.md from the table."""
 
 from __future__ import annotations
 
