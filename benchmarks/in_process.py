@@ -84,8 +84,6 @@ def new_term(zk: ZooKeeper, transport: Transport | None, epoch: int, fence_versi
     lease.answered(boottime_s())
     gate = Gate(epoch, fence_version, lease, lambda: True)
     cluster = Cluster(epoch, recovery_state=ibp.recovery_state)
-    ready = asyncio.Event()
-    ready.set()
     channels = Channels(
         cluster,
         channel_settings(settings, epoch, ibp, ("127.0.0.1", settings.listener.port)),
@@ -95,7 +93,7 @@ def new_term(zk: ZooKeeper, transport: Transport | None, epoch: int, fence_versi
     )
     queue = EventQueue()
     return Controller(
-        StoreSide(KafkaStore(zk), gate, ready, settings.controller.conflict_rounds_max),
+        StoreSide(KafkaStore(zk), gate, settings.controller.conflict_rounds_max),
         BrokerSide(channels, ibp, DefaultConfigs(cluster, None, ibp), frozenset({settings.controller.id})),
         TermMemory(
             cluster,

@@ -61,6 +61,15 @@ class BrokersLoaded(Fact, frozen=True, gc=False):
         return NOTHING
 
 
+class BrokersUp(Fact, frozen=True, gc=False):
+    """All that a term begins with is read, and the brokers that are registered can be sent it."""
+
+    def enter(self, cluster: Cluster) -> Entered:
+        """Changes nothing: :class:`BrokersLoaded` entered the registrations."""
+        brokers = list(cluster.brokers.values())
+        return Entered(back=brokers, connected=brokers)
+
+
 class BrokersRead(Fact, frozen=True, gc=False):
     """The registrations, read again. ``bounced`` have other broker epochs: they are gone until :class:`BouncedBack`."""
 
@@ -100,6 +109,16 @@ class ShutdownRequested(Fact, frozen=True, gc=False):
     def enter(self, cluster: Cluster) -> Entered:
         """Ends the liveness of the broker."""
         cluster.observe_shutting_down(self.broker.id)
+        return Entered()
+
+
+class ShutdownEnded(Fact, frozen=True, gc=False):
+    """Others lead every partition of a broker that shuts down, wherever they can."""
+
+    broker: Broker
+
+    def enter(self, cluster: Cluster) -> Entered:
+        """Changes nothing: decisions moved the leaders."""
         return Entered()
 
 

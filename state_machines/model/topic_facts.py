@@ -86,6 +86,17 @@ class TopicIdWritten(Fact, frozen=True, gc=False):
         return NOTHING
 
 
+class TopicIdSettled(Fact, frozen=True, gc=False):
+    """No id of a topic is searched for any more: brokers get its metadata with what the model has by now."""
+
+    topic: str
+
+    def enter(self, cluster: Cluster) -> Entered:
+        """Changes nothing; the result has the topic."""
+        known = cluster.topic(self.topic)
+        return NOTHING if known is None else Entered(topics=[known.index])
+
+
 class TopicIdRead(Fact, frozen=True, gc=False):
     """The id in the znode of a topic that may be served without one, or with one that was refused."""
 

@@ -30,10 +30,12 @@ def record(
         case facts.BrokersRead():
             journal.gone(entered.gone, session_ms)
             journal.brokers(Kind.BROKER_UP, entered.back)
+        case facts.BrokersUp() | facts.ShutdownUndone():
+            journal.brokers(Kind.BROKER_UP, entered.back)
         case facts.ShutdownRequested():
             journal.brokers(Kind.BROKER_SHUTDOWN_BEGIN, [fact.broker])
-        case facts.ShutdownUndone():
-            journal.brokers(Kind.BROKER_UP, entered.back)
+        case facts.ShutdownEnded():
+            journal.brokers(Kind.BROKER_SHUTDOWN_END, [fact.broker])
         case topic_facts.WaitsGivenUp():
             journal.given_up(fact.topic, fact.logs, fact.principal, fact.reason)
         case _:

@@ -22,8 +22,7 @@ from state_machines.decisions.controlled_shutdown import (
     shutdown_undone,
     stop_followers,
 )
-from state_machines.journal.events import Kind
-from state_machines.model.facts import ShutdownRequested, ShutdownUndone
+from state_machines.model.facts import ShutdownEnded, ShutdownRequested, ShutdownUndone
 
 TURN_ROWS: Final = 15_000
 """Rows of a decision, in one turn of the loop: some 50 ms."""
@@ -66,7 +65,7 @@ async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> N
             )
         else:
             log.info("broker %d is free to stop: every partition that others can lead has moved away", call.broker_id)
-            c.journal.brokers(Kind.BROKER_SHUTDOWN_END, [broker])
+            c.enter(ShutdownEnded(broker))
     except BaseException:
         pending.refuse()
         raise

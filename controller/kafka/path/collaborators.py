@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
@@ -32,14 +31,10 @@ async def no_seals() -> Seals | None:
 
 @dataclass(frozen=True, slots=True)
 class StoreSide:
-    """ZooKeeper, and when the term may write there.
-
-    ``ready`` is set while the connection is up and the claim was compared on it.
-    """
+    """ZooKeeper, and when the term may write there."""
 
     store: KafkaStore
     gate: Gate
-    ready: asyncio.Event
     conflict_rounds_max: int
 
 

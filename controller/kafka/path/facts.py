@@ -24,7 +24,7 @@ from metadata_store.fencing.outcome import Fence
 from metadata_store.port import Op
 from state_machines.model.decision import Change
 from state_machines.model.facts import NOTHING, BouncedBack, BrokersRead, Entered, Fact
-from state_machines.model.topic_facts import StatesRead, TopicGone, TopicIdRead
+from state_machines.model.topic_facts import StatesRead, TopicGone, TopicIdRead, TopicIdSettled
 from state_machines.model.types import Broker, Leadership
 
 log = logging.getLogger("regent.controller")
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 GATE_POLL_S = 0.02
 REGISTERED: Final = BrokersRead, BouncedBack
-"""Facts after which channels begin and end."""
+"""Facts after which every broker is sent the live brokers."""
 
 
 class Facts:
@@ -43,7 +43,7 @@ class Facts:
         self.store = store.store
         self.zk = store.store.zk
         self.gate = store.gate
-        self.ready = store.ready
+        self.ready = store.gate.ready
         self.fence = Fence(store.gate.fence_version, store.gate.open)
         self.channels = brokers.channels
         self.ibp = brokers.ibp
@@ -82,15 +82,15 @@ class Facts:
 
     def _send(self, fact: Fact, entered: Entered) -> None:
         """Sends brokers what a fact has changed. Late partitions are sent once they are taken up."""
+        for gone in entered.gone:
+            self.channels.remove(gone.id)
+        for broker in entered.connected:
+            self.channels.add(broker)
         if isinstance(fact, REGISTERED):
-            for gone in entered.gone:
-                self.channels.remove(gone.id)
-            for broker in entered.connected:
-                self.channels.add(broker)
             self.channels.live_list_changed()
         elif isinstance(fact, StatesRead):
             self.channels.propagate([change for change in entered.changes if not change.is_late], ())
-        elif isinstance(fact, TopicGone) or (isinstance(fact, TopicIdRead) and self.ibp.topic_ids):
+        elif isinstance(fact, TopicGone | TopicIdSettled) or (isinstance(fact, TopicIdRead) and self.ibp.topic_ids):
             self.channels.hand_out(entered.topics)
         if entered.metadata:
             self.channels.metadata_changed(entered.metadata)

@@ -35,16 +35,21 @@ class TermEnded(Exception):
 
 
 class Gate:
-    """Guards a term. ``epoch``: the controller epoch; ``fence_version``: the version that writes check."""
+    """Guards a term. ``epoch``: the controller epoch; ``fence_version``: the version that writes check.
 
-    def __init__(self, epoch: int, fence_version: int, lease: Lease, connected: Callable[[], bool]) -> None:
+    ``is_up`` checks the connection; ``ready`` is set while it is up and the claim was compared on it.
+    """
+
+    def __init__(self, epoch: int, fence_version: int, lease: Lease, is_up: Callable[[], bool]) -> None:
         self.epoch = epoch
         self.fence_version = fence_version
         self.lease = lease
         self.scope = anyio.CancelScope()
         self.why_ended: str | None = None
+        self.ready = asyncio.Event()
+        self.ready.set()
         self._closed = False
-        self._connected = connected
+        self._is_up = is_up
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -54,7 +59,11 @@ class Gate:
 
     def open(self) -> bool:
         """Checks before every ZooKeeper submit and every socket write that term, connection and lease hold."""
-        return not self._closed and self.why_ended is None and self._connected() and self.lease.valid()
+        return not self._closed and self.why_ended is None and self.connected() and self.lease.valid()
+
+    def connected(self) -> bool:
+        """Checks that the connection is up, and that the claim was compared since the last doubt about it."""
+        return self.ready.is_set() and self._is_up()
 
     def check(self) -> None:
         """Raises :class:`TermEnded` where the term is over."""

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 
 from brokers.outbound.delivery import BrokerResponse
 from controller.kafka.path.event_kinds import EventKind
-from metadata_store import paths
 from metadata_store.nodes.reassignment_node import Request
 from state_machines.decisions.reassignment import leaves
 from state_machines.model.cluster import Cluster
@@ -61,11 +60,6 @@ class ReassignmentQueue:
     def retargeted(self, rows: Collection[int]) -> None:
         """Drops acknowledgements of rows with new targets: a replica may come back, and be removed once more."""
         self.acknowledged = {(i, broker) for i, broker in self.acknowledged if i not in rows}
-
-    def touch(self, path: str) -> None:
-        """Notes a path whose watch fired."""
-        if paths.partition_of_state(path) is not None:
-            self.touched.add(path)
 
     def names(self, topic: str) -> bool:
         """Checks whether the request still names partitions of a topic."""

@@ -1,8 +1,9 @@
 """Compares a term's claim with ZooKeeper whenever it is in doubt.
 
 Doubts are a lost connection, a lease that ran out, one of our own watches that fired, and brokers that have seen a
-higher epoch. ``ready`` is clear while the connection is down, the lease is over, or the claim was not compared since:
-nothing is written or sent. An outage ends no term, however long it is; only the session's end or another claim does.
+higher epoch. ``ready`` of the gate is clear while the connection is down, the lease is over, or the claim was not
+compared since: nothing is written or sent. An outage ends no term, however long it is; only the session's end or
+another claim does.
 """
 
 from __future__ import annotations
@@ -49,8 +50,6 @@ class ClaimMonitor:
         stood_still: Callable[[], None],
         back: Callable[[bool], None],
     ) -> None:
-        self.ready = asyncio.Event()
-        self.ready.set()
         self._role = role
         self._claim = claim
         self._gate = gate
@@ -64,10 +63,6 @@ class ClaimMonitor:
         self._comparing: asyncio.Task[None] | None = None
         self._lease_timer: asyncio.TimerHandle | None = None
         self._outage = Outage()
-
-    def connected(self) -> bool:
-        """Checks that the connection is up, and that the claim was compared since the last doubt about it."""
-        return self._role.zk.state is ConnectionState.CONNECTED and self.ready.is_set()
 
     async def arm(self) -> bool:
         """Watches lease and claim, the claim from the zxid on at which it was won; returns whether it still holds."""
@@ -84,14 +79,14 @@ class ClaimMonitor:
             max(0.0, self._gate.lease.remaining_s()),
         )
         self._outage.begin(self._gate.lease)
-        self.ready.clear()
+        self._gate.ready.clear()
         self._doubts += 1
         self._watch_lease()
 
     def reconnected(self) -> None:
         """Has the claim compared: the same session is up again."""
         self._watch_lease()
-        if not self.ready.is_set():
+        if not self._gate.ready.is_set():
             self.doubt()
 
     def outranked(self) -> None:
@@ -137,7 +132,7 @@ class ClaimMonitor:
             self._claim.epoch,
         )
         self.stands_still = True
-        self.ready.clear()
+        self._gate.ready.clear()
         self._stood_still()
         self.doubt()
 
@@ -156,7 +151,7 @@ class ClaimMonitor:
             except Exception as error:
                 log.exception("the claim cannot be compared with ZooKeeper")
                 self._end(f"error: {type(error).__name__}: {error}")
-        if not self.ready.is_set() and not self._gate.ended:
+        if not self._gate.ready.is_set() and not self._gate.ended:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -169,7 +164,7 @@ class ClaimMonitor:
             self._claim.epoch,
         )
         stood_still, self.stands_still = self.stands_still, False
-        self.ready.set()
+        self._gate.ready.set()
         self._watch_lease()
         self._back(stood_still)
 

@@ -36,8 +36,7 @@ from metadata_store.nodes import cluster_nodes
 from metadata_store.nodes.cluster_nodes import Contended, ensure_top_level_paths
 from metadata_store.reads import topic_names
 from state_machines.decisions.failover import absent_members, failover
-from state_machines.journal.events import Kind
-from state_machines.model.facts import BrokersLoaded
+from state_machines.model.facts import BrokersLoaded, BrokersUp
 from state_machines.model.topic_facts import StatesLoaded
 from state_machines.model.types import TopicAssignment
 
@@ -87,9 +86,7 @@ async def fail_over(c: Controller) -> None:
     await endpoint_change(c)
     await cordon_change(c)
     await pause_change(c)
-    for broker in c.cluster.brokers.values():
-        c.channels.add(broker)
-    c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())
+    c.enter(BrokersUp())
     decide, touched = partial(failover, unclean=c.unclean), await touched_rows(c)
     report = await carry_out_portions(c, decide, touched, Reason.FAILOVER, "failover", rows_max=DECIDED_ROWS)
     c.channels.snapshot(None)

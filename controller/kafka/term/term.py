@@ -44,7 +44,7 @@ from controller.kafka.term.own_closing import close_own_znodes
 from controller.kafka.term.procedures import TermProcedures
 from controller.kafka.term.settings_reader import query_settings
 from controller.kafka.term.standstill import go_on, stand_still
-from controller.kafka.term.watches import changed
+from controller.kafka.term.watches import STATES, changed
 from controller.kafka.topics.ghosts import find_ghosts
 from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
@@ -103,7 +103,7 @@ class Term:
         self.claim = claim
         self.zk = zk
         queue = self.queue = EventQueue()
-        self.gate = Gate(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
+        self.gate = Gate(claim.epoch, claim.fence_version, lease, lambda: zk.state is ConnectionState.CONNECTED)
         journal = journal or KafkaJournal()
         end = weakly(self._end, None)
         stood_still, back = partial(stand_still, queue, journal, counters), partial(go_on, queue, journal)
@@ -133,7 +133,7 @@ class Term:
         self.authorizer = authorizer_of(settings.controller)
         brokers = self._brokers(settings.controller.id, ibp, dial, daemons)
         self.controller = Controller(
-            StoreSide(KafkaStore(zk), self.gate, self._claim_monitor.ready, settings.controller.conflict_rounds_max),
+            StoreSide(KafkaStore(zk), self.gate, settings.controller.conflict_rounds_max),
             brokers,
             self._memory(settings.controller, deletion_queue, journal, counters, asks=dial is not None),
         )
@@ -194,9 +194,6 @@ class Term:
         """Checks whether the term does nothing because its lease ran out."""
         return self._claim_monitor.stands_still
 
-    def _connected(self) -> bool:
-        return self._claim_monitor.connected()
-
     async def run(self) -> str:
         """Runs the failover and serves until the term ends; returns the reason of its end."""
         try:
@@ -228,7 +225,7 @@ class Term:
     def _end(self, why: str) -> None:
         """Ends the term and wakes the tasks that wait for the connection."""
         self.gate.end(why)
-        self._claim_monitor.ready.set()
+        self.gate.ready.set()
 
     async def _close(self) -> None:
         """Refuses waiting callers at once, and those that come from now on; leaves no task of the term running."""
@@ -311,8 +308,9 @@ class Term:
             self._end(f"error: {path} was deleted; the next term creates it again")
         if path in WATCHED:
             self._claim_monitor.doubt()
-        self.controller.reassignment_queue.touch(path)
         for watched, detail in changed(event, self.controller.daemon_id, repaired=repaired):
+            if watched in STATES:
+                self.controller.reassignment_queue.touched.add(path)
             self.queue.signal(RAISED[watched], detail)
 
     def state_changed(self, state: ConnectionState) -> None:
@@ -344,7 +342,7 @@ class Term:
             self._unread_since = None
         for kind in REREAD:
             self.queue.signal(kind)
-        if self._claim_monitor.ready.is_set():
+        if self.gate.ready.is_set():
             self.queue.take_calls()
 
     # -- the brokers

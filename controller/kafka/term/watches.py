@@ -34,6 +34,7 @@ class Watched(Enum):
     MALFORMED_STATE = auto()
 
 
+STATES: Final = frozenset({Watched.STATE, Watched.MALFORMED_STATE})
 _SINGLE: Final[Mapping[str, Watched]] = {
     paths.TOPICS: Watched.TOPICS,
     paths.DELETE_TOPICS: Watched.DELETIONS,

@@ -35,7 +35,7 @@ from state_machines.decisions.topic_ids import (
     judge_ids,
     sample_of_lost,
 )
-from state_machines.model.topic_facts import TopicIdWritten
+from state_machines.model.topic_facts import TopicIdSettled, TopicIdWritten
 from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.controller")
@@ -170,8 +170,7 @@ async def lost_ids(c: Controller) -> None:
     lost = c.lost_ids
     for name in [name for name, czxid in lost.topics.items() if not _is_lost(c, name, czxid)]:
         lost.drop(name)
-        if (topic := c.cluster.topic(name)) is not None:
-            c.channels.hand_out([topic.index])
+        c.enter(TopicIdSettled(name))
     if not lost.ids:
         _judge(c)
         await _note(c)
@@ -223,7 +222,7 @@ async def _write(c: Controller) -> None:
             c.take_up(topic.rows)
         else:
             lost.made_up = True
-        c.channels.hand_out([topic.index])
+        c.enter(TopicIdSettled(name))
         lost.drop(name)
 
 

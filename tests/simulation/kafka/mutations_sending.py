@@ -12,6 +12,7 @@ from brokers.outbound.channels import Channels
 from brokers.outbound.link import Link
 from brokers.outbound.snapshot import Snapshots, Turn
 from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.gate import Gate
 from controller.kafka.term.claim_monitor import ClaimMonitor
 from controller.kafka.term.term import Term
 from controller.role.claim import Claim, Role
@@ -119,7 +120,7 @@ def act_after_the_lease(stack: ExitStack) -> None:
 @mutation
 def act_while_suspended(stack: ExitStack) -> None:
     """Ignores a lost connection."""
-    put(stack, ClaimMonitor, "connected", lambda self: True)
+    put(stack, Gate, "connected", lambda self: True)
 
 
 @mutation
@@ -138,7 +139,7 @@ def go_on_without_comparing(stack: ExitStack) -> None:
 
     async def renewed(self: ClaimMonitor) -> None:
         await self._gate.lease.until_valid()
-        if self._role.zk.state is ConnectionState.CONNECTED and not self.ready.is_set():
+        if self._role.zk.state is ConnectionState.CONNECTED and not self._gate.ready.is_set():
             self._go_on()
 
     put(stack, ClaimMonitor, "_compare_until_sure", renewed)

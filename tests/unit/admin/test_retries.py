@@ -314,10 +314,10 @@ class Watched:
         self.watches = 0
         self.lease = Lease(session_s, now_s)
         self.lease.answered(now_s())
-        gate = Gate(5, 1, self.lease, lambda: True)
+        self.gate = Gate(5, 1, self.lease, lambda: self.state is ConnectionState.CONNECTED)
         claim = SimpleNamespace(epoch=5, zxid=1)
         calls: dict[str, Any] = {"end": self._end, "stood_still": self._stand_still, "back": self._back}
-        self.monitor = ClaimMonitor(self, claim, gate, **calls)  # type: ignore[arg-type]
+        self.monitor = ClaimMonitor(self, claim, self.gate, **calls)  # type: ignore[arg-type]
 
     @property
     def zk(self) -> Any:
@@ -363,14 +363,14 @@ async def test_each_blip_within_the_lease_is_compared_and_leaves_nothing_behind(
     w = Watched()
     for blip in range(1, 4):
         w.down()
-        assert not w.monitor.ready.is_set()
-        assert not w.monitor.connected()
+        assert not w.gate.ready.is_set()
+        assert not w.gate.connected()
         await asyncio.sleep(7.8)
         assert not w.stood_still
         await w.up(*compares)
         assert (w.backs, w.watches, w.compares) == (blip, blip, [])
-        assert w.monitor.ready.is_set()
-        assert w.monitor.connected()
+        assert w.gate.ready.is_set()
+        assert w.gate.connected()
         w.lease.answered(now_s())
         await asyncio.sleep(1.0)
         w.lease.answered(now_s())
@@ -402,7 +402,7 @@ async def test_the_lease_is_watched_at_each_blip_and_a_renewed_one_holds_longer(
     assert (w.monitor.stands_still, w.ended) == (True, [])
     w.lease.answered(now_s())
     await w.up(True)
-    assert (w.monitor.stands_still, w.monitor.ready.is_set(), w.backs) == (False, True, blips + 1)
+    assert (w.monitor.stands_still, w.gate.ready.is_set(), w.backs) == (False, True, blips + 1)
 
 
 @pytest.mark.parametrize("blips", [0, 1, 2])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.kafka.journal.term_journal import KafkaJournal
 from state_machines.model.cluster import Cluster
 
 ROOT = Path(__file__).parents[5]
@@ -89,6 +90,20 @@ def test_reading_and_entering_facts_change_no_model_by_hand(code: str) -> None:
 
 def test_a_term_changes_its_model_by_decisions_and_facts_alone() -> None:
     assert found(MODEL, *ROOMS) == THE_PATH
+
+
+def test_facts_alone_begin_channels_and_record_what_was_observed() -> None:
+    """No handler repeats a part of what entering a fact does: rows, channels, topics that are handed out."""
+    entering = {"channels": {"add", "remove", "live_list_changed", "hand_out"}, "journal": set(vars(KafkaJournal))}
+    rooms = [room for room in HANDLING if room not in ("kafka/journal", "kafka/snapshots", "operator")]
+    trees = [(path.stem, ast.parse(path.read_text())) for room in rooms for path in files(room)]
+    nodes = [(stem, named(node.func)) for stem, tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = {
+        (stem, ".".join(chain[-2:]))
+        for stem, chain in nodes
+        if chain[-1:] and chain[-1] in entering.get(chain[-2:][0], ())
+    }
+    assert calls == {("term", "journal.request")}
 
 
 def test_handlers_set_no_attribute_of_the_controller() -> None:
