@@ -107,7 +107,7 @@ def test_error_in_a_fixture_counts_as_failed(project: Path) -> None:
 def test_unknown_row_stops_the_run(project: Path, mark: str) -> None:
     (project / "test_it.py").write_text(f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
     table = "checklist" if "seed" in mark else "kafka-tests"
-    assert f"no such row in docs/reference/{table}.csv" in run(project)
+    assert f"no such row in docs/evidence/{table}.csv" in run(project)
     assert not (project / seed_results.RESULTS).exists()
 
 
