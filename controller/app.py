@@ -14,6 +14,7 @@ from controller.http.documents import document, respond
 from controller.http.drains import add_drain_routes
 from controller.http.elections import add_election_routes
 from controller.http.error_responses import add_errors, no_path
+from controller.http.errors import NotFound, Refused
 from controller.http.guard import ChangeGuard
 from controller.http.models import (
     Broker,
@@ -30,7 +31,7 @@ from controller.http.models import (
     Verification,
 )
 from controller.http.pauses import add_pause_routes
-from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, RestartQuery
+from controller.http.ports import DaemonView, Only, PartitionQuery, RestartQuery
 from controller.http.procedures import add_cordon_routes, add_routes, principal_of
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.http.restarts import add_restart_routes

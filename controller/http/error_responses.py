@@ -10,8 +10,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from controller.http.documents import respond
+from controller.http.errors import ViewError
 from controller.http.models import ErrorBody
-from controller.http.ports import ViewError
 
 SEE_OPENAPI: Final = "see /openapi.json"
 CORRECT: Final = "correct it; --help has the options of a command, /openapi.json the form of each request"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 
-from controller.http.ports import NotActive, Refused
+from controller.http.errors import NotActive, Refused
 from controller.http.procedure_models import CordonedBroker, CordonRequest
 from controller.kafka.brokers.cordon_change import ROUNDS_MAX
 from controller.kafka.term.term import Term

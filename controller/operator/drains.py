@@ -10,8 +10,8 @@ from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
 from controller.http.drain_models import DrainRequest, UndrainRequest
+from controller.http.errors import NotActive, Refused
 from controller.http.planned_models import PlannedChange
-from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.http.shutdown_models import STAYING_MAX, Shutdown, ShutdownRequest
 from controller.kafka.kinds import reassign

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from controller.http.election_models import ElectionRequest
-from controller.http.ports import Refused
+from controller.http.errors import Refused
 from controller.http.procedure_models import Procedure
 from controller.kafka.kinds.elect import NAME, encode_election
 from controller.kafka.term.term import Term

@@ -14,8 +14,8 @@ from controller.daemon.daemon import Daemon
 from controller.daemon.handback import HandbackFailed, HandbackRefused, handed_back
 from controller.daemon.role_handback import hand_back
 from controller.daemon.takeover import TakeoverRefused, take_over, until_held
+from controller.http.errors import Refused
 from controller.http.models import Operation, OperationRequest
-from controller.http.ports import Refused
 from controller.process.zookeeper_tls import ReleaseOf
 from controller.role.claim import Role
 from metadata_store.errors import ZooKeeperError

@@ -6,8 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from controller.http.errors import NotFound
 from controller.http.models import Partition, Topic
-from controller.http.ports import NotFound, Only, PartitionPage, PartitionQuery, TopicPage
+from controller.http.ports import Only, PartitionPage, PartitionQuery, TopicPage
 from controller.operator.items import partition_item, topic_item
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import UNKNOWN, MinIsr, at, under

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+from controller.http.errors import NotActive, Refused
 from controller.http.pause_models import PauseItem, PauseRequest
-from controller.http.ports import NotActive, Refused
 from controller.kafka.term.term import Term
 from controller.process.wall_clock import wall_ms
 from metadata_store.codecs.base import Malformed

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from brokers.client import BrokerCallFailed
 from brokers.replica_sizes import sizes_on
-from controller.http.ports import Refused
+from controller.http.errors import Refused
 from controller.http.procedure_models import Move, ReassignRequest
 from controller.kafka.kinds import reassign
 from controller.kafka.kinds.environment import KafkaEnv

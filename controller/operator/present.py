@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.daemon.daemon import Daemon
-from controller.http.ports import NotActive, Refused
+from controller.http.errors import NotActive, Refused
 from controller.kafka.term.term import Term
 from controller.operator.role_status import StatusReader
 from controller.operator.sampling import refuse_standing, suspension

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controller.daemon.daemon import Daemon
-from controller.http.ports import NotActive, NotFound, Refused
+from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, Reassignment, ReassignRequest
 from controller.http.record_items import ended_item, removed_item, unreadable_item
 from controller.kafka.kinds import drain, elect, reassign, throttle, throttle_order

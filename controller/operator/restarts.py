@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from controller.http.ports import Refused
+from controller.http.errors import Refused
 from controller.http.restart_models import Hindrance, RestartNext, SetOfBrokers
 from state_machines.decisions import hindrances as found
 from state_machines.decisions.hindrances import MEANINGS, REMEDIES, Judgement, Turns

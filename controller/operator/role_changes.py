@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from controller.daemon.daemon import Daemon
-from controller.http.ports import NotActive, Refused
+from controller.http.errors import NotActive, Refused
 from controller.http.role_history import RoleChangeItem
 from controller.role import own_znodes as own
 from controller.role.history import RoleChange, read_history

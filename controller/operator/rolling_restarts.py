@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from controller.http.ports import NotFound, Refused, RestartQuery
+from controller.http.errors import NotFound, Refused
+from controller.http.ports import RestartQuery
 from controller.http.procedure_models import Procedure
 from controller.http.restart_models import RestartNext, RestartRequest
 from controller.kafka.kinds.restart import NAME, PAUSED, encode_restart, restart_of

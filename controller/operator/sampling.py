@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from controller.daemon.daemon import Daemon
-from controller.http.ports import NotActive
+from controller.http.errors import NotActive
 from controller.kafka.kinds import reassign
 from controller.kafka.term.dispatch import controller_state
 from controller.kafka.term.term import Term

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from controller.http.ports import NotFound
+from controller.http.errors import NotFound
 from controller.http.snapshot_models import SnapshotItem, SnapshotRequest
 from controller.kafka.snapshots.keeper import Attempt, SnapshotKeeper
 from controller.kafka.term.term import Term

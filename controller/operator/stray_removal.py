@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from brokers.listener.controller_listener import NotController
-from controller.http.ports import NotActive
+from controller.http.errors import NotActive
 from controller.http.stray_models import (
     REMEMBERED_MAX,
     Outcome,

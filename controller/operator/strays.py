@@ -8,7 +8,7 @@ from typing import Final
 
 from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries, Dial
-from controller.http.ports import NotActive, Refused
+from controller.http.errors import NotActive, Refused
 from controller.http.stray_models import StrayLog, StrayRemoval, StrayRemovalRequest, StrayReport, UnreadBroker
 from controller.kafka.term.term import Term
 from controller.operator.stray_removal import remembered, removed

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
-from controller.http.ports import NotActive, Refused
+from controller.http.errors import NotActive, Refused
 from controller.http.throttle_models import ClearRequest, ThrottleSetting
 from controller.kafka.kinds.throttle_settings import Failed, Found
 from controller.kafka.kinds.throttle_standing import Standing, find_throttled, owners, settings_in

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+from controller.http.errors import NotActive, Refused
 from controller.http.planned_models import PlannedChange
-from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
 from controller.kafka.kinds import reassign

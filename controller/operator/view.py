@@ -12,17 +12,9 @@ from typing import Final
 from brokers.queries import Dial, dial_for
 from controller.daemon.daemon import Daemon
 from controller.http import models
+from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.models import Explanation, Health, Operation, OperationRequest, Partition, Status, Verification
-from controller.http.ports import (
-    NotActive,
-    NotFound,
-    Only,
-    PartitionPage,
-    PartitionQuery,
-    Refused,
-    RestartQuery,
-    TopicPage,
-)
+from controller.http.ports import Only, PartitionPage, PartitionQuery, RestartQuery, TopicPage
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.kafka.path.adopted_ibp import given
 from controller.kafka.snapshots.files import folder_in

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from controller.http.ports import Refused
+from controller.http.errors import Refused
 from controller.http.procedure_models import Move, Procedure
 from controller.kafka.term.term import Term
 from controller.operator.plan_requests import leader_sizes

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from brokers.regions.listener import RegionListener
-from controller.http.ports import NotActive
+from controller.http.errors import NotActive
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain, RegionsMode, shown
 from controller.regions.environment import Options

@@ -18,6 +18,7 @@ from configs.http_section import HttpSettings
 from controller.app import create_app
 from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.election_models import ElectionRequest
+from controller.http.errors import NotActive, NotFound, Refused, ViewError
 from controller.http.models import (
     Broker,
     Cluster,
@@ -36,17 +37,7 @@ from controller.http.models import (
 )
 from controller.http.pause_models import PauseItem, PauseRequest
 from controller.http.planned_models import PlannedChange
-from controller.http.ports import (
-    NotActive,
-    NotFound,
-    Only,
-    PartitionPage,
-    PartitionQuery,
-    Refused,
-    RestartQuery,
-    TopicPage,
-    ViewError,
-)
+from controller.http.ports import Only, PartitionPage, PartitionQuery, RestartQuery, TopicPage
 from controller.http.procedure_models import (
     CordonedBroker,
     CordonRequest,

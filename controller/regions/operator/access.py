@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.http.ports import NotActive, NotFound
+from controller.http.errors import NotActive, NotFound
 from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.term import RegionsTerm

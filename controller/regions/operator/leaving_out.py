@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from controller.http.ports import Invalid, Refused
+from controller.http.errors import Invalid, Refused
 from controller.regions.kinds import crash, log_task
 from controller.regions.kinds.messages import LOG_TASK, LOST_PARTS, Crash, LogTask
 from controller.regions.operator.items import message_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.http.ports import Invalid, NotFound, Refused
+from controller.http.errors import Invalid, NotFound, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.record_items import time_of
 from controller.regions.domain import RegionsDomain

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from controller.http.ports import Invalid
+from controller.http.errors import Invalid
 from controller.regions.environment import RegionsEnv
 from controller.regions.http.models import Region as RegionItem
 from controller.regions.http.models import Table as TableItem

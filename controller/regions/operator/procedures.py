@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
-from controller.http.ports import Invalid, NotActive, NotFound, Refused
+from controller.http.errors import Invalid, NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Procedure
 from controller.http.record_items import ended_item, removed_item, unreadable_item
 from controller.procedures import requests

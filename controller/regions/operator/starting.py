@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.http.ports import NotFound, Refused
+from controller.http.errors import NotFound, Refused
 from controller.http.procedure_models import Procedure
 from controller.procedures.refusals import forgotten
 from controller.regions.http.requests import Change

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.listener.controller_listener import NotController
 from controller.http.drain_models import UndrainRequest
-from controller.http.ports import ViewError
+from controller.http.errors import ViewError
 from controller.http.shutdown_models import ShutdownRequest
 from controller.kafka.kinds.drain import NAME, encode_drain
 from controller.kafka.requests.calls import Calls

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from controller.http.deletion_models import GiveUpRequest
-from controller.http.ports import ViewError
+from controller.http.errors import ViewError
 from controller.operator.deletions import DeletionView
 from metadata_store import paths
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, ZkError

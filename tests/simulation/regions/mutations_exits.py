@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from controller.http.ports import Refused
+from controller.http.errors import Refused
 from controller.procedures import running, unusable
 from controller.regions import bypassed, loading
 from controller.regions.operator import checks, counts, explain, pages, procedures

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
-from controller.http.ports import ViewError
+from controller.http.errors import ViewError
 from controller.http.procedure_models import Procedure
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.http.marks import MarkRemoval, MarkRequest

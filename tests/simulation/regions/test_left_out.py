@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.ports import Invalid, Refused
+from controller.http.errors import Invalid, Refused
 from controller.regions.domain import RegionsDomain
 from controller.regions.kinds import crash
 from controller.regions.kinds.messages import CRASH, LOG_TASK

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.ports import Refused
+from controller.http.errors import Refused
 from controller.http.procedure_models import Procedure
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.marks import MarkRemoval, MarkRequest

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.ports import Invalid
+from controller.http.errors import Invalid
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.http.marks import MarkRemoval, MarkRequest
 from controller.regions.http.ports import ProcedureQuery, RegionQuery

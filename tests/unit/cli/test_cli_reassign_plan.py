@@ -16,7 +16,7 @@ import pytest
 from brokers.client import BrokerCallFailed
 from cli import planning
 from cli.exit_codes import Exit, Failure
-from controller.http.ports import NotFound
+from controller.http.errors import NotFound
 from controller.role import own_znodes as own
 from metadata_store import paths
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog

@@ -13,8 +13,8 @@ import pytest
 
 from brokers.regions.peer import Peer, digest_of
 from brokers.regions.secret import Secrets
-from controller.http.ports import NotFound
-from controller.http.ports import Refused as OperatorRefused
+from controller.http.errors import NotFound
+from controller.http.errors import Refused as OperatorRefused
 from controller.regions import proofs
 from controller.regions.admission import AHEAD_MS_MAX
 from controller.regions.http.requests import ServerChange

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.ports import NotActive, Refused
+from controller.http.errors import NotActive, Refused
 from controller.http.procedure_models import CordonRequest
 from controller.kafka.brokers.cordon_change import ROUNDS_MAX
 from controller.operator.cordons import CordonView

@@ -10,7 +10,7 @@ import pytest
 
 from brokers.wire.errors import Error
 from controller.http.deletion_models import GiveUpRequest
-from controller.http.ports import NotFound, Refused
+from controller.http.errors import NotFound, Refused
 from controller.journal.query import entity, sentence
 from controller.operator.cluster_health import troubles
 from controller.operator.counts import Counts

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.http.errors import Refused
 from controller.http.models import OperationRequest
-from controller.http.ports import Refused
 from controller.operator.view import View
 from tests.kit.polling import eventually
 from tests.kit.role_kit import DAEMON, kafka

@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 
 from cli.exit_codes import Exit
+from controller.http.errors import NotActive, Refused
 from controller.http.pause_models import PauseRequest
-from controller.http.ports import NotActive, Refused
 from controller.kafka.kinds import drain, reassign
 from controller.kafka.path.event_kinds import EventKind
 from controller.operator.pauses import ROUNDS_MAX, PauseView, pause_sentence

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.http.ports import NotActive, NotFound, Refused
+from controller.http.errors import NotActive, NotFound, Refused
 from controller.kafka.kinds import drain, elect, reassign, restart, throttle, throttle_order
 from controller.operator.plan_meter import Measured
 from controller.operator.procedures import ProcedureView

@@ -10,8 +10,9 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
+from controller.http.errors import NotFound, Refused
 from controller.http.pause_models import PauseRequest
-from controller.http.ports import NotFound, Refused, RestartQuery
+from controller.http.ports import RestartQuery
 from controller.http.procedure_models import Procedure
 from controller.http.restart_models import RestartNext, RestartRequest
 from controller.kafka.kinds import restart as kind

@@ -9,7 +9,7 @@ import pytest
 from brokers.wire.errors import Error
 from cli.exit_codes import Exit
 from controller.http.drain_models import UndrainRequest
-from controller.http.ports import NotActive, Refused
+from controller.http.errors import NotActive, Refused
 from controller.http.shutdown_models import STAYING_MAX, ShutdownRequest
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.stopping import can_stop

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from controller.http.ports import NotActive
+from controller.http.errors import NotActive
 from controller.http.throttle_models import ClearRequest, ThrottleSetting
 from controller.operator import throttle_settings
 from controller.operator.cluster_health import throttles_held, throttles_in_force

@@ -11,8 +11,9 @@ from brokers.outbound.channel import PropagationLag
 from brokers.security.attested import Seals
 from cli.commands.observe import ALWAYS
 from controller.daemon.daemon import Daemon
+from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.models import OperationRequest
-from controller.http.ports import DaemonView, NotActive, NotFound, PartitionQuery, Refused
+from controller.http.ports import DaemonView, PartitionQuery
 from controller.metrics.gauges import ShownMode as GaugeMode
 from controller.operator.endpoint_status import Announced, announced
 from controller.operator.sampling import MODES

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller.http.ports import Only, PartitionQuery, Refused
+from controller.http.errors import Refused
+from controller.http.ports import Only, PartitionQuery
 from controller.journal.journal import folder_in
 from controller.journal.segments import SegmentName
 from controller.operator.items import history_rows

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from brokers.client import BrokerCallFailed
-from controller.http.ports import NotActive, NotFound, Refused
+from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
 from controller.kafka.kinds import reassign
 from controller.operator.procedures import ProcedureView

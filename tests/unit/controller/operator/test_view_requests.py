@@ -13,8 +13,8 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from controller.http.drain_models import DrainRequest, UndrainRequest
+from controller.http.errors import Refused
 from controller.http.pause_models import PauseRequest
-from controller.http.ports import Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
 from controller.http.shutdown_models import ShutdownRequest
 from controller.kafka.kinds.drain import drain_of

@@ -8,7 +8,8 @@ from unittest import mock
 
 import pytest
 
-from controller.http.ports import DaemonView, NotActive, Refused, RestartQuery
+from controller.http.errors import NotActive, Refused
+from controller.http.ports import DaemonView, RestartQuery
 from controller.operator.restarts import ATTEMPTS_MAX, in_turns, restart_item
 from controller.operator.view import View
 from state_machines.decisions.hindrances import Turns

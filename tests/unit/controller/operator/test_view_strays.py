@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from brokers.wire.log_dirs import REPLICAS_MAX
 from cli.exit_codes import Exit
-from controller.http.ports import NotActive, Refused
+from controller.http.errors import NotActive, Refused
 from controller.http.stray_models import (
     BROKERS_MAX,
     Outcome,

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from controller import main
-from controller.http.ports import NotActive
+from controller.http.errors import NotActive
 from controller.metrics.gauges import ShownMode as GaugeMode
 from controller.operator.role_status import CONFIGS_S
 from controller.operator.view import View

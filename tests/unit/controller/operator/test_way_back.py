@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.http.drain_models import UndrainRequest
-from controller.http.ports import NotFound, Refused
+from controller.http.errors import NotFound, Refused
 from controller.http.procedure_models import Move, Procedure, ReassignRequest
 from tests.kit.controller_world import World, in_world
 from tests.kit.reassignment_kit import alter, caught_up, written

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from controller.app import create_app, create_regions_app
-from controller.http.ports import NotActive
+from controller.http.errors import NotActive
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, AloneCollector, DaemonCollector, registry

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from controller.http.ports import NotActive, Refused
+from controller.http.errors import NotActive, Refused
 from controller.metrics.exposition import registry
 from controller.procedures.parking import TERMS_MAX
 from controller.procedures.stepping import Stepping

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.http.ports import NotActive
+from controller.http.errors import NotActive
 from controller.regions import domain as domains
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator.access import active_term

@@ -11,7 +11,7 @@ import pytest
 
 from brokers.outbound.channel import PropagationLag
 from controller.http.drain_models import DrainRequest, UndrainRequest
-from controller.http.ports import NotFound, Refused
+from controller.http.errors import NotFound, Refused
 from controller.http.procedure_models import CordonRequest, Procedure
 from controller.kafka.brokers.cordon_change import ROUNDS_MAX, change_marks
 from controller.kafka.kinds import drain as kind

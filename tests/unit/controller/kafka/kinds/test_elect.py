@@ -10,8 +10,8 @@ import pytest
 
 from brokers.outbound.channel import PropagationLag
 from controller.http.election_models import ElectionPartition, ElectionRequest
+from controller.http.errors import Refused
 from controller.http.pause_models import PauseRequest
-from controller.http.ports import Refused
 from controller.http.procedure_models import Procedure
 from controller.kafka.kinds import elect as kind
 from controller.operator.elections import ElectionView

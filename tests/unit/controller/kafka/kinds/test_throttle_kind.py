@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.http.ports import Refused
+from controller.http.errors import Refused
 from controller.http.procedure_models import Procedure
 from controller.http.throttle_models import LiftRequest, ThrottleRequest
 from controller.kafka.kinds import throttle as kind
