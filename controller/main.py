@@ -21,7 +21,8 @@ from controller.app import create_app
 from controller.daemon.daemon import Daemon
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
-from controller.journal.journal import Journal, folder_in
+from controller.journal.journal import Journal
+from controller.journal.segments import folder_in
 from controller.journal.topic import JournalTopic
 from controller.journal.topic_producer import connect
 from controller.kafka.path.event_kinds import EventKind

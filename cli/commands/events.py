@@ -157,7 +157,7 @@ def _folders(session: Session, directories: list[Path] | None, of_regions: OfReg
 
     That is the one of regions where those are wanted, or where the daemon has no other.
     """
-    from controller.journal.journal import folder_in, regions_folder_in
+    from controller.journal.segments import folder_in, regions_folder_in
 
     found = list(dict.fromkeys(directories or ()))
     if not found:

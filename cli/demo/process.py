@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 
 from configs.credentials import HANDED_OVER
-from controller.journal.journal import folder_in
+from controller.journal.segments import folder_in
 from testing.embedded.process import ChildProcess, free_port
 
 SESSION_MS: Final = 6_000

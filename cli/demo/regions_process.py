@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 
 from cli.demo.process import DaemonProcess
-from controller.journal.journal import regions_folder_in
+from controller.journal.segments import regions_folder_in
 from testing.embedded.process import START_S_MAX, ChildProcess
 
 LEASE_MS: Final = 3_000

@@ -22,8 +22,8 @@ from configs.settings import Settings
 from controller.daemon.candidate import STANDBY_POLL_S, Candidate
 from controller.daemon.secret_watch import SecretWatch
 from controller.daemon.state import DaemonState
-from controller.journal.term_journal import Journals
-from controller.kafka.shadow.report_file import report_path
+from controller.journal.journal import Journal
+from controller.kafka.shadow.report import report_path
 from controller.kafka.shadow.shadow import Shadow
 from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
@@ -69,7 +69,7 @@ class Daemon(DaemonState):
         me: Process | None = None,
         listener: ControllerListener | None = None,
         transport: Transport | None = None,
-        journal: Journals | None = None,
+        journal: Journal | None = None,
         counters: Counters | None = None,
         secret: bytes | None = None,
         secret_file: Path | None = None,

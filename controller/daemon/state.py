@@ -20,7 +20,7 @@ from brokers.transport import Transport
 from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
-from controller.journal.term_journal import Journals
+from controller.journal.journal import Journal
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.path.gate import weakly
 from controller.kafka.requests.calls import Calls
@@ -65,7 +65,7 @@ class DaemonState:
         access: Access,
         listener: ControllerListener | None = None,
         transport: Transport | None = None,
-        journal: Journals | None = None,
+        journal: Journal | None = None,
         secret: bytes | None = None,
     ) -> None:
         self.settings = settings

@@ -15,14 +15,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from configs.journal_section import JournalSettings
 from controller.journal.entries import Entry, Lost, log_entries, lost
 from controller.journal.segments import Bounds, Segments
-from controller.journal.term_journal import J
+from controller.journal.term_journal import TermJournal
+from controller.journal.topic import JournalTopic
 
 log = logging.getLogger("regent.journal")
 
@@ -42,14 +43,7 @@ FULL: Final = "the queue was full"
 DEFECT: Final = "a defect: see the log of the daemon"
 
 
-def folder_in(state: Path) -> Path:
-    """Returns the journal's folder in a daemon's state directory."""
-    return state / "events"
-
-
-def regions_folder_in(state: Path) -> Path:
-    """Returns the folder of the regions' journal, whose epochs are those of another store."""
-    return folder_in(state) / "regions"
+J = TypeVar("J", bound=TermJournal)
 
 
 class JournalCounters(Protocol):
@@ -61,26 +55,10 @@ class JournalCounters(Protocol):
     journal_failing: str
 
 
-class Copies(Protocol):
-    """Takes the lines that go to the files, for another place. No method waits or raises."""
-
-    def stage(self, epoch: int, seq: int, rows: int, data: bytes) -> None:
-        """Keeps lines of a term, of which ``seq`` is the first row, until the files have them."""
-
-    def commit(self) -> None:
-        """Passes the staged lines on, because the files have them."""
-
-    def discard(self) -> None:
-        """Forgets the staged lines, because the files do not have them."""
-
-    def close(self) -> None:
-        """Ends, in bounded time."""
-
-
 class Journal:
     """The journal of one daemon: :meth:`term` begins a term's part, :meth:`close` writes the queue.
 
-    ``copies``: gets all rows that the files have.
+    ``copies``: the topic that gets all rows that the files have.
     """
 
     def __init__(
@@ -89,7 +67,7 @@ class Journal:
         settings: JournalSettings,
         counters: JournalCounters,
         *,
-        copies: Copies | None = None,
+        copies: JournalTopic | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.folder = folder

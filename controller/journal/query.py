@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.journal.lines import process
+from controller.journal.entries import process
 from controller.journal.reader import CHUNK_BYTES, Damage, Gap, begin_of, joined, lines, parsed, read_each
 from controller.journal.segments import segments_in
 from controller.process.wording import counted

@@ -20,6 +20,16 @@ SAME_NAMES_MAX: Final = 100
 MODE: Final = 0o640
 
 
+def folder_in(state: Path) -> Path:
+    """Returns the journal's folder in a daemon's state directory."""
+    return state / "events"
+
+
+def regions_folder_in(state: Path) -> Path:
+    """Returns the folder of the regions' journal, whose epochs are those of another store."""
+    return folder_in(state) / "regions"
+
+
 class SegmentName(NamedTuple):
     """Parts of a file's name. Names sort as their rows do; ``again`` numbers files with the same first row."""
 

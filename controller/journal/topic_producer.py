@@ -9,9 +9,9 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from brokers.security.tls import Tls
 from brokers.security.users import SecurityUnusable, read_user
@@ -40,25 +40,8 @@ class TooLarge(NotTaken):
     """Raised where the records together are larger than the topic allows."""
 
 
-class Producer(Protocol):
-    """A connected producer."""
-
-    async def send(self, records: Sequence[Record]) -> None:
-        """Sends records in their order; returns once they are acknowledged, or raises :class:`NotTaken`."""
-
-    async def close(self) -> None:
-        """Ends the connections, in bounded time; never raises."""
-
-
-class Connect(Protocol):
-    """Makes producers."""
-
-    async def __call__(self, bootstrap: Sequence[str], topic: str) -> Producer:
-        """Connects to some of the brokers ``host:port``; raises :class:`NotTaken`."""
-
-
-class KafkaProducer:
-    """A producer of aiokafka."""
+class Producer:
+    """A connected producer of aiokafka."""
 
     def __init__(self, producer: Any, topic: str, timeout_s: float) -> None:
         self._producer = producer
@@ -66,7 +49,7 @@ class KafkaProducer:
         self._timeout_s = timeout_s
 
     async def send(self, records: Sequence[Record]) -> None:
-        """See :class:`Producer`."""
+        """Sends records in their order; returns once they are acknowledged, or raises :class:`NotTaken`."""
         from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
 
         batch = self._producer.create_batch()
@@ -88,13 +71,15 @@ class KafkaProducer:
             raise NotTaken(_reason(error, self._topic)) from error
 
     async def close(self) -> None:
-        """See :class:`Producer`. A producer with records in flight would wait for them without end."""
+        """Ends the connections, in bounded time, although records may be in flight; never raises."""
         await _ended(self._producer)
 
 
-async def connect(
-    bootstrap: Sequence[str], topic: str, *, security: SecuritySettings, timeout_s: float
-) -> KafkaProducer:
+Connect: TypeAlias = Callable[[Sequence[str], str], Awaitable[Producer]]
+"""Connects to some of the brokers ``host:port``, for a topic; raises :class:`NotTaken`."""
+
+
+async def connect(bootstrap: Sequence[str], topic: str, *, security: SecuritySettings, timeout_s: float) -> Producer:
     """Connects with the daemon's security to its brokers; ``timeout_s``: for the connection, and for each batch."""
     from aiokafka import AIOKafkaProducer
     from aiokafka.errors import KafkaError
@@ -124,7 +109,7 @@ async def connect(
         if isinstance(error, KafkaError):
             raise NotTaken(f"{_names(bootstrap)}: {_reason(error, topic)}") from error
         raise
-    return KafkaProducer(producer, topic, timeout_s)
+    return Producer(producer, topic, timeout_s)
 
 
 def _secured(security: SecuritySettings) -> dict[str, Any]:

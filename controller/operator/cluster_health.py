@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from controller.kafka.kinds.throttle_holders import throttles_of
-from controller.kafka.kinds.throttle_standing import owners
+from controller.kafka.kinds.throttle_settings import owners, throttles_of
 from controller.kafka.term.term import Term
 from controller.operator.counts import Counts
 from controller.operator.dead_brokers import Dead, dead_brokers

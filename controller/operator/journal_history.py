@@ -8,8 +8,8 @@ import anyio
 
 from configs.settings import Settings
 from controller.http.models import HistoryRow
-from controller.journal.journal import folder_in
 from controller.journal.query import history
+from controller.journal.segments import folder_in
 from controller.operator.items import history_rows
 
 log = logging.getLogger("regent.journal")

@@ -15,7 +15,7 @@ from controller.http.errors import Refused
 from controller.http.procedure_models import Move, ReassignRequest
 from controller.kafka.kinds import reassign
 from controller.kafka.kinds.environment import KafkaEnv
-from controller.kafka.kinds.plan_overlap import left_of, overlap
+from controller.kafka.kinds.plan_conflicts import left_of, overlap
 from controller.kafka.kinds.plan_throttles import with_throttles
 from controller.kafka.term.term import Term
 from controller.procedures.engine import DATA_BYTES_MAX, Engine

@@ -9,9 +9,9 @@ import msgspec
 
 from controller.http.procedure_models import Move, Procedure, Reassignment, ServerResult
 from controller.http.record_items import record_item, time_of
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle_order
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle
 from controller.kafka.kinds.environment import KafkaEnv
-from controller.kafka.kinds.throttle_order import ThrottleOrder, order_of
+from controller.kafka.kinds.throttle import ThrottleOrder, order_of
 from controller.procedures.kinds import Kind
 from controller.process.wording import counted, in_bytes, in_time, named
 from state_machines.admin_rules.throttles import Throttle
@@ -242,7 +242,7 @@ def broker_results(order: ThrottleOrder, causes: Mapping[int, str] = NO_CAUSES) 
 
 
 def _results(record: Record, causes: Mapping[int, str]) -> list[ServerResult]:
-    if record.kind != throttle_order.NAME:
+    if record.kind != throttle.NAME:
         return []
     try:
         return broker_results(order_of(record.data), causes)
@@ -258,7 +258,7 @@ def detail_of(record: Record) -> str:
             return record.result.decode(errors="replace") if ended else restart.restart_of(record).why
         if record.kind == elect.NAME:
             return _of_election(elect.election_of(record))
-        if record.kind == throttle_order.NAME:
+        if record.kind == throttle.NAME:
             return _of_throttle(record, order_of(record.data))
         if record.kind == drain.NAME:
             return _of_drain(drain.drain_of(record))
@@ -289,7 +289,7 @@ def _of_election(found: MassElection) -> str:
 
 
 def _of_throttle(record: Record, order: ThrottleOrder) -> str:
-    told = throttle_order.sentence(order, over=record.state.is_final and not record.bypassed)
+    told = throttle.sentence(order, over=record.state.is_final and not record.bypassed)
     return f"{told}; {_throttles_left(order.throttles)}" if record.bypassed and order.throttles else told
 
 

@@ -13,7 +13,7 @@ from controller.daemon.daemon import Daemon
 from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, Reassignment, ReassignRequest
 from controller.http.record_items import ended_item, removed_item, unreadable_item
-from controller.kafka.kinds import drain, elect, reassign, throttle, throttle_order
+from controller.kafka.kinds import drain, elect, reassign, throttle
 from controller.kafka.kinds.environment import KafkaEnv
 from controller.kafka.term.procedures import KINDS, NAMES
 from controller.kafka.term.term import Term
@@ -58,7 +58,7 @@ COMMAND: Final = "regent procedures"
 NOT_MEASURED: Final = "not measured: this daemon is not active, and shows what is stored"
 STOPS: Final = {
     reassign.NAME: msgspec.json.encode(reassign.PlanCommand(stop=True)),
-    throttle_order.NAME: throttle.LIFT,
+    throttle.NAME: throttle.LIFT,
     elect.NAME: elect.STOP,
 }
 """Commands by which kinds of procedures end with what they have done."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle_order
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle
 from controller.kafka.term.term import Term
 from controller.operator.plan_meter import PLANS_MAX, PlanMeter
 from state_machines.decisions.leader_election import ElectionType
@@ -132,7 +132,7 @@ def _is_copying(term: Term, record: Record) -> bool:
 
 def cause_of(term: Term, record: Record) -> str:
     """Returns why a procedure makes no progress, if it makes none."""
-    if not record.locked and record.kind != throttle_order.NAME:
+    if not record.locked and record.kind != throttle.NAME:
         return QUEUE
     try:
         if _waits_for_operator(term, record):
@@ -153,7 +153,7 @@ def _waits_for_operator(term: Term, record: Record) -> bool:
             return paused and elect.election_of(record).kind is ElectionType.PREFERRED
         case restart.NAME:
             return paused or bool(restart.restart_of(record).batch)
-        case throttle_order.NAME:
-            return not record.attempts and not throttle_order.order_of(record.data).lift
+        case throttle.NAME:
+            return not record.attempts and not throttle.order_of(record.data).lift
         case _:
             return False

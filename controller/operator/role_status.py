@@ -13,7 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from brokers.queries import Dial
-from controller.kafka.kinds.throttle_standing import Standing, find_throttled, settings_in, settings_of
+from controller.kafka.kinds.throttle_settings import Standing, find_throttled, settings_in, settings_of
 from controller.kafka.path.min_isr import read_min_isr
 from controller.metrics.gauges import HolderKind
 from controller.operator.counts import Counted

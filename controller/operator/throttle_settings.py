@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 from controller.http.errors import NotActive, Refused
 from controller.http.throttle_models import ClearRequest, ThrottleSetting
-from controller.kafka.kinds.throttle_settings import Failed, Found
-from controller.kafka.kinds.throttle_standing import Standing, find_throttled, owners, settings_in
+from controller.kafka.kinds.throttle_settings import Failed, Found, Standing, find_throttled, owners, settings_in
 from controller.kafka.term.term import Term
 from controller.operator.procedure_items import reassignment_items
 from controller.procedures.requests import Refused as EngineRefused

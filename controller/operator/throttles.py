@@ -10,11 +10,8 @@ from controller.http.planned_models import PlannedChange
 from controller.http.procedure_models import Procedure
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
 from controller.kafka.kinds import reassign
-from controller.kafka.kinds.throttle import LIFT
-from controller.kafka.kinds.throttle_holders import held_elsewhere, throttles_of
-from controller.kafka.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
-from controller.kafka.kinds.throttle_settings import entries, read
-from controller.kafka.kinds.throttle_standing import Standing
+from controller.kafka.kinds.throttle import LIFT, NAME, ThrottleOrder, encode_order, order_of
+from controller.kafka.kinds.throttle_settings import Standing, entries, held_elsewhere, read, throttles_of
 from controller.kafka.term.term import Term
 from controller.operator.procedure_items import DOWN, broker_results
 from controller.operator.procedures import ProcedureView, ending_of

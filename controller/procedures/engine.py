@@ -11,17 +11,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic
 
-from controller.procedures.group import Decided
 from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env, Kind, Kinds
 from controller.procedures.parking import Parking
-from controller.procedures.pids import Pids
 from controller.procedures.requests import Abort, Bypass, Command, Refused, Remove, Request, Submit
 from controller.procedures.running import Entered, LockItem, Running
-from controller.procedures.stepping import Stepping
-from controller.procedures.steps import Steps
+from controller.procedures.stepping import Stepping, Steps
 from controller.procedures.turns import Turns
-from controller.procedures.weighing import Scale
+from controller.procedures.writes import Decided, Pids, Scale
 from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.faults import Unusable
 from state_machines.procedures.kernel import Change

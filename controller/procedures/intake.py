@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Generic
 
-from controller.procedures.group import Decided
 from controller.procedures.kinds import Env, Kinds, misordered
-from controller.procedures.parking import Parking
-from controller.procedures.pids import Pids
+from controller.procedures.parking import Parking, UnusableRecords
 from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Remove, Request, Submit
 from controller.procedures.running import Running
-from controller.procedures.unusable import UnusableRecords
-from controller.procedures.weighing import Scale
+from controller.procedures.writes import Decided, Pids, Scale
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Record
 

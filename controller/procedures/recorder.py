@@ -15,10 +15,12 @@ from msgspec.structs import replace
 
 from controller.metrics.counters import Counters
 from controller.procedures.engine import Engine
+from controller.procedures.kinds import Kind
 from metadata_store.errors import ZkError
 from metadata_store.fencing.rider import Ride, Rider
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
+from state_machines.procedures.demand import CLUSTER, Demand
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 
@@ -37,6 +39,15 @@ class CallKind(StrEnum):
     ALTER_REASSIGNMENTS = "alter-partition-reassignments"
     ALTER_SCRAM_CREDENTIALS = "alter-scram-credentials"
     UPDATE_FEATURES = "update-features"
+
+
+def _nothing(_: Record) -> Demand:
+    """Returns a demand that is never made: a recorded call has ended when it begins."""
+    return Demand(CLUSTER, exclusive=False)
+
+
+CALLS: Final = tuple(Kind[Any](kind.value, (), _nothing) for kind in CallKind)
+"""The kinds of recorded calls, so that their records are loaded and their results evicted."""
 
 
 class Ledger(NamedTuple):

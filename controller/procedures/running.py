@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple
 
-from controller.procedures.group import Decided
 from controller.procedures.kinds import Env, Kinds
 from controller.procedures.parking import Parking
-from controller.procedures.results import Results
+from controller.procedures.requests import Results
 from controller.procedures.waiting import Waiting
+from controller.procedures.writes import Decided
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Change, Procedures, wait_ms_max
 from state_machines.procedures.record import Record

@@ -9,15 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Final, Generic
 
-from controller.procedures.group import RECORDS_MAX, Decided, Group
 from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env
 from controller.procedures.parking import Parking
-from controller.procedures.pids import Pids
 from controller.procedures.requests import Refused
 from controller.procedures.running import Running
-from controller.procedures.stepping import Stepping
-from controller.procedures.steps import Steps
+from controller.procedures.stepping import Stepping, Steps
+from controller.procedures.writes import RECORDS_MAX, Decided, Group, Pids
 from metadata_store.records.port import Fenced, RecordStore, StoreFailed, Unstorable
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Change

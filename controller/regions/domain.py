@@ -13,7 +13,7 @@ from brokers.regions.listener import RegionListener
 from controller.journal.journal import Journal
 from controller.journal.term_journal import TermJournal
 from controller.procedures.parking import Parking
-from controller.procedures.results import loop_ms
+from controller.procedures.requests import loop_ms
 from controller.procedures.running import Entered
 from controller.regions import loading
 from controller.regions.dispatcher import Limits

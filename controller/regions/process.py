@@ -15,8 +15,8 @@ from brokers.listener.inbound import ListenerLimits
 from brokers.regions.listener import RegionListener
 from brokers.regions.secret import NO_SECRETS, Secrets, regions_secrets
 from configs.settings import Settings
-from controller.journal.journal import Journal, regions_folder_in
-from controller.journal.segments import last_epoch_in
+from controller.journal.journal import Journal
+from controller.journal.segments import last_epoch_in, regions_folder_in
 from controller.process.naming import name_of
 from controller.process.sessions import connections
 from controller.regions.dispatcher import HOLD_FRACTION, Limits

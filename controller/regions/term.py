@@ -13,7 +13,7 @@ from typing import Any, Final
 from controller.journal.term_journal import TermJournal
 from controller.procedures.engine import Engine
 from controller.procedures.parking import Parking
-from controller.procedures.results import loop_ms
+from controller.procedures.requests import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
 from controller.regions import damaged, loading, overdue, proofs, regime, restored

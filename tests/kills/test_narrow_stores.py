@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from controller.procedures.weighing import Scale
+from controller.procedures.writes import Scale
 from regent_agent import protocol
 from state_machines.procedures.states import State
 from tests.kills.harness import Deaths

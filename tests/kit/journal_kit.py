@@ -11,9 +11,8 @@ import pytest
 
 from configs.journal_section import JournalSettings
 from controller.journal.entries import Entry
-from controller.journal.journal import Journal, encoded
+from controller.journal.journal import J, Journal, encoded
 from controller.journal.reader import CUT_SHORT, Gap, joined, parsed, read
-from controller.journal.term_journal import J
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.metrics.counters import Counters
 from state_machines.journal.audit import Violation, judge

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from controller.kafka.shadow.events import Kind
 from controller.kafka.shadow.judgement import Seen
 from controller.kafka.shadow.reading import RoleReading
-from controller.kafka.shadow.statistics import ShadowDifference, Statistics
+from controller.kafka.shadow.report import ShadowDifference, Statistics
 from controller.kafka.shadow.timeline import Timeline
 from controller.kafka.shadow.tracker import Tracker
 from state_machines.model.types import NO_LEADER, Assignment, Broker, Leadership, TopicAssignment

@@ -11,8 +11,8 @@ from unittest import mock
 import anyio
 import pytest
 
+from controller.kafka.shadow.report import Report
 from controller.kafka.shadow.shadow import Shadow
-from controller.kafka.shadow.statistics import Report
 from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.controller import ControllerZnode, encode_controller, encode_epoch

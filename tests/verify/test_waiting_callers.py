@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from cli.demo.process import RegentProcess
 from cli.exit_codes import Exit
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle_order
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle
 from controller.kafka.term.procedures import KINDS
 from state_machines.model.types import Assignment
 from tests.kit.polling import eventually
@@ -189,7 +189,7 @@ STORIES: Final = {
         f"{PARTITIONS} elected; 0 led by the preferred replica already",
     ),
     "throttle": Story(
-        throttle_order.NAME, unconfirmed_throttle, broker_is_queried, thawed, Exit.DONE, "success",
+        throttle.NAME, unconfirmed_throttle, broker_is_queried, thawed, Exit.DONE, "success",
         f"brokers [3, {FROZEN}] at {FAST} bytes/s; all replicas of topics ['{TOPIC}']; 2 of 2 brokers confirmed it",
         stays=True,
     ),

@@ -12,8 +12,7 @@ from functools import partial
 from typing import Final
 
 from controller.kafka.brokers.broker_settings import apply_settings
-from controller.kafka.journal.reason import Reason
-from controller.kafka.journal.report import Report
+from controller.kafka.journal.report import Reason, Report
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.path.portions import carry_out_portions

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.partitions.isr_notification import discard
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind

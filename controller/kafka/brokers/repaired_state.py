@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.path.controller import Controller
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed

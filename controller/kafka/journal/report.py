@@ -1,13 +1,15 @@
-"""Reports the outcome of a decision, in numbers and in one sentence."""
+"""Reports the outcome of a decision, in numbers and in one sentence, and names the reasons of decisions."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 from typing import Final
 
 from controller.process.wording import counted
 from state_machines.decisions.alter_partition import ISR_CHANGED
+from state_machines.journal.audit import BY_LEADER
 from state_machines.model.decision import Change, Refusal
 from state_machines.model.types import TopicPartition
 
@@ -15,6 +17,24 @@ UNCLEAN_SHOWN: Final = 5
 """Partitions of unclean elections that are named."""
 BROKERS_SHOWN: Final = 5
 """Brokers that a sentence about ISRs names."""
+
+
+class Reason(StrEnum):
+    """The cause of a decision, in the column ``reason`` of a row. Rows of changes that were only read have others."""
+
+    BROKER_FAILURE = "broker_failure"
+    BROKER_RETURN = "broker_return"
+    CONTROLLED_SHUTDOWN = "controlled_shutdown"
+    NEW_TOPIC = "new_topic"
+    ISR_BY_LEADER = BY_LEADER
+    FAILOVER = "failover"
+    TAKEN_UP = "taken_up"
+    REASSIGNMENT = "reassignment"
+    ELECTION = "election"
+    UNCLEAN_ALLOWED = "unclean_allowed"
+    LOG_DIRECTORY = "log_directory"
+    DELETION = "deletion"
+    DRAIN = "drain"
 
 
 class Report:

@@ -1,21 +1,30 @@
-"""Writes what happens to partitions, brokers and requests into the journal of a term."""
+"""Writes what happens to partitions, brokers and requests into the journal of a term.
+
+:func:`record` is the one table of what a fact writes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from brokers.outbound.delivery import Delivered
 from brokers.wire.errors import error_name
-from controller.journal.entries import Single
-from controller.journal.moment import Moment
-from controller.journal.procedure_rows import bounded
-from controller.journal.term_journal import TermJournal
-from controller.kafka.journal.batches import Batch
+from controller.journal.entries import Entry, Moment, Single
+from controller.journal.term_journal import TermJournal, bounded
 from controller.kafka.journal.report import Report
-from state_machines.journal.events import OBSERVED, Kind
+from metadata_store.codecs.topic import topic_id_text
+from state_machines.journal.audit import BY_LEADER, STRATEGIES
+from state_machines.journal.events import OBSERVED, SCHEMA_VERSION, Kind, Row
+from state_machines.machines import selectors
+from state_machines.model import facts, topic_facts
 from state_machines.model.cluster import READ, Cluster
 from state_machines.model.decision import Change, ReplicaMove
-from state_machines.model.types import Broker, ReplicaState
+from state_machines.model.facts import Entered, Fact
+from state_machines.model.types import Broker, PartitionRow, PartitionState, ReplicaState, Topic
+
+_PARTITION_STATES: Final = {state: state.name for state in PartitionState}
+_LEADER, _ISR, _STATE = Kind.LEADER.value, Kind.ISR.value, Kind.PARTITION_STATE.value
 
 
 class KafkaJournal(TermJournal):
@@ -89,3 +98,154 @@ class KafkaJournal(TermJournal):
         if self._sink is not None:
             moment = Moment(*self._clock())
             self._put(Single(self._head, self._seq, moment, {"kind": Kind.SNAPSHOT, **fields}), self._sink)
+
+
+def record(
+    journal: KafkaJournal, cluster: Cluster, fact: Fact, entered: Entered, session_ms: Callable[[Broker], int | None]
+) -> None:
+    """Records a fact that is in the model; most facts have no row.
+
+    ``session_ms``: time-out of a broker's session, None: unknown.
+    """
+    match fact:
+        case topic_facts.StatesRead() | topic_facts.WritesGivenUp():
+            journal.observed(cluster, entered.changes)
+        case topic_facts.TopicRead():
+            for _ in entered.topics if not fact.loaded else ():
+                journal.event(Kind.TOPIC_CREATE, topic=fact.topic.name)
+        case topic_facts.TopicGone():
+            journal.event(Kind.TOPIC_DELETE, topic=fact.topic)
+        case facts.BrokersRead():
+            journal.gone(entered.gone, session_ms)
+            journal.brokers(Kind.BROKER_UP, entered.back)
+        case facts.BrokersUp() | facts.ShutdownUndone():
+            journal.brokers(Kind.BROKER_UP, entered.back)
+        case facts.ShutdownRequested():
+            journal.brokers(Kind.BROKER_SHUTDOWN_BEGIN, [fact.broker])
+        case facts.ShutdownEnded():
+            journal.brokers(Kind.BROKER_SHUTDOWN_END, [fact.broker])
+        case topic_facts.WaitsGivenUp():
+            journal.given_up(fact.topic, fact.logs, fact.principal, fact.reason)
+        case _:
+            pass
+
+
+# -- rows of changes of partitions
+
+
+class Batch(Entry, frozen=True):
+    """Changes and moves that entered the model together. ``before`` and ``moved_rows`` belong to ``moves``, one each.
+
+    They are queued in constant time, and their rows are made later: they are immutable, so the writing thread can read
+    them. ``registered`` are the brokers at that time.
+    """
+
+    topics: Sequence[Topic]
+    reason: str
+    why: str
+    changes: Sequence[Change]
+    moves: Sequence[ReplicaMove] = ()
+    before: Sequence[ReplicaState] = ()
+    moved_rows: Sequence[PartitionRow] = ()
+    registered: Collection[int] = ()
+
+    def __len__(self) -> int:
+        return len(self.changes) + len(self.moves)
+
+    def rows(self) -> Iterator[Row]:
+        yield from _changes(self)
+        yield from _moves(self)
+
+
+def _changes(batch: Batch) -> Iterator[Row]:
+    """Yields rows of changes, in one loop with positional fields: a broker's death makes thousands."""
+    head, moment, topics, reason = batch.head, batch.moment, batch.topics, batch.reason
+    cluster, ctl_id, epoch, ts_us, mono_us = head.cluster, head.ctl_id, head.ctl_epoch, moment.ts_us, moment.mono_us
+    detect, decide = moment.detect_us or None, moment.decide_us or None
+    names: dict[int, tuple[str, str | None]] = {}
+    states = _PARTITION_STATES
+    for seq, change in enumerate(batch.changes, batch.seq):
+        before, after = change.before, change.after
+        named = names.get(after.topic)
+        if named is None:
+            named = names[after.topic] = _named(topics[after.topic])
+        old, new = before.version != -1, after.version != -1
+        assignment, steps, read = after.assignment, change.steps, change.why == READ
+        strategy = _strategy(steps) if steps else None
+        absent = [r for r in after.isr if r not in batch.registered] if strategy is not None else None
+        kind = _STATE if before.version == after.version else _ISR if before.leader == after.leader and old else _LEADER
+        yield Row(
+            SCHEMA_VERSION,
+            cluster,
+            ctl_id,
+            epoch,
+            seq,
+            ts_us,
+            mono_us,
+            kind,
+            named[0],
+            after.partition,
+            named[1],
+            states[before.state],
+            states[after.state],
+            before.leader if old else None,
+            after.leader if new else None,
+            before.leader_epoch if old else None,
+            after.leader_epoch if new else None,
+            before.version if old else None,
+            after.version if new else None,
+            before.isr if old else None,
+            after.isr if new else None,
+            assignment.replicas,
+            assignment.adding or None,
+            assignment.removing or None,
+            _read_reason(before, after) if read else reason,
+            strategy,
+            None if selectors.UNCLEAN.isdisjoint(steps) else True,
+            steps or None,
+            [states[s] for s in change.states] if len(change.states) > 1 else None,
+            detect,
+            decide,
+            None if read else mono_us,
+            batch.why,
+            absent=absent or None,
+        )
+
+
+def _read_reason(before: PartitionRow, after: PartitionRow) -> str:
+    """Attributes an ISR that changed under the same leader and leader epoch to the leader: no controller does that."""
+    same = before.leader == after.leader and before.leader_epoch == after.leader_epoch
+    return BY_LEADER if same and before.has_leadership and before.version != after.version else OBSERVED
+
+
+def _named(topic: Topic) -> tuple[str, str | None]:
+    return topic.name, topic_id_text(topic.topic_id) if topic.topic_id is not None else None
+
+
+def _strategy(steps: Sequence[str]) -> str | None:
+    """Returns the strategy of the last election among the steps."""
+    return next((found for step in reversed(steps) if (found := STRATEGIES.get(step)) is not None), None)
+
+
+def _moves(batch: Batch) -> Iterator[Row]:
+    head, moment = batch.head, batch.moment
+    first = batch.seq + len(batch.changes)
+    for at, (move, before, row) in enumerate(zip(batch.moves, batch.before, batch.moved_rows, strict=True)):
+        yield Row(
+            SCHEMA_VERSION,
+            head.cluster,
+            head.ctl_id,
+            head.ctl_epoch,
+            first + at,
+            moment.ts_us,
+            moment.mono_us,
+            Kind.REPLICA_STATE.value,
+            batch.topics[row.topic].name,
+            row.partition,
+            from_state=before.name,
+            to_state=move.state.name,
+            reason=batch.reason,
+            states=[state.name for state in (*move.passed, move.state)] if move.passed else None,
+            why=move.why,
+            broker=move.broker,
+        )

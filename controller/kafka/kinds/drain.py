@@ -16,10 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from controller.kafka.brokers.cordon_change import change_marks
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.kinds import reassign
-from controller.kafka.kinds.environment import KafkaEnv
-from controller.kafka.kinds.waves import LOOK_AGAIN_MS, brokers_are_behind
+from controller.kafka.kinds.environment import LOOK_AGAIN_MS, KafkaEnv, brokers_are_behind
 from controller.procedures.kinds import Kind, Step
 from metadata_store.nodes.cordon_node import DrainMark, drained, undrained
 from state_machines.decisions.drain import (

@@ -1,14 +1,12 @@
-"""The environment of the steps of procedures on a Kafka cluster."""
+"""The environment of the steps of procedures on a Kafka cluster, and what several kinds do with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from controller.kafka.kinds.catch_ups import CatchUps
-from controller.kafka.kinds.foreign_sizes import ForeignSizes
-from controller.kafka.kinds.guard import MinIsrGuard
-from controller.kafka.kinds.plan_rates import RatePacer
+from controller.kafka.kinds.broker_queries import ForeignSizes, MinIsrGuard
+from controller.kafka.kinds.throttle_looks import CatchUps, RatePacer
 from controller.kafka.path.controller import Controller
 from controller.kafka.replicas.topic_rewrites import observe_rewrites
 from controller.procedures.broadcast import Responses
@@ -19,6 +17,11 @@ from state_machines.decisions.restarts import RestartPlan
 from state_machines.model.decision import TopicChange
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Record
+
+LOOK_AGAIN_MS: Final = 100
+"""Pause of a procedure while brokers are behind."""
+BEHIND_S_MAX: Final = 10.0
+"""Age of a broker's oldest unacknowledged change after which no procedure waits for it any more."""
 
 
 class KafkaEnv(NamedTuple):
@@ -73,3 +76,9 @@ async def rewrite_with_record(env: KafkaEnv, changes: Sequence[TopicChange], cha
     if outcome.refused:
         return f"ZooKeeper refused topics {sorted(topic for topic, _ in outcome.refused)}"
     return "another client changed the topics at the same time"
+
+
+def brokers_are_behind(env: KafkaEnv, partitions_max: int) -> bool:
+    """Checks whether a broker that can be reached has yet to acknowledge more than so many partitions."""
+    lags = env.controller.channels.lag().values()
+    return any(lag.partitions > partitions_max and lag.oldest_s < BEHIND_S_MAX and not lag.unreachable for lag in lags)

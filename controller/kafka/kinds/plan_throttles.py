@@ -17,8 +17,17 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from controller.kafka.kinds.environment import KafkaEnv
-from controller.kafka.kinds.throttle_holders import held_elsewhere
-from controller.kafka.kinds.throttle_settings import REFUSED, Failed, entries, read, restored, retry, say, write
+from controller.kafka.kinds.throttle_settings import (
+    REFUSED,
+    Failed,
+    entries,
+    held_elsewhere,
+    read,
+    restored,
+    retry,
+    say,
+    write,
+)
 from state_machines.admin_rules.throttles import (
     TOPICS,
     Entity,

@@ -14,14 +14,13 @@ from typing import Final
 import msgspec
 
 from controller.kafka.kinds.environment import KafkaEnv, rewrite_with_record
-from controller.kafka.kinds.plan_overlap import LeftOfPlans, overlap
+from controller.kafka.kinds.plan_conflicts import LeftOfPlans, callers_of, overlap
 from controller.kafka.kinds.plan_throttles import lift_throttles, set_throttles
-from controller.kafka.kinds.reassign_callers import callers_of
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.reassignments.reassignment import go_on
-from controller.procedures.group import CHANGE_BYTES_MAX
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
+from controller.procedures.writes import CHANGE_BYTES_MAX
 from controller.process.wording import counted
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX

@@ -1,21 +1,34 @@
-"""Reads and writes the configurations of entities that throttles set, and gives settings their former values.
+"""Reads, writes and finds the settings that throttle, and the procedures that hold them.
 
-Configurations are written to ZooKeeper, where brokers that are down find them, too.
+Configurations are written to ZooKeeper, where brokers that are down find them, too. A procedure's record is stored
+before a setting is written, so it is the lock: two procedures never throttle one setting, and none takes the other's
+value for the one to restore. A setting that no record names was left by ``bypass``, by a daemon whose records were
+removed, or by another tool.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
+
+import msgspec
 
 from controller.kafka.path.controller import Controller
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config
-from metadata_store.nodes.entity_configs import ConfigChange, EntityConfig, commit_entities, read_entities
-from state_machines.admin_rules.throttles import Entity, Throttle, restore
+from metadata_store.nodes.entity_configs import (
+    ConfigChange,
+    EntityConfig,
+    commit_entities,
+    find_entities,
+    read_entities,
+)
+from metadata_store.port import ZooKeeper
+from state_machines.admin_rules.throttles import BROKERS, LISTS, RATES, TOPICS, Entity, Place, Throttle, restore
 from state_machines.procedures.outcome import Retry
+from state_machines.procedures.record import Record
 
 log = logging.getLogger("regent.procedures")
 
@@ -26,6 +39,17 @@ Failed = dict[Entity, str]
 REFUSED: Final = "ZooKeeper refused it"
 ROUNDS_MAX: Final = 5
 """How often the rest of a transaction is written of which ZooKeeper refused some entities."""
+THROTTLE: Final = "throttle"
+REASSIGN: Final = "reassign"
+DIRECTORIES_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
+"""Rate of moves between the directories of a broker."""
+SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {BROKERS: (*RATES, DIRECTORIES_RATE), TOPICS: LISTS}
+"""Settings that throttle, by kind of entity."""
+_WORD: Final[Mapping[str, bytes]] = {BROKERS: b"", TOPICS: b"throttled.replicas"}
+"""Word in the znodes that are looked into: a cluster has many topics, of which few are throttled."""
+
+
+# -- reading and writing
 
 
 class Restored(NamedTuple):
@@ -102,3 +126,81 @@ def _by_kind(entities: Iterable[Entity]) -> dict[str, list[str]]:
     for kind, name in sorted(entities):
         found.setdefault(kind, []).append(name)
     return found
+
+
+# -- the procedures that hold settings
+
+
+class _Throttled(msgspec.Struct, frozen=True):
+    """The throttles in the message of a plan, or of an operator's throttle, which is decoded without the rest."""
+
+    throttles: tuple[Throttle, ...] = ()
+
+
+_decoder = msgspec.json.Decoder(_Throttled)
+
+
+def throttles_of(record: Record) -> tuple[Throttle, ...]:
+    """Returns the settings that a procedure throttles, or is about to."""
+    try:
+        return _decoder.decode(record.data).throttles if record.kind in (REASSIGN, THROTTLE) else ()
+    except msgspec.DecodeError:  # a record that this daemon cannot run names nothing that it could write
+        return ()
+
+
+def held_elsewhere(live: Iterable[Record], pid: int, places: Collection[Place]) -> str | None:
+    """Returns a sentence on another procedure that throttles one of these settings; None without."""
+    wanted = frozenset(places)
+    for record in live:
+        if record.pid != pid:
+            for one in throttles_of(record):
+                if (one.entity, one.setting) in wanted:
+                    return f"{record.kind} {record.pid} throttles {one.entity} already ({one.setting})"
+    return None
+
+
+def owners(live: Iterable[Record]) -> dict[Place, Record]:
+    """Returns the procedure that holds each setting."""
+    return {(one.entity, one.setting): record for record in live for one in throttles_of(record)}
+
+
+# -- settings that stand in ZooKeeper
+
+
+class Standing(NamedTuple):
+    """A throttle setting as it stands in ZooKeeper."""
+
+    entity: Entity
+    setting: str
+    value: str
+
+    @property
+    def place(self) -> Place:
+        """Returns the setting without its value."""
+        return self.entity, self.setting
+
+
+async def find_throttled(zk: ZooKeeper, kinds: Collection[str] = (BROKERS, TOPICS)) -> tuple[Found, Failed]:
+    """Reads the configurations that throttle anything, and those that cannot be read; raises ``NotConnected``."""
+    found: Found = {}
+    failed: Failed = {}
+    for kind in kinds:
+        for name, one in (await find_entities(zk, kind, _WORD[kind])).items():
+            if isinstance(one, Malformed):
+                failed[Entity(kind, name)] = f"{one.path} cannot be used: {one.why}"
+            elif kind == TOPICS or name.isdecimal():  # the default of all brokers throttles none
+                found[Entity(kind, name)] = one
+    return found, failed
+
+
+def settings_in(found: Found) -> Iterator[Standing]:
+    """Yields the throttle settings of configurations; an empty list throttles nothing."""
+    for entity in sorted(found):
+        yield from settings_of(entity, found[entity].config.entries)
+
+
+def settings_of(entity: Entity, entries: Mapping[str, str]) -> Iterator[Standing]:
+    """Yields the throttle settings of one configuration."""
+    for setting in SETTINGS[entity.kind]:
+        if value := entries.get(setting, "").strip():
+            yield Standing(entity, setting, value)

@@ -9,7 +9,7 @@ from typing import Final
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
 from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.partitions.controlled_shutdown import keep_out_of_isrs
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.path.leader_balance import FIRST_LOOK_S

@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.wire.errors import Error
 from brokers.wire.replies import ControlledShutdownReply
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.portions import carry_out_portions, portions
 from controller.kafka.requests.calls import PendingShutdown, PendingUndo

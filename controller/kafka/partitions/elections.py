@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from brokers.wire.errors import Error
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.partitions.await_leaders import shown
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind

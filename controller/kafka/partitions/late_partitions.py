@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.path.controller import Controller
 from controller.kafka.reassignments.reassignment import go_on
 from controller.process.wording import abbreviate

@@ -15,8 +15,7 @@ from functools import partial
 from itertools import islice
 
 from controller.kafka.access.quota_buckets import QuotaBuckets
-from controller.kafka.journal.reason import Reason
-from controller.kafka.journal.report import Report
+from controller.kafka.journal.report import Reason, Report
 from controller.kafka.path.collaborators import BrokerSide, StoreSide, TermMemory
 from controller.kafka.path.conflict_rounds import ConflictRounds
 from controller.kafka.path.departed import Departed

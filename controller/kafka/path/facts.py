@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import anyio
 
-from controller.kafka.journal.facts import record
+from controller.kafka.journal.term_journal import record
 from controller.kafka.path.collaborators import BrokerSide, StoreSide, TermMemory
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.path.lost_id_search import LostIds

@@ -11,8 +11,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TypeVar
 
-from controller.kafka.journal.reason import Reason
-from controller.kafka.journal.report import Report
+from controller.kafka.journal.report import Reason, Report
 from controller.kafka.path.controller import Controller
 
 T = TypeVar("T")

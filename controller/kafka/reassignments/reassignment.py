@@ -16,12 +16,11 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.reassignments.reassignment_znode import read_request, shrink_request
-from controller.kafka.replicas.missed_stops import finish_missed
-from controller.kafka.replicas.topic_rewrites import GONE, Riding, rewrite_topics
+from controller.kafka.replicas.topic_rewrites import GONE, Riding, finish_remembering, rewrite_topics
 from controller.process.wording import counted
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
@@ -283,7 +282,7 @@ async def finish_reassignments(c: Controller) -> None:
     r = c.reassignment_queue
     r.stopped = {i for i in r.stopped if is_settled(c.cluster, i)}
     stopped = sorted(r.stopped)  # rows that come meanwhile wait for the next event: nothing is remembered for them yet
-    contended = await finish_missed(c, stopped)
+    contended = await finish_remembering(c, stopped)
     rows = [i for i in stopped if i not in contended]
     if await rewrite_topics(c, lambda: final_rewrites(c.cluster, rows)) or contended:
         _later(c, EventKind.FINISH_REASSIGNMENTS)

@@ -23,7 +23,18 @@ from controller.process.wall_clock import wall_ms
 from controller.process.wording import counted
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import confirm, submit
-from metadata_store.nodes.stray_nodes import PARTITIONS_MAX, StrayKey, entered, ops, read_strays, without
+from metadata_store.nodes.stray_nodes import (
+    ENTRIES_MAX,
+    PARENT,
+    PARTITIONS_MAX,
+    Remembered,
+    StrayKey,
+    entered,
+    ops,
+    read_strays,
+    without,
+)
+from metadata_store.port import Create
 from state_machines.decisions.strays import Fate, LogJudgement, judge_log
 from state_machines.model.types import TopicPartition
 
@@ -61,6 +72,42 @@ async def load_strays(c: Controller) -> None:
         return {} if controller is None else deletable(controller, broker, names)
 
     c.channels.judge_logs_by(judge)
+
+
+# -- memories that are to be written
+
+
+async def ensure_parent(c: Controller) -> None:
+    """Creates the parent of the memories where this term knows of none."""
+    if not c.strays.parent:
+        error = await c.write_singly(Create(PARENT, b""))
+        c.strays.parent = error is None or error.code is Code.NODE_EXISTS
+
+
+def topic_id_of(c: Controller, name: str) -> str:
+    """Returns the id of a topic as memories have it."""
+    topic = c.cluster.topic(name)
+    return topic.topic_id.hex() if topic is not None and topic.topic_id is not None else ""
+
+
+def unwritable(c: Controller, memories: dict[StrayKey, Remembered]) -> str | None:
+    """Returns why the memories cannot be written, None where they can."""
+    if PARENT in c.strays.unread:
+        return f"{PARENT} cannot be read: check its ACL"
+    if not c.strays.parent:
+        return f"{PARENT} cannot be created: check the ACL of the znode above it"
+    for key, content in memories.items():
+        if key.path in c.strays.unread:
+            return f"{key.path} is not understood: repair or delete it"
+        if len(content.partitions) > PARTITIONS_MAX:
+            instead = f"start broker {key.broker}, or an empty one with its id"
+            return f"{key.path} would have more than {PARTITIONS_MAX} partitions: {instead}"
+    if len(c.strays.entries.keys() | memories.keys()) > ENTRIES_MAX:
+        return f"{PARENT} would have more than {ENTRIES_MAX} children: start these brokers, or delete their children"
+    return None
+
+
+# -- logs that brokers are to delete
 
 
 def judged(c: Controller, broker: int, name: TopicPartition) -> LogJudgement:

@@ -19,8 +19,7 @@ import anyio
 
 from controller.kafka.shadow.read_only import ReadOnly
 from controller.kafka.shadow.reading import Reader, RoleReading
-from controller.kafka.shadow.report_file import ReportKeeper
-from controller.kafka.shadow.statistics import SHOWN_MAX, Report, Statistics
+from controller.kafka.shadow.report import SHOWN_MAX, Report, ReportKeeper, Statistics
 from controller.kafka.shadow.timeline import Timeline
 from controller.kafka.shadow.tracker import Tracker
 from controller.metrics.counters import Counters

@@ -9,12 +9,11 @@ from typing import Final
 
 from msgspec import structs
 
-from controller.kafka.shadow.deadlines import BEING_REASSIGNED, Deadlines
 from controller.kafka.shadow.events import Kind
-from controller.kafka.shadow.inference import Shutdowns
 from controller.kafka.shadow.judgement import Seen
 from controller.kafka.shadow.reading import RoleReading
 from controller.kafka.shadow.tracker import Tracker
+from controller.kafka.shadow.unmatched import BEING_REASSIGNED, Deadlines, Shutdowns
 from state_machines.decisions.broker_change import BrokerDelta, compare
 from state_machines.model.types import Leadership, TopicAssignment
 

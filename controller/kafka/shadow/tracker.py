@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from controller.kafka.shadow import judgement as compare
-from controller.kafka.shadow.events import ClusterEvent, Kind, carry_out, replay, step_of
+from controller.kafka.shadow.events import ClusterEvent, Kind, RecentEvents, carry_out, replay, step_of
 from controller.kafka.shadow.judgement import Outcome, Seen, Step, judge
-from controller.kafka.shadow.recent_events import RecentEvents
-from controller.kafka.shadow.statistics import Statistics
+from controller.kafka.shadow.report import Statistics
 from controller.kafka.shadow.waiting import Tries, Waiting
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.types import Broker, Leadership

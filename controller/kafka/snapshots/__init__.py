@@ -1,5 +1,5 @@
 """Takes snapshots of the model: files with all partitions and brokers, for the pipeline.
 
-``parts`` reads the model in turns of the loop, ``writer`` is the child process that makes the file, ``taking`` hands it
-the parts, and ``keeper`` decides when. ``files`` names and removes files.
+``taking`` reads the model in turns of the loop, and hands the parts to ``writer``, the child process that makes the
+file. ``keeper`` decides when, ``files`` names and removes files.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -18,14 +18,18 @@ import anyio.to_thread
 import msgspec
 
 from configs.journal_section import SnapshotsSettings
-from controller.kafka.snapshots.messages import Begin, End, Message, Written, framed
-from controller.kafka.snapshots.parts import broker_lines, parts_of
+from controller.kafka.snapshots.writer import Begin, End, Message, Part, TopicPart, Written, framed
 from controller.kafka.term.term import Term
 from controller.process.commands import environment
 from controller.process.wall_clock import wall_ms
-from state_machines.journal.snapshot import FORMAT, VERSION, Header
+from state_machines.journal.snapshot import FORMAT, PARTITIONS_PER_LINE_MAX, VERSION, BrokerLine, Header
+from state_machines.model.cluster import Cluster
+from state_machines.model.min_isr import MinIsr
+from state_machines.model.types import Broker
 
 COMMAND: Final = (sys.executable, "-P", "-m", "controller.kafka.snapshots.writer")
+PART_ROWS: Final = 2_000
+"""Partitions of a part: some milliseconds of the loop."""
 TAKE_S_MAX: Final = 600.0
 """Longest time of one snapshot: a disk may stall."""
 PATIENCE_S: Final = 1.0
@@ -117,6 +121,41 @@ async def _sent(term: Term, writer: Writer, begin: Begin) -> End:
         end = End(term.controller.journal.last_seq, wall_ms() * 1_000)
         await writer.send(end)
     return end
+
+
+def parts_of(cluster: Cluster, min_isr: MinIsr, rows_max: int = PART_ROWS) -> Iterator[Part]:
+    """Yields the partitions; each call of ``next`` reads the model as it is then, at most ``rows_max`` rows of it.
+
+    Rows are immutable, so a part is right for its moment. Topics that are created meanwhile come last; a topic that
+    goes is left out from then on.
+    """
+    index = at = 0
+    while index < len(cluster.topics):
+        found: list[TopicPart] = []
+        room = rows_max
+        while room > 0 and index < len(cluster.topics):
+            topic = cluster.topics[index]
+            present = cluster.topic_index.get(topic.name) == index
+            wanted = topic.rows[at : at + min(room, PARTITIONS_PER_LINE_MAX)] if present else ()
+            if wanted:
+                rows = [cluster.rows[i] for i in wanted]
+                deleting = index in cluster.deletions
+                found.append(TopicPart(topic.name, topic.topic_id, min_isr.of(topic.name), deleting, rows))
+            at += len(wanted)
+            room -= len(wanted) or 1
+            if not present or at >= len(topic.rows):
+                index, at = index + 1, 0
+        yield Part(found)
+
+
+def broker_lines(cluster: Cluster, session_ms: Callable[[Broker], int | None]) -> list[BrokerLine]:
+    """Returns the registered brokers, and those that host replicas without being registered."""
+    known = cluster.brokers
+    lines = [
+        BrokerLine(b, True, found.epoch, found.rack, b in cluster.shutting_down, session_ms(found))
+        for b, found in sorted(known.items())
+    ]
+    return lines + [BrokerLine(b, False) for b in sorted(cluster.hosts() - known.keys())]
 
 
 class Writer:

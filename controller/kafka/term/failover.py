@@ -19,7 +19,7 @@ from controller.kafka.brokers.cordon_change import cordon_change
 from controller.kafka.brokers.endpoint_change import endpoint_change
 from controller.kafka.brokers.pause_change import pause_change
 from controller.kafka.clients import token_expiry
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.partitions import auto_balance
 from controller.kafka.partitions.isr_notification import discard
 from controller.kafka.path.controller import Controller

@@ -17,14 +17,11 @@ import anyio
 import msgspec
 
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle, throttle_order
-from controller.kafka.kinds.calls import CALLS
-from controller.kafka.kinds.catch_ups import CatchUps
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle
+from controller.kafka.kinds.broker_queries import ForeignSizes, MinIsrGuard
 from controller.kafka.kinds.environment import KafkaEnv
-from controller.kafka.kinds.foreign_sizes import ForeignSizes
-from controller.kafka.kinds.guard import MinIsrGuard
-from controller.kafka.kinds.plan_rates import RatePacer
-from controller.kafka.kinds.throttle_holders import throttles_of
+from controller.kafka.kinds.throttle_looks import CatchUps, RatePacer
+from controller.kafka.kinds.throttle_settings import throttles_of
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.path.gate import TermEnded, weakly
@@ -32,9 +29,8 @@ from controller.procedures.broadcast import Responses
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kinds
 from controller.procedures.parking import Parking
-from controller.procedures.recorder import Ledger
-from controller.procedures.requests import Refused
-from controller.procedures.results import loop_ms
+from controller.procedures.recorder import CALLS, Ledger
+from controller.procedures.requests import Refused, loop_ms
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
@@ -212,7 +208,7 @@ class TermProcedures:
         if engine is None:
             return [f"{self.unavailable}: plans, and all throttles, stay as they are"]
         going_back = [pid for pid, record in engine.records.items() if record.state is State.FAILED]
-        plans, throttles = _of_kind(engine, reassign.NAME), _of_kind(engine, throttle_order.NAME)
+        plans, throttles = _of_kind(engine, reassign.NAME), _of_kind(engine, throttle.NAME)
         with anyio.move_on_after(within_s), suppress(port.StoreFailed):
             for pid, how in (*((pid, HOLD) for pid in plans), *((pid, throttle.LIFT) for pid in throttles)):
                 with suppress(Refused):  # it ended, or is being taken back, since

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.portions import portions
 from metadata_store import paths

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from brokers.outbound.delivery import BrokerResponse
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.partitions.isr_notification import discard
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.deletion_queue import TURN_PARTITIONS

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.partitions.repair import Load, State, States, note_running, read_new, repair
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind

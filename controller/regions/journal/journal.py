@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from controller.journal.remembered import Remembered
 from controller.journal.term_journal import TermJournal
 from controller.regions.journal.items import (
     Attached,
@@ -32,9 +31,42 @@ from regent_agent.protocol import Operation, Result
 from state_machines.journal.events import Kind
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.procedures.transition import Names, Transition
+from state_machines.procedures.transition import Members, Names, Transition
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import RegionState, TableState
+
+PIDS_MAX: Final = 50_000
+"""Procedures that are remembered, about 250 bytes each."""
+
+
+class _Known(NamedTuple):
+    """A message, and what it says."""
+
+    data: bytes
+    members: Members
+
+
+class Remembered:
+    """Names with a memory. One thread uses it at a time."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._known: dict[int, _Known] = {}
+        self.step_name = names.step_name
+
+    def lock_names(self, record: Record) -> tuple[str, ...]:
+        """Returns the locks of the procedure."""
+        return self._names.lock_names(record)
+
+    def members(self, record: Record) -> Members:
+        """Returns what the procedure is about."""
+        known = self._known.get(record.pid)
+        if known is None or known.data != record.data:
+            if len(self._known) >= PIDS_MAX:
+                self._known.clear()
+            known = self._known[record.pid] = _Known(record.data, self._names.members(record))
+        return known.members
+
 
 CLUSTER: Final = "regions"
 """Cluster of the rows: it keeps them apart from those of a Kafka cluster."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from controller.journal.lines import Line, about, family, log_line, of_procedure, process
+from controller.journal.entries import Line, about, family, log_line, of_procedure, process
 from controller.process.wording import counted
 from controller.regions.journal.items import (
     Attached,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from controller.journal.entries import Entry
-from controller.journal.procedure_rows import Procedural, bounded
+from controller.journal.term_journal import Procedural, bounded
 from controller.process.wording import counted
 from controller.regions.journal.items import (
     Attached,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import anyio
 
 from controller.kafka.shadow.events import Kind
+from controller.kafka.shadow.report import Report
 from controller.kafka.shadow.shadow import Shadow
-from controller.kafka.shadow.statistics import Report
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper

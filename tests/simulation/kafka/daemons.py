@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
@@ -22,6 +22,7 @@ from tests.simulation.kafka.write_faults import WriteFaults
 from tests.simulation.kafka.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
+    from controller.journal.journal import Journal
     from tests.simulation.kafka.world import World
 
 FIRST_ID: Final = 1_000_001
@@ -121,7 +122,7 @@ class DaemonNode:
             me=self._identity(),
             listener=self._listener,
             transport=SimTransport(network, self, process),
-            journal=JudgedJournal(self.world),
+            journal=cast("Journal", JudgedJournal(self.world)),
         )
         try:
             await self.daemon.run()

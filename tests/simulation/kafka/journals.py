@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.journal.entries import Entry
-from controller.journal.term_journal import J
+from controller.journal.journal import J
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind
 from tests.simulation.kafka.checking import Violation

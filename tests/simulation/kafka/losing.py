@@ -17,9 +17,8 @@ from random import Random
 from typing import Final
 
 from controller.kafka.path.min_isr import read_min_isr
-from controller.kafka.snapshots.messages import Begin, End, Message, framed
-from controller.kafka.snapshots.parts import broker_lines, parts_of
-from controller.kafka.snapshots.writer import write_snapshot
+from controller.kafka.snapshots.taking import broker_lines, parts_of
+from controller.kafka.snapshots.writer import Begin, End, Message, framed, write_snapshot
 from metadata_store.kafka_store import KafkaStore
 from pipeline.inputs import Loads, Snapshot
 from pipeline.snapshot_file import read_snapshot

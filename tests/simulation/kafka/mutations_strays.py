@@ -19,7 +19,7 @@ def forget_missed_removals(stack: ExitStack) -> None:
     async def finish(_c: Controller, _rows: Collection[int]) -> set[int]:
         return set()
 
-    put(stack, reassignment, "finish_missed", finish)
+    put(stack, reassignment, "finish_remembering", finish)
 
 
 @mutation

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from controller.journal.entries import Entry
-from controller.journal.term_journal import J
+from controller.journal.journal import J
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
 from tests.real.pipeline.fast import FAST

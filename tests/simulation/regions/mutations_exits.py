@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from controller.http.errors import Refused
-from controller.procedures import running, unusable
+from controller.procedures import parking, running
 from controller.regions import bypassed, loading
 from controller.regions.operator import checks, counts, explain, pages, procedures
 from state_machines.regions import changes
@@ -75,12 +75,12 @@ def name_no_command_that_removes_an_unusable_record(stack: ExitStack) -> None:
 @mutation
 def forget_a_removed_record_and_keep_it_in_the_store(stack: ExitStack) -> None:
     """Removes a record from memory alone: the next daemon finds it again."""
-    removal = unusable.UnusableRecords.removal
+    removal = parking.UnusableRecords.removal
 
     def kept(records: Any, pid: int, ending: Any, now_ms: int) -> Any:
         return removal(records, pid, ending, now_ms)._replace(deletes=())
 
-    put(stack, unusable.UnusableRecords, "removal", kept)
+    put(stack, parking.UnusableRecords, "removal", kept)
 
 
 @mutation

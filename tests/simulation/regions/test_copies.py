@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from controller.procedures.pids import BLOCK
+from controller.procedures.writes import BLOCK
 from controller.regions import contradictions
 from controller.regions.kinds import tables
 from controller.regions.kinds.messages import MOVE, TABLE_TASK, Move, TableTask

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from controller.procedures.engine import Engine
-from controller.procedures.results import KEPT_MS
+from controller.procedures.requests import KEPT_MS
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Caller
 from tests.kit.polling import eventually

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from controller.journal.departures import departures
 from controller.journal.segments import SegmentName
 from controller.kafka.path.departed import Departed
-from controller.operator.dead_brokers import EarlierDeaths
+from controller.operator.dead_brokers import EarlierDeaths, departures
 from state_machines.journal.events import Kind, Row
 
 DOWN, UP = Kind.BROKER_DOWN, Kind.BROKER_UP

@@ -13,13 +13,10 @@ import pytest
 
 from configs.journal_section import JournalSettings
 from configs.security_section import SecuritySettings
-from controller.journal import topic_sending
 from controller.journal.journal import Journal
 from controller.journal.segments import segments_in
-from controller.journal.topic import JournalTopic
-from controller.journal.topic_producer import NotTaken, Record, TooLarge, connect
-from controller.journal.topic_queue import Slice, TopicQueue
-from controller.journal.topic_sending import Sending, records_of
+from controller.journal.topic import QUIET_S, RETRY_S, JournalTopic, Sending, Slice, TopicQueue, records_of
+from controller.journal.topic_producer import NotTaken, Producer, Record, TooLarge, connect
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.metrics.counters import Counters
 from tests.kit.journal_kit import DAEMON, Disk, record
@@ -28,7 +25,7 @@ from tests.kit.virtual_time import in_exact_time
 WITHIN_S = 10.0
 
 
-class Brokers:
+class Brokers(Producer):
     """A topic that keeps records; ``down`` is the reason for which it takes none, "" while it works."""
 
     def __init__(self, *, record_bytes_max: int = 1_000_000) -> None:
@@ -133,14 +130,14 @@ async def test_an_outage_is_shown_once_it_lasts_and_each_reason_is_logged_once(
     line = Line(brokers)
     line.put(b"1", b"2")
     sending = asyncio.create_task(line.sending.run())
-    await asyncio.sleep(topic_sending.QUIET_S - topic_sending.RETRY_S)
+    await asyncio.sleep(QUIET_S - RETRY_S)
     assert (line.counters.journal_topic_failing, caplog.messages) == ("", [])
     await asyncio.sleep(60)
     assert line.counters.journal_topic_failing == brokers.down
     brokers.down = "no broker can be reached"
     await asyncio.sleep(60)
     brokers.down = ""
-    await asyncio.sleep(topic_sending.RETRY_S)
+    await asyncio.sleep(RETRY_S)
     sending.cancel()
     assert caplog.messages == [
         "no row of the journal reaches topic t, the files have them: topic t does not exist: create it",
@@ -158,9 +155,9 @@ async def test_an_election_of_a_leader_is_no_outage(caplog: pytest.LogCaptureFix
     line = Line(brokers)
     line.put(b"1")
     sending = asyncio.create_task(line.sending.run())
-    await asyncio.sleep(topic_sending.QUIET_S / 2)
+    await asyncio.sleep(QUIET_S / 2)
     brokers.down = ""
-    await asyncio.sleep(topic_sending.RETRY_S)
+    await asyncio.sleep(RETRY_S)
     sending.cancel()
     assert (brokers.values, caplog.messages) == ([b"1"], [])
 

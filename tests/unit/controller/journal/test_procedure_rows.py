@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from controller.journal.procedure_rows import CHILDREN_SHOWN, TEXT_MAX, bounded
 from controller.journal.reader import read
-from controller.journal.term_journal import TermJournal
-from controller.procedures.group import Decided
+from controller.journal.term_journal import CHILDREN_SHOWN, TEXT_MAX, TermJournal, bounded
 from controller.procedures.kinds import Kind, Kinds
+from controller.procedures.writes import Decided
 from state_machines.journal.events import Kind as RowKind
 from state_machines.journal.events import Row
 from state_machines.procedures.kernel import Change

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from controller.http.procedure_models import Procedure, ServerResult
 from controller.http.record_items import ended_item, record_item, removed_item, time_of, unreadable_item
-from controller.kafka.kinds import reassign, throttle_order
-from controller.kafka.kinds.throttle_order import ThrottleOrder
+from controller.kafka.kinds import reassign, throttle
+from controller.kafka.kinds.throttle import ThrottleOrder
 from controller.operator.procedure_items import broker_results, move_items, planned_item, procedure_item
 from controller.operator.procedures import BY_NAME, ending_of
 from controller.procedures.broadcast import Broadcast
@@ -76,7 +76,7 @@ def test_a_message_that_cannot_be_read_leaves_its_record_shown(kind: str) -> Non
     record = replace(RECORD, kind=kind, step=99, data=b"\xff")
     expected = Procedure(**{**SHOWN, "kind": kind, "step": "99"})
     assert procedure_item(record, BY_NAME) == expected
-    whole = replace(record, data=throttle_order.encode_order(ThrottleOrder((1,), 7)))
+    whole = replace(record, data=throttle.encode_order(ThrottleOrder((1,), 7)))
     unusable = procedure_item(whole, BY_NAME, "it is damaged")
     assert unusable == expected.model_copy(update={"unusable": "it is damaged"})
 
@@ -111,7 +111,7 @@ def test_each_broker_of_a_throttle_has_its_own_result() -> None:
         ),
         ServerResult(broker=6, ok=False, text="it is down: it reads the setting from ZooKeeper when it starts"),
     ]  # fmt: skip
-    record = replace(RECORD, kind=throttle_order.NAME, step=99, data=throttle_order.encode_order(order))
+    record = replace(RECORD, kind=throttle.NAME, step=99, data=throttle.encode_order(order))
     assert procedure_item(record, BY_NAME, causes={5: "x"}).results == broker_results(order, {5: "x"})
     assert procedure_item(replace(record, kind=reassign.NAME), BY_NAME).results == []
 
@@ -163,8 +163,8 @@ def test_a_plan_names_its_marks_and_the_throttles_that_a_bypass_leaves(
     if bypassed and plan.throttles:
         assert told.pop().startswith("1 throttle setting may still stand, regent throttle clear")
     assert (head, told) == ("1 queued", marks)
-    order = throttle_order.encode_order(ThrottleOrder((1,), 7, throttles=plan.throttles))
-    ended = procedure_item(replace(record, kind=throttle_order.NAME, data=order), BY_NAME).detail
+    order = throttle.encode_order(ThrottleOrder((1,), 7, throttles=plan.throttles))
+    ended = procedure_item(replace(record, kind=throttle.NAME, data=order), BY_NAME).detail
     assert ("may still stand" in ended) == (bypassed and bool(plan.throttles))
 
 

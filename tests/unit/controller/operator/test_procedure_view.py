@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.errors import NotActive, NotFound, Refused
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle, throttle_order
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle
 from controller.operator.plan_meter import Measured
 from controller.operator.procedures import ProcedureView
 from controller.procedures import requests
@@ -232,7 +232,7 @@ async def test_a_record_that_can_be_used_is_not_removed_and_an_unknown_one_is_no
 STOP = msgspec.json.encode(reassign.PlanCommand(stop=True))
 GENTLE = {
     reassign.NAME: STOP,
-    throttle_order.NAME: throttle.LIFT,
+    throttle.NAME: throttle.LIFT,
     elect.NAME: elect.STOP,
     drain.NAME: None,
     restart.NAME: None,

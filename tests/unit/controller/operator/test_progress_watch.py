@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from controller.http.pause_models import PauseRequest
-from controller.kafka.kinds import drain, elect, restart, throttle_order
-from controller.kafka.kinds.throttle_order import ThrottleOrder
+from controller.kafka.kinds import drain, elect, restart, throttle
+from controller.kafka.kinds.throttle import ThrottleOrder
 from controller.operator.cluster_health import live_procedures
 from controller.operator.pauses import PauseView
 from controller.operator.progress_watch import LOOK_S, OPERATOR, OTHER, QUEUE, VAIN, Idle, ProgressWatch, cause_of
@@ -114,17 +114,17 @@ async def test_each_kind_has_waits_that_operators_chose(w: World) -> None:
     def cause(kind: str, data: bytes, **more: Any) -> str:
         return cause_of(w.term, Record(1, kind, State.WAITING_TIMEOUT, 0, 0, 0, data=data, locked=True, **more))
 
-    throttle = ThrottleOrder((1,), 5)
+    order = ThrottleOrder((1,), 5)
     restarting = RollingRestart(((1, 1),))
     preferred, unclean = (
         elect.encode_election(MassElection(kind)) for kind in (ElectionType.PREFERRED, ElectionType.UNCLEAN)
     )
     draining = drain.encode_drain(Drain((1,)))
     named = restart.encode_restart(replace(restarting, batch=(1,)))
-    order = throttle_order.encode_order
-    assert cause(throttle_order.NAME, order(throttle)) == OPERATOR
-    assert cause(throttle_order.NAME, order(throttle), attempts=1) == OTHER
-    assert cause(throttle_order.NAME, order(replace(throttle, lift=True))) == OTHER
+    encode = throttle.encode_order
+    assert cause(throttle.NAME, encode(order)) == OPERATOR
+    assert cause(throttle.NAME, encode(order), attempts=1) == OTHER
+    assert cause(throttle.NAME, encode(replace(order, lift=True))) == OTHER
     assert cause(restart.NAME, named) == OPERATOR, "its operator restarts the broker"
     assert cause(restart.NAME, b"{") == OTHER
     unpaused = [restart.encode_restart(restarting), draining, preferred, unclean]

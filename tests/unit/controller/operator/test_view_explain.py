@@ -9,8 +9,7 @@ import pytest
 
 from controller.http.errors import Refused
 from controller.http.ports import Only, PartitionQuery
-from controller.journal.journal import folder_in
-from controller.journal.segments import SegmentName
+from controller.journal.segments import SegmentName, folder_in
 from controller.operator.items import history_rows
 from controller.operator.view import View
 from metadata_store import paths

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.procedures.group import RECORDS_MAX, WEIGHT_MAX, Decided, Group
+from controller.procedures.writes import RECORDS_MAX, WEIGHT_MAX, Decided, Group
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Record
 from testing.memory.records import Disk, MemoryRecords

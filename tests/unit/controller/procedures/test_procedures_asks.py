@@ -9,13 +9,12 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from controller.procedures import group as group_module
-from controller.procedures import results, unusable
+from controller.procedures import parking, requests
+from controller.procedures import writes as group_module
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind
 from controller.procedures.parking import Parking
-from controller.procedures.requests import Abort, Bypass, Submit
-from controller.procedures.results import FETCHED_KEPT_MS, KEPT_MS, loop_ms
+from controller.procedures.requests import FETCHED_KEPT_MS, KEPT_MS, Abort, Bypass, Submit, loop_ms
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.outcome import Outcome, Wait
 from state_machines.procedures.record import NO_ENDING, Ending, Record, child
@@ -150,7 +149,7 @@ async def test_requests_beyond_one_write_are_carried_out_in_the_next_although_no
 
 @in_exact_time
 async def test_a_family_that_is_removed_in_parts_goes_although_no_step_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unusable, "TOGETHER", 2)
+    monkeypatch.setattr(parking, "TOGETHER", 2)
     host = Host(Kind("root", (step(spreads("part", 6)), step(last)), topic), Kind("part", (step(arrives),), topic))
     async with consuming(host) as first, asyncio.timeout(DAY_S):
         pid = await first.engine.submit("root", b"t", NOBODY)
@@ -186,8 +185,8 @@ async def test_a_result_goes_at_its_time_and_a_wait_ends_at_its_own_whichever_co
 
 @in_exact_time
 async def test_calls_that_are_recorded_go_by_their_age_and_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS_MAX", 3)
-    monkeypatch.setattr(results, "EVICTED_TOGETHER", 2)
+    monkeypatch.setattr(requests, "RESULTS_MAX", 3)
+    monkeypatch.setattr(requests, "EVICTED_TOGETHER", 2)
     host = Host(Kind("root", (step(last),), topic))
     async with consuming(host) as found, asyncio.timeout(DAY_S):
 

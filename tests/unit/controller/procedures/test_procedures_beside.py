@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.parking import Parking
-from controller.procedures.pids import BLOCK, Pids
-from controller.procedures.requests import Abort, Command, Refused
-from controller.procedures.results import KEPT_MS, Results
+from controller.procedures.requests import KEPT_MS, Abort, Command, Refused, Results
+from controller.procedures.writes import BLOCK, Pids
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change

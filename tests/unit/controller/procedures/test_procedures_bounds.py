@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from controller.procedures import results
+from controller.procedures import requests
 from controller.procedures.broadcast import UNDER_WAY_MAX, Resending, Responses
-from controller.procedures.group import CHANGE_BYTES_MAX
 from controller.procedures.kinds import Kind
 from controller.procedures.requests import Refused
 from controller.procedures.stepping import ERROR_CHARS_MAX
 from controller.procedures.waiting import Waiting
+from controller.procedures.writes import CHANGE_BYTES_MAX
 from state_machines.procedures.kernel import RETRY_MS_MIN
 from state_machines.procedures.outcome import RETRY_MS_MAX, Failed, Outcome, Wait
 from state_machines.procedures.record import Record
@@ -118,7 +118,7 @@ async def test_a_result_is_kept_no_longer_because_another_clock_was_ahead() -> N
     await daemon.until(lambda: state(daemon, pid).is_final)
     host.clock.ms -= HOUR_MS
     successor = await host.daemon()
-    host.clock.ms += results.KEPT_MS
+    host.clock.ms += requests.KEPT_MS
     await successor.until(lambda: pid not in successor.engine.records)
 
 

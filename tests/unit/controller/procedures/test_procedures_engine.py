@@ -9,14 +9,14 @@ from unittest import mock
 import pytest
 
 from controller.procedures import engine as engine_module
-from controller.procedures import pids as pids_module
-from controller.procedures import results, turns
+from controller.procedures import requests, turns
+from controller.procedures import writes as pids_module
 from controller.procedures.engine import DATA_BYTES_MAX
-from controller.procedures.group import CHANGE_BYTES_MAX, RECORDS_MAX
 from controller.procedures.intake import REQUESTS_MAX, Intake
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
-from controller.procedures.steps import RAISES_MAX
+from controller.procedures.stepping import RAISES_MAX
+from controller.procedures.writes import CHANGE_BYTES_MAX, RECORDS_MAX
 from metadata_store.records.port import Fenced
 from state_machines.procedures.demand import CLUSTER, Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
@@ -111,10 +111,10 @@ async def test_a_result_goes_after_fifteen_minutes_and_after_five_where_it_was_f
     kept, fetched = await submitted(daemon, "root", b"a", OPS), await submitted(daemon, "root", b"b")
     await daemon.until(lambda: all(state(daemon, pid).is_final for pid in (kept, fetched)))
     assert (await ended(daemon, fetched)).result == b"made b"
-    host.clock.ms += results.FETCHED_KEPT_MS
+    host.clock.ms += requests.FETCHED_KEPT_MS
     await daemon.until(lambda: fetched not in daemon.engine.records)
     assert list(host.disk.bodies) == [kept]
-    host.clock.ms += results.KEPT_MS - results.FETCHED_KEPT_MS
+    host.clock.ms += requests.KEPT_MS - requests.FETCHED_KEPT_MS
     await daemon.until(lambda: not daemon.engine.records)
     assert not host.disk.bodies
     with pytest.raises(Refused, match="it never was, or its result was removed"):
@@ -139,17 +139,17 @@ async def test_a_step_of_the_wall_clock_removes_no_result() -> None:
     pid = await call
     await engine.turn()
     assert engine.records[pid].state.is_final
-    host.clock.ms += 24 * results.KEPT_MS
+    host.clock.ms += 24 * requests.KEPT_MS
     await engine.turn()
     assert pid in engine.records
-    age.ms += results.KEPT_MS
+    age.ms += requests.KEPT_MS
     await engine.turn()
     assert pid not in engine.records
 
 
 @pytest.mark.seed("S2-32")
 async def test_the_oldest_results_go_first_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS_MAX", 3)
+    monkeypatch.setattr(requests, "RESULTS_MAX", 3)
     host = Host(Kind("root", (step(last),), topic))
     daemon = await host.daemon()
     pids = [await submitted(daemon, "root", b"%d" % n) for n in range(5)]
@@ -622,7 +622,7 @@ async def test_results_go_although_nothing_else_happens() -> None:
     daemon = await host.daemon()
     await ended(daemon, await submitted(daemon, "root"))
     daemon.wanted = False
-    await asyncio.sleep(results.FETCHED_KEPT_MS / 1000 + 1)
+    await asyncio.sleep(requests.FETCHED_KEPT_MS / 1000 + 1)
     assert daemon.wanted
 
 

@@ -8,10 +8,10 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from controller.procedures import results
-from controller.procedures.group import RECORDS_MAX
+from controller.procedures import requests
 from controller.procedures.kinds import Kind
 from controller.procedures.requests import Refused
+from controller.procedures.writes import RECORDS_MAX
 from metadata_store.records import codec
 from metadata_store.records.port import Fenced
 from state_machines.procedures import recovery
@@ -88,7 +88,7 @@ async def test_a_hundred_thousand_procedures_end_with_few_results_and_no_lock() 
     await daemon.until(lambda: daemon.turns > 1 and not daemon.wanted)
     assert sum(host.notes.runs.values()) == QUEUED
     assert not daemon.engine.locks()
-    assert len(daemon.engine.records) <= results.RESULTS_MAX + RECORDS_MAX
+    assert len(daemon.engine.records) <= requests.RESULTS_MAX + RECORDS_MAX
     assert host.disk.bodies.keys() == daemon.engine.records.keys()
     assert await submitted(daemon, "root", b"next", NOBODY) > QUEUED
 

@@ -10,12 +10,12 @@ from itertools import count
 import pytest
 from msgspec.structs import replace
 
-from controller.procedures import results, waiting
+from controller.procedures import requests, waiting
 from controller.procedures.broadcast import CAUSE_CHARS_MAX, Resending, Responses, Unreachable
-from controller.procedures.group import Decided, Group
 from controller.procedures.kinds import Kind
-from controller.procedures.results import Results
+from controller.procedures.requests import Results
 from controller.procedures.waiting import Waiting
+from controller.procedures.writes import Decided, Group
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.demand import CLUSTER, Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
@@ -90,7 +90,7 @@ def held(one: object) -> dict[str, int]:
 
 
 def test_of_too_many_results_the_oldest_go_and_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS_MAX", 5)
+    monkeypatch.setattr(requests, "RESULTS_MAX", 5)
     kept = Results()
     for pid in range(1, 9):
         ended = replace(record(pid), state=State.SUCCESS, caller=Caller("User:ops", nonce=str(pid)))
@@ -98,10 +98,10 @@ def test_of_too_many_results_the_oldest_go_and_the_newest_stay(monkeypatch: pyte
         kept.ended(ended, age_ms=pid)
     kept.fetched(6, age_ms=9)
     assert kept.take_due(age_ms=10, count_max=100) == [1, 2, 3]
-    assert kept.take_due(10 + results.FETCHED_KEPT_MS, 100) == [6]
-    assert kept.take_due(4 + results.KEPT_MS, 100) == [4]
+    assert kept.take_due(10 + requests.FETCHED_KEPT_MS, 100) == [6]
+    assert kept.take_due(4 + requests.KEPT_MS, 100) == [4]
     kept.fetched(7, age_ms=9)
-    assert kept.take_due(20 + results.KEPT_MS, 100) == [7, 5, 8]
+    assert kept.take_due(20 + requests.KEPT_MS, 100) == [7, 5, 8]
     for pid in range(1, 9):
         kept.forget(replace(record(pid), caller=Caller("User:ops", nonce=str(pid))))
     assert not held(kept), "what was evicted leaves nothing"

@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from controller.procedures import group, turns
 from controller.procedures import parking as parking_module
+from controller.procedures import turns, writes
 from controller.procedures.kinds import Kind, Step
 from controller.procedures.parking import EARLY_MAX, TERMS_MAX, Parking
 from controller.procedures.requests import Bypass, Refused
@@ -129,7 +129,7 @@ async def test_the_culprit_is_found_beside_a_procedure_that_is_always_at_work() 
 
     terms = Terms("store")
     terms.host.kinds = (*terms.host.kinds, Kind("busy", (step(goes_round),), apart, no_return=0))
-    with mock.patch.object(turns, "RECORDS_MAX", 10), mock.patch.object(group, "RECORDS_MAX", 10):
+    with mock.patch.object(turns, "RECORDS_MAX", 10), mock.patch.object(writes, "RECORDS_MAX", 10):
         first = await terms.begin()
         busy = await submitted(first, "busy", b"0")
         bad = await submitted(first, "bad")
@@ -147,14 +147,14 @@ async def test_a_fault_between_a_step_and_its_write_is_that_of_the_step_alone(wh
     """Others of the same turn are ready to be written: none of them is a suspect."""
     terms = Terms("model")
     bad, _ = await terms.prepared()
-    of = getattr(group.Group, where)
+    of = getattr(writes.Group, where)
 
-    def fails(self: group.Group, decided: group.Decided) -> object:
+    def fails(self: writes.Group, decided: writes.Decided) -> object:
         if any(put.pid == bad and put.step == 2 and not put.bypassed for put in decided.change.puts):
             raise LookupError("its rows cannot be weighed")
         return of(self, decided)
 
-    with mock.patch.object(group.Group, where, fails):
+    with mock.patch.object(writes.Group, where, fails):
         with pytest.raises(LookupError):
             await (await terms.begin()).until(lambda: False)
         assert terms.parking.suspects == {bad: 1}

@@ -10,11 +10,9 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from controller.procedures import removed as removed_module
 from controller.procedures.kinds import Kind
-from controller.procedures.parking import Parking
+from controller.procedures.parking import TOGETHER, Parking
 from controller.procedures.requests import Refused, Remove, Unusable
-from controller.procedures.unusable import TOGETHER
 from metadata_store.hooks import Kill
 from state_machines.procedures.record import REMOVED, Ending, Record
 from state_machines.procedures.states import State
@@ -184,7 +182,7 @@ async def test_a_second_removal_of_a_family_has_the_success_of_the_first_one(nam
 
 async def test_a_removal_is_remembered_over_terms_of_a_daemon_and_within_a_bound() -> None:
     host, parking = Host(OTHER), Parking()
-    with mock.patch.object(removed_module, "PIDS_MAX", 3):
+    with mock.patch("controller.procedures.parking.REMOVED_MAX", 3):
         for pid in range(1, 6):
             host.disk.bodies[pid] = b"{"
         daemon = Daemon(host.notes, host.kinds, MemoryRecords(host.disk), host.clock, parking=parking)

@@ -12,9 +12,8 @@ import pytest
 
 from controller.http.errors import NotActive, Refused
 from controller.metrics.exposition import registry
-from controller.procedures.parking import TERMS_MAX
+from controller.procedures.parking import TERMS_MAX, TOGETHER
 from controller.procedures.stepping import Stepping
-from controller.procedures.unusable import TOGETHER
 from controller.regions import domain, loading
 from controller.regions.domain import RegionsMode
 from controller.regions.http.ports import ProcedureQuery

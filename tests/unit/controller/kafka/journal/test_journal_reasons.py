@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from controller.kafka.journal.reason import Reason
+from controller.kafka.journal.report import Reason
 from controller.kafka.kinds.drain import NAME, encode_drain
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.leader_election import ElectionType

@@ -15,7 +15,7 @@ from controller.http.errors import NotFound, Refused
 from controller.http.procedure_models import CordonRequest, Procedure
 from controller.kafka.brokers.cordon_change import ROUNDS_MAX, change_marks
 from controller.kafka.kinds import drain as kind
-from controller.kafka.kinds.waves import BEHIND_S_MAX, brokers_are_behind
+from controller.kafka.kinds.environment import BEHIND_S_MAX, brokers_are_behind
 from controller.operator.cordons import CordonView
 from controller.operator.drains import DrainView, _fitting
 from controller.process.wall_clock import wall_ms

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from controller.kafka.kinds import foreign_sizes
-from controller.kafka.kinds.foreign_sizes import ForeignSizes
+from controller.kafka.kinds import broker_queries
+from controller.kafka.kinds.broker_queries import ForeignSizes
 from controller.kafka.path.controller import Controller
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.model.types import TopicPartition
@@ -34,7 +34,7 @@ class Cluster:
             name=name, reassigning={}, rows={row: SimpleNamespace(leader=row % 2) for row in range(9)}, brokers={}
         )
         self.dial = object()
-        monkeypatch.setattr(foreign_sizes, "sizes_on", self.sizes_on)
+        monkeypatch.setattr(broker_queries, "sizes_on", self.sizes_on)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.ensure_future(work))
@@ -116,7 +116,7 @@ async def test_only_moves_of_others_that_copy_data_are_read_and_a_plan_without_c
 
 
 async def test_more_partitions_than_one_request_may_name_are_read_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign_sizes, "PARTITIONS_PER_REQUEST_MAX", 3)
+    monkeypatch.setattr(broker_queries, "PARTITIONS_PER_REQUEST_MAX", 3)
     world, sizes = Cluster(monkeypatch), ForeignSizes()
     c = cast("Controller", world)
     world.reassigns(*range(1, 9))

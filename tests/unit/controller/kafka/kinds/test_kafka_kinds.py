@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle_order
+from controller.kafka.kinds import drain, elect, reassign, restart, throttle
 from controller.kafka.term.procedures import NAMES
 from controller.procedures.requests import Refused
 from state_machines.decisions.drain import Drain
@@ -26,7 +26,7 @@ PLAN = ReassignPlan(
 MESSAGES = {
     reassign.NAME: reassign.encode_plan(PLAN),
     drain.NAME: drain.encode_drain(Drain((11, 2, 11, 3))),
-    throttle_order.NAME: throttle_order.encode_order(throttle_order.ThrottleOrder((1, 2), 1_000)),
+    throttle.NAME: throttle.encode_order(throttle.ThrottleOrder((1, 2), 1_000)),
     elect.NAME: elect.encode_election(MassElection(ElectionType.PREFERRED)),
     restart.NAME: restart.encode_restart(RollingRestart(((1, 10), (2, 20)))),
 }
@@ -41,7 +41,7 @@ def record(kind: str, data: bytes) -> Record:
     [
         (reassign.NAME, ("server reassignments",), Members(("b", "a"), (1, 7, 9))),
         (drain.NAME, ("server broker 2", "server broker 3", "server broker 11"), Members(brokers=(11, 2, 11, 3))),
-        (throttle_order.NAME, ("server throttles (shared)",), Members()),
+        (throttle.NAME, ("server throttles (shared)",), Members()),
         (elect.NAME, ("server elections",), Members()),
         (restart.NAME, ("server restarts",), Members()),
     ],
@@ -72,7 +72,7 @@ def test_a_record_whose_message_cannot_be_read_is_unusable_while_it_is_live_and_
         (drain.NAME, "pid 7: drain has no commands: abort it, or wait for its end"),
         (restart.NAME, "pid 7: restart has no commands: abort it, or wait for its end"),
         (elect.NAME, "pid 7: an election has one command, stop"),
-        (throttle_order.NAME, "pid 7: a throttle has one command, lift"),
+        (throttle.NAME, "pid 7: a throttle has one command, lift"),
         (reassign.NAME, "the command cannot be read: "),
     ],
 )
@@ -88,7 +88,7 @@ def test_a_command_that_a_kind_does_not_have_is_refused(kind: str, why: str, com
     [
         (reassign.NAME, ["move replicas"], ["move replicas"], None, True),
         (drain.NAME, ["mark brokers", "move leaders", "move replicas"], ["mark brokers"], 2, True),
-        (throttle_order.NAME, ["set rates", "confirm on brokers", "in force"], ["set rates"], None, False),
+        (throttle.NAME, ["set rates", "confirm on brokers", "in force"], ["set rates"], None, False),
         (elect.NAME, ["elect leaders"], [], None, True),
         (restart.NAME, ["restart brokers"], [], None, True),
     ],

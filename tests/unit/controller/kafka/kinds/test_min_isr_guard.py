@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from controller.kafka.kinds import guard as module
-from controller.kafka.kinds.guard import MinIsrGuard
+from controller.kafka.kinds import broker_queries as module
+from controller.kafka.kinds.broker_queries import MinIsrGuard
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.gate import TermEnded
 from state_machines.model.cluster import Cluster

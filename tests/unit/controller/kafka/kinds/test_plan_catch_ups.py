@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brokers.client import BrokerCallFailed
-from controller.kafka.kinds import catch_ups
+from controller.kafka.kinds import throttle_looks
 from state_machines.decisions.plan_catch_up import Copy
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
@@ -75,7 +75,7 @@ class Disks:
 
 async def look(w: World) -> None:
     """Lets the plan look once, and write its lists."""
-    await asyncio.sleep(catch_ups.LOOK_S)
+    await asyncio.sleep(throttle_looks.LOOK_S)
     await gathered(w)
 
 
@@ -180,12 +180,12 @@ async def test_sizes_that_were_read_for_a_plan_that_has_ended_count_for_no_other
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = Copy(TopicPartition("a", 0), 3, 1)
-    monkeypatch.setattr(catch_ups, "_copies", lambda _, rows: iter([one] if rows else []))
-    monkeypatch.setattr(catch_ups, "_epoch", lambda *_: 1)
-    monkeypatch.setattr(catch_ups, "FIRST_LOOK_S", 0.0)
+    monkeypatch.setattr(throttle_looks, "_copies", lambda _, rows: iter([one] if rows else []))
+    monkeypatch.setattr(throttle_looks, "_epoch", lambda *_: 1)
+    monkeypatch.setattr(throttle_looks, "FIRST_LOOK_S", 0.0)
     works: list[Any] = []
     c: Any = SimpleNamespace(dial=object(), cluster=None, spawn=lambda work, at_end: works.append(work))
-    found = catch_ups.CatchUps()
+    found = throttle_looks.CatchUps()
     entered: list[object] = []
 
     async def sizes(*_: object) -> dict[Any, int]:
@@ -202,10 +202,10 @@ async def test_sizes_that_were_read_for_a_plan_that_has_ended_count_for_no_other
 
 async def test_looks_that_end_late_let_no_second_ones_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Copy(TopicPartition("a", 0), 3, 1)
-    monkeypatch.setattr(catch_ups, "_copies", lambda _, rows: iter([one] if rows else []))
+    monkeypatch.setattr(throttle_looks, "_copies", lambda _, rows: iter([one] if rows else []))
     begun: list[tuple[Any, Any]] = []
     c: Any = SimpleNamespace(dial=object(), cluster=None, spawn=lambda work, at_end: begun.append((work, at_end)))
-    found = catch_ups.CatchUps()
+    found = throttle_looks.CatchUps()
 
     def near() -> None:
         found.near(c, 1, [0], lambda _: None)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.kafka.kinds import plan_overlap, reassign
+from controller.kafka.kinds import plan_conflicts, reassign
 from controller.kafka.kinds.reassign import NAME, admit, demand, encode_plan
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
 from state_machines.procedures.record import Record
@@ -73,7 +73,7 @@ def test_a_message_that_cannot_be_read_is_not_taken_for_the_one_before(decoder: 
 def test_a_plan_beyond_the_most_is_refused_with_the_one_to_wait_for(
     decoder: mock.Mock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_overlap, "PLANS_MAX", 2)
+    monkeypatch.setattr(plan_conflicts, "PLANS_MAX", 2)
     assert admit(planned(3, 3), [planned(1, 1)]) is None
     assert admit(planned(3, 3), [planned(2, 2), planned(1, 1)]) == (
         "2 plans run or wait, at most 2 may: "
@@ -83,7 +83,7 @@ def test_a_plan_beyond_the_most_is_refused_with_the_one_to_wait_for(
 
 def test_the_partitions_of_some_plans_are_kept_and_no_more(decoder: mock.Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that has given the role back admits no plan, so nothing else would forget those that have ended."""
-    monkeypatch.setattr(plan_overlap, "KNOWN_MAX", 2)
+    monkeypatch.setattr(plan_conflicts, "KNOWN_MAX", 2)
     records = [planned(pid, pid) for pid in (1, 2, 3)]
     for record in records:
         demand(record)

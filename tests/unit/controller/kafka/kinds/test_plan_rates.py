@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from controller.kafka.kinds import plan_rates
+from controller.kafka.kinds import throttle_looks
 from controller.kafka.kinds.reassign import PlanCommand, encode_plan, plan_of
 from controller.operator.cluster_health import live_procedures
 from controller.operator.procedure_items import planned_item
@@ -33,8 +33,8 @@ PACED = ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=LOW, bounds=RateBoun
 
 async def lasts(w: World, seconds: float) -> None:
     """Lets time pass in which the plan looks at the cluster."""
-    for _ in range(int(seconds // plan_rates.LOOK_S)):
-        await asyncio.sleep(plan_rates.LOOK_S)
+    for _ in range(int(seconds // throttle_looks.JUDGEMENT_S)):
+        await asyncio.sleep(throttle_looks.JUDGEMENT_S)
         await w.settle()
 
 
@@ -106,7 +106,7 @@ async def test_a_change_of_the_rate_is_in_the_record_before_a_line_tells_of_it(
     pid = await applied(w, PACED)
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        plan_rates.log, "info", lambda *_: told.append((_[3], plan_of(record(w, pid)).rate_bytes_per_s))
+        throttle_looks.log, "info", lambda *_: told.append((_[3], plan_of(record(w, pid)).rate_bytes_per_s))
     )
     await lasts(w, 120)
     assert [rate for rate, _ in told] == [1_500_000, 2_250_000, 3_375_000, HIGH]

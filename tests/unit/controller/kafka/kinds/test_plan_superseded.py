@@ -13,8 +13,8 @@ from brokers.wire.messages.partitions import (
     ReassignedPartition,
     ReassignedTopic,
 )
+from controller.kafka.kinds.plan_conflicts import callers_of
 from controller.kafka.kinds.reassign import encode_plan, members, plan_of
-from controller.kafka.kinds.reassign_callers import callers_of
 from controller.operator.procedure_items import move_items
 from controller.procedures.recorder import CallKind
 from state_machines.decisions import plan_superseded

@@ -17,7 +17,7 @@ from brokers.wire.messages.partitions import (
 from brokers.wire.messages.security import FeatureUpdate, UpdateFeaturesRequest
 from brokers.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
 from controller.kafka.term import procedures
-from controller.procedures import results
+from controller.procedures import requests
 from controller.procedures.recorder import RESULT_BYTES_MAX, CallKind
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
@@ -382,7 +382,7 @@ async def test_results_go_after_their_time_in_few_turns(w: World) -> None:
         await asyncio.sleep(1.0)
     assert len(stored(w)) == 20
     w.forget()
-    await asyncio.sleep(results.KEPT_MS / 1000 + results.EVICTED_EVERY_MS / 1000)
+    await asyncio.sleep(requests.KEPT_MS / 1000 + requests.EVICTED_EVERY_MS / 1000)
     await w.settle()
     assert stored(w) == in_memory(w) == {}
     evicting = [one for one in w.active.script.writes if any(path.startswith(own.PROCEDURES) for path in one)]
@@ -397,15 +397,15 @@ async def test_a_wall_clock_that_is_set_a_day_ahead_removes_no_result(
     set_ns = (wall_ms() + 86_400_000) * 1_000_000
     monkeypatch.setattr("controller.process.wall_clock.time.time_ns", lambda: set_ns)
     await created(w, create(topic("n2", 1, 1)), call_id=b"%16d" % 2)
-    await asyncio.sleep(results.EVICTED_EVERY_MS / 1000)
+    await asyncio.sleep(requests.EVICTED_EVERY_MS / 1000)
     await w.settle()
     assert len(stored(w)) == 2
 
 
 @in_world(before=warmed)
 async def test_too_many_results_are_evicted_together(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "RESULTS_MAX", 10)
-    monkeypatch.setattr(results, "EVICTED_TOGETHER", 5)
+    monkeypatch.setattr(requests, "RESULTS_MAX", 10)
+    monkeypatch.setattr(requests, "EVICTED_TOGETHER", 5)
     for number in range(15):
         await created(w, create(topic(f"n{number}", 1, 1)), call_id=b"%16d" % number)
         await w.settle()

@@ -13,8 +13,8 @@ from controller.http.procedure_models import Procedure
 from controller.http.throttle_models import LiftRequest, ThrottleRequest
 from controller.kafka.kinds import throttle as kind
 from controller.kafka.kinds.reassign import encode_plan
-from controller.kafka.kinds.throttle_holders import REASSIGN, held_elsewhere, throttles_of
-from controller.kafka.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
+from controller.kafka.kinds.throttle import NAME, ThrottleOrder, encode_order, order_of
+from controller.kafka.kinds.throttle_settings import REASSIGN, held_elsewhere, throttles_of
 from controller.operator.throttles import ThrottleView
 from controller.procedures.requests import Refused as EngineRefused
 from controller.role import own_znodes as own

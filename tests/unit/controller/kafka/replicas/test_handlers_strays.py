@@ -14,8 +14,8 @@ from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.reassignments import reassignment
 from controller.kafka.reassignments.reassignment import STOPPED_S_MAX
-from controller.kafka.replicas.missed_stops import NOT_REMEMBERED, finish_missed
 from controller.kafka.replicas.strays import AGAIN_S, FORGOTTEN_MS_MIN, NOT_FORGOTTEN, judged
+from controller.kafka.replicas.topic_rewrites import NOT_REMEMBERED, finish_remembering
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
@@ -148,7 +148,7 @@ async def test_a_row_that_becomes_due_while_memories_are_written_gets_its_own(
     assert late is not None
 
     async def meanwhile(c: Controller, rows: Collection[int]) -> set[int]:
-        found = await finish_missed(c, rows)
+        found = await finish_remembering(c, rows)
         if not written_first:
             written_first.extend(rows)
             c.reassignment_queue.stopped.add(late)
@@ -158,7 +158,7 @@ async def test_a_row_that_becomes_due_while_memories_are_written_gets_its_own(
     def settled(cluster: Cluster, i: int) -> bool:
         return (i != late or bool(written_first)) and is_settled(cluster, i)
 
-    monkeypatch.setattr(reassignment, "finish_missed", meanwhile)
+    monkeypatch.setattr(reassignment, "finish_remembering", meanwhile)
     monkeypatch.setattr(
         reassignment, "is_settled", lambda c, i: (i != late or bool(written_first)) and is_settled(c, i)
     )
@@ -273,7 +273,7 @@ async def test_a_memory_without_permission_is_counted_and_blamed_on_no_topic(w: 
 
 @in_world(1, 2, 3)
 async def test_the_number_of_memories_is_bounded(w: World) -> None:
-    with mock.patch("controller.kafka.replicas.missed_stops.ENTRIES_MAX", 1):
+    with mock.patch("controller.kafka.replicas.strays.ENTRIES_MAX", 1):
         await moved_while_away(w, "s", "t")
     assert list(remembered(w)) == ["1-s"], "the first that was finished"
     assert w.counters.failures[NOT_REMEMBERED] == 1

@@ -14,7 +14,7 @@ from brokers.wire.errors import Error
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.path.stray_memory import StrayMemory
 from controller.kafka.replicas import strays
-from controller.kafka.replicas.missed_stops import NOT_REMEMBERED
+from controller.kafka.replicas.topic_rewrites import NOT_REMEMBERED
 from metadata_store.nodes.stray_nodes import PARENT, Found, Remembered, StrayKey
 from state_machines.model.types import Assignment, TopicPartition
 from testing.memory.session import MemorySession

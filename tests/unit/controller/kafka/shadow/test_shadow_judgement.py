@@ -8,7 +8,7 @@ import pytest
 
 from controller.kafka.shadow import judgement as compare
 from controller.kafka.shadow.judgement import HIDDEN_REPLICAS_MAX, Outcome, Step, hidden_isr_explains, judge
-from controller.kafka.shadow.statistics import DIFFERENCES_MAX, SHOWN_MAX, Statistics, difference
+from controller.kafka.shadow.report import DIFFERENCES_MAX, SHOWN_MAX, Statistics, difference
 from state_machines.model.types import NO_LEADER, Leadership
 
 REPLICAS = (1, 2, 3)

@@ -8,7 +8,7 @@ from itertools import cycle
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from controller.kafka.shadow.deadlines import EXCUSE_SHARE
+from controller.kafka.shadow.unmatched import EXCUSE_SHARE
 from state_machines.model.types import NO_LEADER, Leadership
 from tests.kit.shadow_kit import WAIT_S, Name, Watcher, World
 

@@ -10,9 +10,8 @@ from unittest import mock
 import anyio
 import pytest
 
-from controller.kafka.shadow.report_file import LINE_S, SAVE_S, ReportKeeper, load, report_path
+from controller.kafka.shadow.report import LINE_S, SAVE_S, Report, ReportKeeper, Statistics, load, report_path
 from controller.kafka.shadow.shadow import Shadow
-from controller.kafka.shadow.statistics import Report, Statistics
 from tests.kit.shadow_kit import TRIPLES
 from tests.kit.shadow_store import reported, shadowing, stored
 

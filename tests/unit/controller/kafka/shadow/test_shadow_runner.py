@@ -7,14 +7,14 @@ import logging
 
 import pytest
 
-from controller.kafka.shadow.deadlines import BEING_DELETED, BEING_REASSIGNED
 from controller.kafka.shadow.events import Kind
 from controller.kafka.shadow.read_only import ReadOnly, WriteRefused
 from controller.kafka.shadow.reading import Reader
+from controller.kafka.shadow.report import SHOWN_MAX
 from controller.kafka.shadow.shadow import Shadow
-from controller.kafka.shadow.statistics import SHOWN_MAX
 from controller.kafka.shadow.timeline import FORGOTTEN
 from controller.kafka.shadow.tracker import BEGUN_BEFORE
+from controller.kafka.shadow.unmatched import BEING_DELETED, BEING_REASSIGNED
 from controller.metrics.counters import Counters
 from metadata_store import paths
 from metadata_store.errors import SessionLost

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.kafka.shadow.deadlines import BEING_DELETED, BEING_REASSIGNED
 from controller.kafka.shadow.events import Kind
 from controller.kafka.shadow.timeline import FORGOTTEN, READ_LATE, SEVERAL, UNSEEN_TERM
 from controller.kafka.shadow.tracker import BARE_EPOCH, BEGUN_BEFORE, BEHIND, ISR_UNSEEN, PREFERRED, PREFERRED_UNSEEN
+from controller.kafka.shadow.unmatched import BEING_DELETED, BEING_REASSIGNED
 from state_machines.model.types import NO_LEADER, Leadership
 from tests.kit.shadow_kit import TRIPLES, WAIT_S, Watcher, World, watched
 

@@ -1,11 +1,15 @@
-"""The changes of one turn, which are written in one transaction."""
+"""What the engine writes: the changes of one turn in one transaction, weighed as the store will have them.
+
+Pids of new procedures are reserved in the store in blocks, so that most of them cost no write.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from controller.procedures.requests import Pending
 from metadata_store.records.port import RecordStore
@@ -23,6 +27,10 @@ WEIGHT_MAX: Final = 256 * 1024
 """Bytes of records and rows as a store with a bound has them, before the last change is added."""
 CHANGE_BYTES_MAX: Final = 384 * 1024
 """Bytes of messages and results that one change writes: any daemon holds and shows them."""
+SPARE: Final = 50
+"""Part of a write that a split leaves over: the message for the rest may be longer than the one for all."""
+BLOCK: Final = 1_000
+"""Pids that are reserved together."""
 
 
 class Decided(msgspec.Struct, frozen=True, gc=False):
@@ -129,3 +137,85 @@ class Group:
         """Refuses the requests of changes that were not written."""
         for one in self._decided:
             one.refuse(why)
+
+
+class Scale:
+    """Weighs changes for a store: what is too large is split or fails before it is sent."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self._has_bound = store.bytes_max > 0
+
+    def problem(self, change: Change, rows: Sequence[object] = ()) -> tuple[int, str | None]:
+        """Returns the weight of a change, and why it cannot be stored; None where it can."""
+        raw = sum([len(put.data) + len(put.result) for put in change.puts]) if change.puts else 0
+        if raw > CHANGE_BYTES_MAX:
+            return raw, f"its records have {raw} bytes, one step may write {CHANGE_BYTES_MAX}"
+        if not self._has_bound:
+            return 0, None
+        bytes_max = self._store.bytes_max
+        try:
+            weight = self._store.weigh(change.puts, change.deletes, rows)
+        except Exception as error:
+            return 0, f"its records cannot be encoded: {type(error).__name__}: {error}"
+        if weight > bytes_max:
+            return weight, f"its write has {weight} bytes, the store takes {bytes_max}"
+        return weight, None
+
+    def fitting(self, parent: Record, children: Sequence[Record], rows: Sequence[object]) -> int:
+        """Returns how many of the first children fit into one write with their parent, and with rows."""
+        raw_max, bytes_max = CHANGE_BYTES_MAX, self._store.bytes_max
+        raw = len(parent.data) + raw_max // SPARE
+        weight = self._store.weigh((parent,), (), rows) + bytes_max // SPARE
+        for count, one in enumerate(children):
+            raw += len(one.data)
+            weight += self._store.weigh((one,))
+            if raw > raw_max or weight > bytes_max > 0:
+                return count
+        return len(children)
+
+
+class Pids:
+    """Gives out reserved pids. Those that a daemon leaves over are never given again."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self._next = self._end = 0
+
+    def begin_after(self, last_pid: int) -> None:
+        """Begins behind the highest pid that was ever reserved."""
+        self._next = self._end = last_pid + 1
+
+    @property
+    def last(self) -> int:
+        """Returns the highest pid that was ever reserved."""
+        return self._end - 1
+
+    async def go_above(self, number: int) -> None:
+        """Leaves out all pids up to a number, durably; those that are reserved and above it stay."""
+        if number > self.last:
+            await self._store.reserve(number - self.last)
+            self.begin_after(number)
+        self._next = max(self._next, number + 1)
+
+    async def reserve(self, count: int) -> None:
+        """Reserves pids where fewer than ``count`` are left."""
+        if self._end - self._next < count:
+            first = await self._store.reserve(max(count, BLOCK))
+            if first != self._end:
+                self._next = first
+            self._end = first + max(count, BLOCK)
+
+    async def take(self) -> int:
+        """Returns the next pid, for something else than a procedure."""
+        await self.reserve(1)
+        return self.next()
+
+    def next(self) -> int:
+        """Returns the next pid, which was reserved."""
+        pid, self._next = self._next, self._next + 1
+        return pid
+
+    def named(self, record: Record) -> Record:
+        """Returns a new record with the next pid, which was reserved."""
+        return replace(record, pid=self.next())

@@ -1,10 +1,12 @@
-"""Finds partitions that a new plan would move, and that a plan of another request moves already, now or later."""
+"""Finds what crosses a reassign plan: other plans with its partitions, and clients that superseded its moves."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Final, NamedTuple, TypeAlias
 
+from controller.procedures.recorder import CallKind
 from controller.process.wording import named
 from state_machines.decisions.plan_progress import ENDED, PlannedMove
 from state_machines.model.types import TopicPartition
@@ -15,6 +17,7 @@ PLANS_MAX: Final = 100
 """Plans that run or wait; a further one is refused."""
 KNOWN_MAX: Final = 2 * PLANS_MAX
 """Plans of which the partitions are kept; beyond it the oldest ones go first, and are decoded again where needed."""
+_SEPARATORS: Final = re.compile(r"[ ,;:]+")
 
 Numbers: TypeAlias = Mapping[str, Set[int]]
 """Numbers of partitions by topic."""
@@ -91,3 +94,18 @@ def overlap(wanted: Numbers, others: Collection[tuple[Record, Numbers]]) -> Over
             f"wait for the end of one, 'regent procedures wait {first}'; then apply this one again",
         )
     return None
+
+
+def callers_of(records: Iterable[Record], names: Collection[TopicPartition], since: int) -> dict[TopicPartition, str]:
+    """Returns the latest caller of each partition whose reassignment a call with a higher pid than ``since`` changed.
+
+    A call that changed many partitions names some of them in its result; nothing is known of the others.
+    """
+    wanted = {str(name): name for name in names}
+    calls = [one for one in records if one.kind == CallKind.ALTER_REASSIGNMENTS and one.pid > since]
+    found: dict[TopicPartition, str] = {}
+    for call in sorted(calls, key=lambda one: one.pid):
+        by = f"{call.caller.principal} ({call.caller.client}), pid {call.pid}"
+        named = wanted.keys() & set(_SEPARATORS.split(call.result.decode("utf-8", "replace")))
+        found |= {wanted[word]: by for word in named}
+    return found

@@ -1,28 +1,39 @@
-"""Reads the sizes of partitions that other clients reassign, for the caps of a plan in bytes.
+"""Queries brokers beside the event queue for what plans and rolling restarts must know before they decide.
 
-A leader is queried beside the event queue, once for each reassignment. Until it has responded the plan begins nothing.
+These are the sizes of partitions that other clients reassign, for a plan's caps in bytes, and
+``min.insync.replicas``. The status for operators reads the latter, too, but may not have looked yet when a term begins.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from brokers.client import BrokerCallFailed
+from brokers.queries import Dial
 from brokers.replica_sizes import PARTITIONS_PER_REQUEST_MAX, ReplicaSize, sizes_on
 from controller.kafka.path.controller import Controller
+from controller.kafka.path.gate import TermEnded
+from controller.kafka.path.min_isr import read_min_isr
+from metadata_store.errors import SessionLost
 from state_machines.decisions.plan_progress import ReassignPlan
+from state_machines.model.facts import MinIsrRead
 from state_machines.model.types import TopicPartition
 
 log = logging.getLogger("regent.procedures")
 
 REPORT_S_MAX: Final = 5.0
 """Longest wait for the report of one leader."""
+LOOK_MS: Final = 500
+"""Pause of a step while the brokers are queried."""
 
 
 class ForeignSizes:
-    """Sizes by partition. One that no leader reports counts as 0 bytes: it holds up no plan."""
+    """Sizes by partition. One that no leader reports counts as 0 bytes: it holds up no plan.
+
+    A leader is queried once for each reassignment. Until it has responded the plan begins nothing.
+    """
 
     def __init__(self) -> None:
         self.known: dict[TopicPartition, int] = {}
@@ -62,3 +73,38 @@ class ForeignSizes:
                 log.warning("%s: they count as 0 bytes against the caps of plans (%s)", why, sizes)
             else:
                 self.known |= {name: size.size_bytes for name, size in sizes.items()}
+
+
+class MinIsrGuard:
+    """Queries the brokers once in a term, beside its queue, where the term does not know the value yet."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Callable[[int], None]] = {}
+        self._looked = False
+
+    def is_known(self, c: Controller, pid: int, wake: Callable[[int], None]) -> bool:
+        """Checks whether a step may decide; else queries the brokers and wakes it. Without a response it goes on."""
+        if self._looked or c.cluster.min_isr.default is not None or c.dial is None:
+            return True
+        if not self._waiting:
+            c.spawn(self._look(c, c.dial))
+        self._waiting[pid] = wake
+        return False
+
+    async def _look(self, c: Controller, dial: Dial) -> None:
+        try:
+            found = await c.until_read(lambda: read_min_isr(c.store, dial, c.cluster))
+        except (TermEnded, SessionLost):
+            return
+        finally:
+            self._looked = True
+            waiting, self._waiting = self._waiting, {}
+            for pid, wake in waiting.items():
+                wake(pid)
+        if c.cluster.min_isr.default is None:
+            c.enter(MinIsrRead(found))
+        if c.cluster.min_isr.default is None:
+            log.warning(
+                "no broker sends min.insync.replicas: plans and restarts go on without it; let this daemon's user "
+                "describe the brokers' configurations"
+            )

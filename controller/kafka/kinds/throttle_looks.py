@@ -1,7 +1,8 @@
-"""Looks at the replicas that a throttled plan copies, so that its lists let them go shortly before they catch up.
+"""Looks at the cluster beside the event queue, for the throttle of the plan that runs.
 
-A task beside the event queue queries the leaders and destinations of moves under way. The sizes are in the memory of
-this daemon alone: the next one queries again.
+:class:`RatePacer` keeps its rate between its bounds; :class:`CatchUps` finds replicas that leave its lists shortly
+before they catch up. Both know what they saw in the memory of this daemon alone: the next one looks again. The rate and
+its cause are in the plan's record before brokers get them, so the next daemon goes on with them.
 """
 
 from __future__ import annotations
@@ -13,21 +14,31 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
+
 from brokers.client import BrokerCallFailed
 from brokers.queries import Dial
 from brokers.replica_sizes import sizes_on
 from controller.kafka.path.controller import Controller
 from controller.process.wording import counted
 from state_machines.decisions.plan_catch_up import Copy, Looks
+from state_machines.decisions.plan_progress import ReassignPlan
+from state_machines.decisions.plan_rate import Pressure, RateBounds, next_rate, pressure
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 
 log = logging.getLogger("regent.procedures")
 
+JUDGEMENT_S: Final = 5.0
+"""Pause between two judgements."""
+JUDGEMENT_REST_TIMES: Final = 20
+"""The pause as a multiple of a judgement's duration, where that is longer: a twentieth of the time is spent on it."""
+TURN_ROWS: Final = 10_000
+"""Rows that are judged between two turns of the loop: some milliseconds."""
 FIRST_LOOK_S: Final = 0.25
-"""Pause before the second look of a plan: what a fetch brings is known from then on."""
+"""Pause before the second look at a plan's copies: what a fetch brings is known from then on."""
 LOOK_S: Final = 1.0
-"""Pause between two looks."""
+"""Pause between two looks at them."""
 REST_TIMES: Final = 4
 """The pause as a multiple of a look's duration, where that is longer."""
 REPORT_S_MAX: Final = 5.0
@@ -36,6 +47,68 @@ COPIES_MAX: Final = 5_000
 """Replicas of one look; those beyond are throttled until they are in the ISR."""
 
 Replica = tuple[TopicPartition, int]
+
+
+class RatePacer:
+    """Holds the latest judgement for the plan that runs; one runs at a time."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._due_s = 0.0
+        self._judging = False
+        self._found: Pressure | None = None
+        self._decided: tuple[int, RateBounds] | None = None
+
+    def paced(
+        self, c: Controller, pid: int, plan: ReassignPlan, now_ms: int, wake: Callable[[int], None]
+    ) -> ReassignPlan:
+        """Returns the plan with the rate that the latest judgement calls for, and begins another one where it is due.
+
+        The same plan is returned where nothing changes, and where it has no bounds. ``wake`` is called with the pid
+        once a judgement is there.
+        """
+        bounds = plan.bounds
+        if bounds is None or plan.held:
+            return plan
+        if pid != self._pid:
+            self._pid, self._due_s, self._found, self._decided = pid, 0.0, None, None
+        self._say(plan)
+        now_s = asyncio.get_running_loop().time()
+        if self._found is None:
+            if not self._judging and now_s >= self._due_s:
+                self._judging = True
+                c.spawn(self._judge(c, pid, wake), at_end=self._judged)
+            return plan
+        found, self._found = self._found, None
+        rate, now = next_rate(plan.rate_bytes_per_s, bounds, found, now_ms)
+        if rate != plan.rate_bytes_per_s:
+            self._decided = plan.rate_bytes_per_s, now
+        return plan if now is bounds else replace(plan, rate_bytes_per_s=rate, bounds=now)
+
+    def _say(self, plan: ReassignPlan) -> None:
+        """Writes a line of the latest change of the rate, once the plan's record has it."""
+        if self._decided is not None and self._decided[1] == plan.bounds:
+            before, rate = self._decided[0], plan.rate_bytes_per_s
+            log.info("pid=%d reassign: throttle %d -> %d bytes/s, %s", self._pid, before, rate, plan.bounds.why)
+        self._decided = None
+
+    def _judged(self) -> None:
+        self._judging = False
+
+    async def _judge(self, c: Controller, pid: int, wake: Callable[[int], None]) -> None:
+        began_s = asyncio.get_running_loop().time()
+        cluster, min_isr, found = c.cluster, c.cluster.min_isr, Pressure()
+
+        def least(topic: int) -> int | None:
+            return min_isr.of(cluster.topics[topic].name)
+
+        for start in range(0, len(cluster.rows), TURN_ROWS):
+            found = found.plus(pressure(cluster, range(start, min(start + TURN_ROWS, len(cluster.rows))), least))
+            await asyncio.sleep(0)
+        now_s = asyncio.get_running_loop().time()
+        if pid == self._pid:
+            self._found, self._due_s = found, now_s + max(JUDGEMENT_S, JUDGEMENT_REST_TIMES * (now_s - began_s))
+            wake(pid)
 
 
 class CatchUps:
@@ -47,7 +120,7 @@ class CatchUps:
         self._looking: object | None = None
         self._looks = Looks()
         self._near: dict[Replica, int] = {}
-        self._told: set[int] = set()
+        self._warned: set[int] = set()
 
     def near(self, c: Controller, pid: int, rows: Collection[int], wake: Callable[[int], None]) -> Collection[Replica]:
         """Returns the replicas that need no throttle any more; looks on as long as one of ``rows`` has others.
@@ -55,7 +128,7 @@ class CatchUps:
         ``rows``: partitions whose moves are under way. ``wake`` is called with the pid where a look has found some.
         """
         if pid != self._pid:
-            self._pid, self._looks, self._near, self._told = pid, Looks(), {}, set()
+            self._pid, self._looks, self._near, self._warned = pid, Looks(), {}, set()
         self._rows = rows
         self._forget(c.cluster)
         if c.dial is not None and self._looking is None and any(self._throttled(c.cluster)):
@@ -125,16 +198,16 @@ class CatchUps:
         found: dict[Replica, int] = {}
         for broker, sizes in (await sizes_on(dial, c.cluster.brokers, wanted, REPORT_S_MAX)).items():
             if isinstance(sizes, BrokerCallFailed):
-                self._tell(broker, sizes)
+                self._warn(broker, sizes)
                 continue
             found |= {(name, broker): 0 for name in added.get(broker, ())}
             found |= {(name, broker): size.size_bytes for name, size in sizes.items()}
         return found
 
-    def _tell(self, broker: int, error: BrokerCallFailed) -> None:
+    def _warn(self, broker: int, error: BrokerCallFailed) -> None:
         """Writes a line of a broker that sends no sizes, once in a plan."""
-        if broker not in self._told:
-            self._told.add(broker)
+        if broker not in self._warned:
+            self._warned.add(broker)
             log.warning(
                 "pid=%d reassign: broker %d sends no sizes of its logs, so replicas stay throttled until they are in "
                 "the ISR, and producers may wait for them: see that it responds, and that this daemon's user may "
