@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from cli.demo.process import SESSION_MS
-from controller.kafka.snapshots.files import folder_in, snapshots_in
+from controller.kafka.snapshots.writer import folder_in, snapshots_in
 from pipeline.session import NOT_INSTALLED, CannotStart, need_java
 
 TICK_MS: Final = 1_000

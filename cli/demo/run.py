@@ -24,7 +24,7 @@ from cli.demo.story import PARTITIONS, Story
 from cli.demo.telling import DemoFailed, Stage
 from cli.exit_codes import Exit
 from configs.credentials import HANDED_OVER
-from controller.kafka.snapshots.files import folder_in
+from controller.kafka.snapshots.writer import folder_in
 from testing.embedded.cluster import EmbeddedCluster
 from testing.embedded.jars import JarsUnavailable
 from testing.embedded.java import JavaMissing

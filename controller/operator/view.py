@@ -17,8 +17,8 @@ from controller.http.models import Explanation, Health, Operation, OperationRequ
 from controller.http.ports import Only, PartitionPage, PartitionQuery, RestartQuery, TopicPage
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.kafka.path.adopted_ibp import given
-from controller.kafka.snapshots.files import folder_in
 from controller.kafka.snapshots.keeper import SnapshotKeeper
+from controller.kafka.snapshots.writer import folder_in
 from controller.kafka.term.term import Term
 from controller.metrics.gauges import Gauges
 from controller.operator.cluster_health import throttles_held

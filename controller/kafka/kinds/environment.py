@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from controller.kafka.kinds.broker_queries import ForeignSizes, MinIsrGuard
 from controller.kafka.kinds.throttle_looks import CatchUps, RatePacer
 from controller.kafka.path.controller import Controller
-from controller.kafka.replicas.topic_rewrites import observe_rewrites
+from controller.kafka.reassignments.topic_rewrites import observe_rewrites
 from controller.procedures.broadcast import Responses
 from metadata_store.errors import NotConnected
 from metadata_store.records.zookeeper import ZooKeeperRecords

@@ -28,8 +28,8 @@ from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.path.event_queue import Event, settled
 from controller.kafka.reassignments import reassignment, reassignment_calls
-from controller.kafka.replicas.given_up import give_up_call
-from controller.kafka.replicas.strays import remove_strays, stop_strays
+from controller.kafka.reassignments.given_up import give_up_call
+from controller.kafka.reassignments.strays import remove_strays, stop_strays
 from controller.kafka.requests.calls import PendingCall
 from controller.kafka.term.watches import Watched
 from controller.kafka.topics.config_change import config_change

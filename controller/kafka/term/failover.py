@@ -25,7 +25,7 @@ from controller.kafka.partitions.isr_notification import discard
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.path.portions import carry_out_portions, portions
-from controller.kafka.replicas.strays import load_strays
+from controller.kafka.reassignments.strays import load_strays
 from controller.kafka.topics.deletion import queue_markers
 from controller.kafka.topics.lost_ids import begin as ask_for_lost_ids
 from controller.kafka.topics.topic_change import bring_in

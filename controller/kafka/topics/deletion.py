@@ -20,7 +20,7 @@ from controller.kafka.partitions.isr_notification import discard
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.deletion_queue import TURN_PARTITIONS
 from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.replicas.given_up import recall_given_up
+from controller.kafka.reassignments.given_up import recall_given_up
 from controller.kafka.topics.removal import remove_vanished
 from controller.process.wall_clock import wall_ms
 from controller.process.wording import abbreviate

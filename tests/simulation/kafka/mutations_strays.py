@@ -6,8 +6,7 @@ from collections.abc import Collection
 from contextlib import ExitStack
 
 from controller.kafka.path.controller import Controller
-from controller.kafka.reassignments import reassignment
-from controller.kafka.replicas import strays
+from controller.kafka.reassignments import reassignment, strays
 from state_machines.model.cluster import Cluster
 from tests.simulation.kafka.planting import mutation, mutation_in_a_story, put
 

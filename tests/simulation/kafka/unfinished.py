@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from controller.kafka.reassignments.reassignment import STOPPED_S_MAX
-from controller.kafka.replicas.strays import AGAIN_S
+from controller.kafka.reassignments.strays import AGAIN_S
 from state_machines.model.types import Assignment
 from tests.simulation.kafka.history import Key
 

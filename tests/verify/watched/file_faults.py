@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from controller.kafka.snapshots.files import folder_in
+from controller.kafka.snapshots.writer import folder_in
 from testing.znodes import create_topic
 from tests.verify.watched.mending import gone, other, value
 from tests.verify.watched.stage import Watched

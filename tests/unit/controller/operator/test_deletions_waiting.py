@@ -189,7 +189,10 @@ async def test_a_broker_that_refused_to_delete_is_not_said_to_go_on_by_itself(w:
 @in_world(before=waiting)
 async def test_logs_that_are_too_many_to_be_remembered_have_another_way_out(w: World) -> None:
     way = "more than 1 partitions: start broker 3, or an empty one with its id"
-    with mock.patch("controller.kafka.replicas.topic_rewrites.PARTITIONS_MAX", 1), pytest.raises(Refused, match=way):
+    with (
+        mock.patch("controller.kafka.reassignments.topic_rewrites.PARTITIONS_MAX", 1),
+        pytest.raises(Refused, match=way),
+    ):
         await give_up(w, 3)
     await w.boot(3)
     await w.propagated()
@@ -210,7 +213,7 @@ async def test_logs_of_several_brokers_that_are_too_many_for_one_write_are_remem
             raise ZkError(Code.TOO_BIG, PARENT)
         await fenced.submit(zk, fence, ops)
 
-    with mock.patch("controller.kafka.replicas.given_up.submit", submit):
+    with mock.patch("controller.kafka.reassignments.given_up.submit", submit):
         assert await give_up(w, 2, 3) == []
     assert sizes == [2, 1, 1]
     await w.propagated()
@@ -224,8 +227,8 @@ async def test_logs_that_are_more_than_one_write_has_are_remembered_broker_by_br
     await w.propagated()
     submit = mock.AsyncMock(side_effect=fenced.submit)
     with (
-        mock.patch("controller.kafka.replicas.given_up.submit", submit),
-        mock.patch("controller.kafka.replicas.given_up.PARTITIONS_MAX", 3),
+        mock.patch("controller.kafka.reassignments.given_up.submit", submit),
+        mock.patch("controller.kafka.reassignments.given_up.PARTITIONS_MAX", 3),
     ):
         assert await give_up(w, 2, 3) == []
     assert [len(call.args[2]) for call in submit.await_args_list] == [1, 1], "no write of both is tried"

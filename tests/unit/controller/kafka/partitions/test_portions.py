@@ -11,8 +11,7 @@ from controller.kafka.brokers import broker_change, log_directories
 from controller.kafka.partitions import alter_partition, auto_balance, controlled_shutdown, elections, late_partitions
 from controller.kafka.path import deletion_queue
 from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.reassignments import reassignment
-from controller.kafka.replicas import strays
+from controller.kafka.reassignments import reassignment, strays
 from controller.kafka.term import failover
 from controller.kafka.topics import config_change, deletion, removal, topic_change
 from metadata_store.commits import topic_deletion

@@ -21,9 +21,18 @@ from controller.journal.journal import encoded
 from controller.journal.query import sentence
 from controller.journal.reader import parsed
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.kafka.snapshots.files import DRAFT, NAME, remove_oldest, snapshots_in
 from controller.kafka.snapshots.taking import COMMAND, broker_lines, parts_of
-from controller.kafka.snapshots.writer import Begin, CutShort, End, framed, write_snapshot
+from controller.kafka.snapshots.writer import (
+    DRAFT,
+    NAME,
+    Begin,
+    CutShort,
+    End,
+    framed,
+    remove_oldest,
+    snapshots_in,
+    write_snapshot,
+)
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind, Row
 from state_machines.journal.snapshot import FORMAT, BrokerLine, Header

@@ -19,7 +19,7 @@ from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.kit.controller_world import World, in_world
 from tests.kit.polling import eventually
 from tests.kit.reassignment_kit import alter, caught_up
-from tests.unit.controller.kafka.replicas.test_topic_rewritten import OTHER_ID, ids_sent, lost, rewrite
+from tests.unit.controller.kafka.reassignments.test_topic_rewritten import OTHER_ID, ids_sent, lost, rewrite
 from tests.unit.controller.kafka.topics.test_lost_ids import Silence, upgraded
 
 SLOW = pytest.mark.parametrize("slow", [LEADER_AND_ISR, UPDATE_METADATA])

@@ -22,7 +22,13 @@ from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.kit.controller_world import World, in_world, world
 from tests.kit.polling import eventually
 from tests.kit.virtual_time import in_virtual_time
-from tests.unit.controller.kafka.replicas.test_topic_rewritten import OTHER_ID, ids_sent, lost, metadata_ids, rewrite
+from tests.unit.controller.kafka.reassignments.test_topic_rewritten import (
+    OTHER_ID,
+    ids_sent,
+    lost,
+    metadata_ids,
+    rewrite,
+)
 
 OLD = ("a", "b", "c")
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.replicas.strays import CONFLICTS, ensure_parent, topic_id_of, unwritable
+from controller.kafka.reassignments.strays import CONFLICTS, ensure_parent, topic_id_of, unwritable
 from controller.kafka.requests.calls import GiveUp, PendingGiveUp
 from controller.process.wall_clock import wall_ms
 from controller.process.wording import named

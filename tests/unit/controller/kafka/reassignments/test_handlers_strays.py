@@ -14,8 +14,8 @@ from controller.kafka.path.controller import Controller
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.reassignments import reassignment
 from controller.kafka.reassignments.reassignment import STOPPED_S_MAX
-from controller.kafka.replicas.strays import AGAIN_S, FORGOTTEN_MS_MIN, NOT_FORGOTTEN, judged
-from controller.kafka.replicas.topic_rewrites import NOT_REMEMBERED, finish_remembering
+from controller.kafka.reassignments.strays import AGAIN_S, FORGOTTEN_MS_MIN, NOT_FORGOTTEN, judged
+from controller.kafka.reassignments.topic_rewrites import NOT_REMEMBERED, finish_remembering
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
@@ -273,7 +273,7 @@ async def test_a_memory_without_permission_is_counted_and_blamed_on_no_topic(w: 
 
 @in_world(1, 2, 3)
 async def test_the_number_of_memories_is_bounded(w: World) -> None:
-    with mock.patch("controller.kafka.replicas.strays.ENTRIES_MAX", 1):
+    with mock.patch("controller.kafka.reassignments.strays.ENTRIES_MAX", 1):
         await moved_while_away(w, "s", "t")
     assert list(remembered(w)) == ["1-s"], "the first that was finished"
     assert w.counters.failures[NOT_REMEMBERED] == 1
@@ -541,7 +541,7 @@ async def test_a_memory_that_cannot_be_deleted_is_counted_and_tried_again(w: Wor
 async def test_no_log_is_deleted_before_the_claim_is_confirmed(w: World) -> None:
     await moved_while_away(w)
     confirm = mock.AsyncMock(side_effect=[NotConnected("the connection is lost"), None])
-    with mock.patch("controller.kafka.replicas.strays.confirm", confirm):
+    with mock.patch("controller.kafka.reassignments.strays.confirm", confirm):
         await returned(w)
     assert confirm.await_count == 2
     assert w.wires.deleted(1) == [T]
@@ -563,7 +563,7 @@ async def test_a_topic_that_is_repaired_while_the_claim_is_confirmed_keeps_its_l
         fates.append(judged(w.term.controller, 1, TopicPartition(*T)).fate)
 
     fates: list[Fate] = []
-    with mock.patch("controller.kafka.replicas.strays.confirm", repaired):
+    with mock.patch("controller.kafka.reassignments.strays.confirm", repaired):
         await returned(w)
     assert fates == [Fate.WAITS]
     assert w.wires.deleted(1) == []

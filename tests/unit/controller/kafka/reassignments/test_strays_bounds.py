@@ -13,8 +13,8 @@ from brokers.outbound.delivery import LogsStopped
 from brokers.wire.errors import Error
 from controller.kafka.path.event_kinds import EventKind
 from controller.kafka.path.stray_memory import StrayMemory
-from controller.kafka.replicas import strays
-from controller.kafka.replicas.topic_rewrites import NOT_REMEMBERED
+from controller.kafka.reassignments import strays
+from controller.kafka.reassignments.topic_rewrites import NOT_REMEMBERED
 from metadata_store.nodes.stray_nodes import PARENT, Found, Remembered, StrayKey
 from state_machines.model.types import Assignment, TopicPartition
 from testing.memory.session import MemorySession

@@ -1,1 +1,0 @@
-"""Handles replicas that no assignment names: strays, missed removals, and waits that operators gave up."""
