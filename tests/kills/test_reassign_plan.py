@@ -57,6 +57,10 @@ async def turned(w: World, *, abort: bool) -> Record | None:
     return None
 
 
+async def left(w: World, record: Record) -> End:
+    return End(record.state, placed(w), throttled(w), len(w.children(own.PROCEDURES)))
+
+
 async def ended(number: int, when: str, *, abort: bool) -> tuple[End, int]:
     """Plays a plan to its end with a death at a write; returns the end, and the writes of the first daemon."""
     async with world(1, 2, 3, 4) as w:
@@ -72,8 +76,7 @@ async def ended(number: int, when: str, *, abort: bool) -> tuple[End, int]:
             except (Kill, NotController, Refused):
                 continue
             if record is not None:
-                records = len(w.children(own.PROCEDURES))
-                return End(record.state, placed(w), throttled(w), records), len(first.script.writes)
+                return await left(w, record), len(first.script.writes)
         raise AssertionError(f"killed {when} write {number}: the plan does not end")
 
 

@@ -1,0 +1,132 @@
+"""Procedures on regions that an earlier revision began are carried on, from each write where it may have died."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import msgspec
+import pytest
+
+from controller.journal.term_journal import TermJournal
+from controller.regions import fencing
+from controller.regions.environment import Options
+from controller.regions.kinds import many
+from controller.regions.kinds.every import KINDS
+from controller.regions.term import RegionsTerm
+from regent_agent.protocol import Result
+from state_machines.procedures.record import Caller, Record
+from tests.contracts.memory import MemoryBackend
+from tests.kills import region_daemons
+from tests.kills.harness import Clock, Deaths
+from tests.kills.region_cases import CASES
+from tests.kills.region_daemons import LEASE_MS, Domains, Life, play
+from tests.kills.region_servers import Service
+from tests.kills.test_regions import on_sqlite, on_zookeeper_of
+from tests.kit.journal_kit import DAEMON, Book
+from tests.stories.upgrade.golden import SOME, Moment, check_journal, check_steps, recording
+from tests.stories.upgrade.recording.moments import plain
+from tests.stories.upgrade.znodes import restore
+
+ON_ZOOKEEPER: Final = recording("regions_zookeeper")
+ON_SQLITE: Final = recording("regions_sqlite")
+
+
+def service_of(around: dict[str, Any]) -> Service:
+    """Returns servers that live on, with what they had."""
+    service = Service()
+    for name, incarnation, alive, epoch, taken, lists, owned, results in around["servers"]:
+        server = service.start(name, incarnation)
+        server.alive, server.epoch, server.taken, server.lists = alive, epoch, taken, lists
+        server.owned = dict(owned)
+        server.results = {one.pid: one for one in msgspec.convert(results, list[Result])}
+    service.tokens = dict(around["tokens"])
+    service.failing = {region: list(outcomes) for region, outcomes in around["failing"]}
+    service.fenced = {(name, incarnation) for name, incarnation in around["fenced"]}
+    service.split = {(name, incarnation, part) for name, incarnation, part in around["split"]}
+    service.strays = [service.servers[name, incarnation] for name, incarnation in around["strays"]]
+    return service
+
+
+def in_zookeeper(moment: Moment) -> Domains:
+    """Returns the recorded znodes."""
+    backend = MemoryBackend()
+    restore(backend.server, moment.store, {})
+    return on_zookeeper_of(backend)
+
+
+def in_file(moment: Moment, folder: Path) -> Domains:
+    """Writes the recorded rows into a file."""
+    with contextlib.closing(sqlite3.connect(folder / "regions.db")) as db:
+        db.executescript("PRAGMA synchronous=OFF;" + "".join(moment.store))
+    return on_sqlite(folder)
+
+
+async def carried_on(name: str, nonces: dict[str, str], moment: Moment, domains: Domains, book: Book) -> Any:
+    """Begins a term on what the killed daemon left, and plays the case on to its end; clients repeat their requests."""
+    case, clock, service = CASES[name], Clock(), service_of(moment.around)
+    clock.ms = moment.around["clock_ms"]
+    options = Options(lease_ms=LEASE_MS, fence_command=("/fence",), **case.options)
+    pieces = mock.patch.multiple(many, TOGETHER=1, BATCHES_MAX=2) if case.pieces else contextlib.nullcontext()
+
+    def begun(store: Any, catalog: Any, epoch: int, *args: Any, **more: Any) -> RegionsTerm:
+        return RegionsTerm(store, catalog, epoch, *args, **more, journal=book.term(DAEMON, epoch, TermJournal))
+
+    async def run(life: Life, kind: str, data: bytes, *args: Any, _run: Any = Life.run, **more: Any) -> Record:
+        found = await _run(life, kind, data, *args, **more, caller=Caller("User:ops", nonce=nonces[kind]))
+        assert isinstance(found, Record)
+        return found
+
+    with (
+        pieces,
+        mock.patch.object(fencing, "run_command", service.run_command),
+        mock.patch.object(region_daemons, "RegionsTerm", begun),
+        mock.patch.object(Life, "run", run),
+    ):
+        return plain(await play(domains, service, clock, options, case.story, Deaths(), pieces=case.pieces))
+
+
+async def end_alike(name: str, moments: Iterable[Moment]) -> None:
+    """Carries some moments in ZooKeeper on, each to the end of the recorded run; judges both journals."""
+    case = ON_ZOOKEEPER.cases[name]
+    for moment in moments:
+        book = Book()
+        assert await carried_on(name, case.nonces, moment, in_zookeeper(moment), book) == case.end, moment.when
+        check_journal(moment.journal, book.entries)
+
+
+async def end_alike_in_files(name: str, moments: Iterable[Moment], folder: Path) -> None:
+    """Does the same with moments in SQLite, each in a file of its own."""
+    case = ON_SQLITE.cases[name]
+    for number, moment in enumerate(moments):
+        (into := folder / str(number)).mkdir()
+        assert await carried_on(name, case.nonces, moment, in_file(moment, into), Book()) == case.end, moment.when
+
+
+def live_in(moment: Moment) -> set[tuple[str, int]]:
+    """Returns kind and step of the procedures that are under way."""
+    texts = [one[0] for path, one in moment.store.items() if path.startswith("/regent/regions/procedures/")]
+    records = [json.loads(text.rpartition("\n")[0]) for text in texts]
+    return {(one["kind"], one.get("step", 0)) for one in records if one.get("state", 0) < 5}
+
+
+def test_each_kind_was_recorded_and_steps_keep_their_numbers() -> None:
+    check_steps(ON_ZOOKEEPER.kinds, KINDS)
+    live = set().union(*(live_in(moment) for case in ON_ZOOKEEPER.cases.values() for moment in case.moments))
+    missing = {(kind, number) for kind, steps in ON_ZOOKEEPER.kinds.items() for number in range(len(steps))} - live
+    assert missing == set()
+
+
+@pytest.mark.parametrize("name", ON_ZOOKEEPER.cases)
+async def test_a_region_procedure_that_an_earlier_revision_began_ends_as_its_own(name: str) -> None:
+    await end_alike(name, ON_ZOOKEEPER.cases[name].moments[::SOME])
+
+
+@pytest.mark.parametrize("name", ON_SQLITE.cases)
+async def test_a_region_procedure_in_a_file_of_an_earlier_revision_ends_as_its_own(name: str, tmp_path: Path) -> None:
+    await end_alike_in_files(name, ON_SQLITE.cases[name].moments[1 :: 3 * SOME], tmp_path)
