@@ -20,7 +20,7 @@ from configs.journal_section import SnapshotsSettings
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.kafka.snapshots.taking import Taken, take
 from controller.kafka.term.term import Term
-from controller.life import tune
+from controller.main import tune
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr
 from state_machines.model.types import Assignment, Broker, Leadership, TopicAssignment

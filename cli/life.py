@@ -24,11 +24,6 @@ async def live(settings: Settings, session: Session, *, shadow: bool, takeover: 
 
 
 async def _run(settings: Settings, *, shadow: bool, takeover: bool, endpoint_beside: bool) -> int:
-    """Runs the daemon. One for regions alone starts without the code of Kafka's controller, a third faster."""
-    if not settings.has_kafka:
-        from controller.alone import run_alone
-
-        return await run_alone(settings)
     from controller.main import run
 
     return await run(settings, shadow=shadow, takeover=takeover, endpoint_beside=endpoint_beside)

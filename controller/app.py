@@ -1,135 +1,48 @@
-"""Routes requests. Every user that may open the socket may read; only the daemon's user and root may change."""
+"""Makes one HTTP surface of the domains. Every user may read; only the daemon's user and root may change."""
 
 from __future__ import annotations
 
 import os
-from typing import Annotated, Protocol
+from collections.abc import Collection, Sequence
+from typing import Final
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry
-from pydantic import Field, StringConstraints
 
-from controller.http.deletions import add_deletion_routes
-from controller.http.documents import document, respond
-from controller.http.drains import add_drain_routes
-from controller.http.elections import add_election_routes
+from controller.domain import Surface
+from controller.http.documents import respond
 from controller.http.error_responses import add_errors, no_path
-from controller.http.errors import NotFound, Refused
 from controller.http.guard import ChangeGuard
-from controller.http.models import (
-    Broker,
-    Cluster,
-    Document,
-    Explanation,
-    Health,
-    Operation,
-    OperationRequest,
-    Partition,
-    Setting,
-    Status,
-    Topic,
-    Verification,
-)
-from controller.http.pauses import add_pause_routes
-from controller.http.ports import DaemonView, Only, PartitionQuery, RestartQuery
-from controller.http.procedures import add_cordon_routes, add_routes, principal_of
-from controller.http.restart_models import RestartNext, SetOfBrokers
-from controller.http.restarts import add_restart_routes
-from controller.http.role_history import add_role_history_route
-from controller.http.snapshots import add_snapshot_routes
-from controller.http.strays import add_stray_routes
-from controller.http.throttles import add_throttle_routes
+from controller.http.models import Health
 from controller.metrics.exposition import exposition
-from controller.regions.http.ports import RegionsView
-from controller.regions.http.routes import add_region_routes
-from state_machines.decisions.hindrances import StopCause
-from state_machines.decisions.restarts import BATCH_MAX
 
-PAGE_DEFAULT = 500
-PAGE_MAX = 5_000
-OF_REGIONS = "/v1/regions"
+OF_REGIONS: Final = "/v1/regions"
 """Begin of the paths about regions."""
-BROKERS_MAX = 500
-"""Brokers that one query names; with their epochs they fit into the headers that are read."""
-
-Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
-After = Annotated[str | None, Query(max_length=300)]
-Filters = Annotated[list[Only] | None, Query(max_length=len(Only))]
-BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Brokers = Annotated[list[BrokerId], Query(alias="broker", min_length=1, max_length=BROKERS_MAX)]
-Accepted = Annotated[list[StopCause] | None, Query(max_length=len(StopCause))]
-Epoch = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,10}:[0-9]{1,19}$")]
-Since = Annotated[list[Epoch] | None, Query(max_length=BROKERS_MAX, description="ID:EPOCH of each broker")]
-BatchMax = Annotated[int, Query(alias="batchMax", ge=1, le=BATCH_MAX)]
-
-RestartPid = Annotated[int | None, Query(ge=1, description="pid of a rolling restart that the daemon keeps")]
 
 
-class Probes(Protocol):
-    """What the probes of a daemon ask."""
-
-    def liveness(self) -> Health:
-        """Reports that the loop turns."""
-
-    def readiness(self) -> Health:
-        """Reports whether the daemon does its work, or stands by for it."""
-
-
-def create_app(
-    view: DaemonView, metrics: CollectorRegistry, owner: int | None = None, regions: RegionsView | None = None
-) -> FastAPI:
-    """Creates the HTTP surface of a daemon that runs as the user ``owner`` (default: this process's).
-
-    ``regions``: of the domain that runs beside Kafka's, if one does.
-    """
+def create_app(surfaces: Sequence[Surface], metrics: CollectorRegistry, owner: int | None = None) -> FastAPI:
+    """Creates the HTTP surface of a daemon that runs as the user ``owner`` (default: this process's)."""
     app = FastAPI(title="regent", docs_url=None, redoc_url=None)
-    add_errors(app, no_path if regions is not None else _without_regions)
-    add_probes(app, view, metrics)
-    _reading(app, view)
-    _restarting(app, view)
-    _changing(app, view)
-    add_routes(app, view.procedures)
-    add_cordon_routes(app, view.cordons)
-    add_drain_routes(app, view.drains)
-    add_throttle_routes(app, view.throttles)
-    add_election_routes(app, view.elections)
-    add_restart_routes(app, view.restarts)
-    add_pause_routes(app, view.pauses)
-    add_role_history_route(app, view.role_history)
-    add_snapshot_routes(app, view.snapshots)
-    add_stray_routes(app, view.strays)
-    add_deletion_routes(app, view.deletions)
-    if regions is not None:
-        add_region_routes(app, regions)
+    names = frozenset(surface.name for surface in surfaces)
+    add_errors(app, lambda path: _unknown(path, names))
+    _add_probes(app, surfaces[0], metrics)
+    for surface in surfaces:
+        surface.add_routes(app)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
     return app
 
 
-def create_regions_app(
-    regions: RegionsView, probes: Probes, metrics: CollectorRegistry, owner: int | None = None
-) -> FastAPI:
-    """Creates the HTTP surface of a daemon without Kafka: probes, metrics and the routes about regions."""
-    app = FastAPI(title="regent", docs_url=None, redoc_url=None)
-    add_errors(app, _without_kafka)
-    add_probes(app, probes, metrics)
-    add_region_routes(app, regions)
-    app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
-    return app
-
-
-def _without_regions(path: str) -> tuple[str, str]:
+def _unknown(path: str, names: Collection[str]) -> tuple[str, str]:
+    """Returns message and remedy for a path that this daemon does not have."""
     if path.startswith(OF_REGIONS):
-        return "this daemon assigns no regions", "give its settings a section [regions], and restart it"
+        if "regions" not in names:
+            return "this daemon assigns no regions", "give its settings a section [regions], and restart it"
+    elif "kafka" not in names:
+        return "this daemon assigns regions, and has no Kafka cluster", "see 'regent regions status'"
     return no_path(path)
 
 
-def _without_kafka(path: str) -> tuple[str, str]:
-    if path.startswith(OF_REGIONS):
-        return no_path(path)
-    return "this daemon assigns regions, and has no Kafka cluster", "see 'regent regions status'"
-
-
-def add_probes(app: FastAPI, probes: Probes, metrics: CollectorRegistry) -> None:
+def _add_probes(app: FastAPI, probes: Surface, metrics: CollectorRegistry) -> None:
     """Adds the routes that work from the first moment on."""
 
     @app.get("/liveness", response_model=Health)
@@ -148,107 +61,3 @@ def add_probes(app: FastAPI, probes: Probes, metrics: CollectorRegistry) -> None
 
 def _probe(health: Health) -> Response:
     return respond(health, 200 if health.ok else 503)
-
-
-def _reading(app: FastAPI, view: DaemonView) -> None:
-    @app.get("/v1/status", response_model=Document[Status])
-    async def status() -> Response:
-        return document("Status", [view.status()])
-
-    @app.get("/v1/settings", response_model=Document[Setting])
-    async def settings() -> Response:
-        return document("Setting", view.list_settings())
-
-    @app.get("/v1/cluster", response_model=Document[Cluster])
-    async def cluster() -> Response:
-        return document("Cluster", [view.describe_cluster()], stale=view.stale())
-
-    @app.get("/v1/brokers", response_model=Document[Broker])
-    async def brokers() -> Response:
-        return document("Broker", view.list_brokers(), stale=view.stale())
-
-    @app.get("/v1/brokers/{broker}", response_model=Document[Broker])
-    async def broker(broker: int) -> Response:
-        return document("Broker", [view.describe_broker(broker)], stale=view.stale())
-
-    @app.get("/v1/topics", response_model=Document[Topic])
-    async def topics(limit: Limit = PAGE_DEFAULT, after: After = None) -> Response:
-        page = view.list_topics(limit, after)
-        return document("Topic", page.items, page.next, stale=view.stale())
-
-    @app.get("/v1/topics/{topic}", response_model=Document[Topic])
-    async def topic(topic: str) -> Response:
-        return document("Topic", [view.describe_topic(topic)], stale=view.stale())
-
-    _reading_partitions(app, view)
-
-
-def _reading_partitions(app: FastAPI, view: DaemonView) -> None:
-    verifying = False
-
-    @app.get("/v1/partitions", response_model=Document[Partition])
-    async def partitions(
-        topic: str | None = None,
-        only: Filters = None,
-        limit: Limit = PAGE_DEFAULT,
-        after: After = None,
-        broker: int | None = None,
-    ) -> Response:
-        page = view.list_partitions(PartitionQuery(topic, frozenset(only or ()), limit, after, broker))
-        return document("Partition", page.items, page.next, stale=view.stale())
-
-    @app.get("/v1/topics/{topic}/partitions/{partition}", response_model=Document[Partition])
-    async def partition(topic: str, partition: int) -> Response:
-        return document("Partition", [view.describe_partition(topic, partition)], stale=view.stale())
-
-    @app.get("/v1/topics/{topic}/partitions/{partition}/explanation", response_model=Document[Explanation])
-    async def explanation(topic: str, partition: int) -> Response:
-        return document("Explanation", [await view.explain(topic, partition)], stale=view.stale())
-
-    @app.get("/v1/verification", response_model=Document[Verification])
-    async def verification() -> Response:
-        nonlocal verifying
-        if verifying:
-            raise Refused("a verification is running already", "wait for it, then try again")
-        verifying = True
-        try:
-            return document("Verification", [await view.verify()])
-        finally:
-            verifying = False
-
-
-def _restarting(app: FastAPI, view: DaemonView) -> None:
-    @app.get("/v1/can-stop", response_model=Document[SetOfBrokers])
-    async def can_stop(brokers: Brokers, accept: Accepted = None) -> Response:
-        return document("CanStop", [await view.can_stop(frozenset(brokers), frozenset(accept or ()))])
-
-    @app.get("/v1/can-remove", response_model=Document[SetOfBrokers])
-    async def can_remove(brokers: Brokers) -> Response:
-        return document("CanRemove", [await view.can_remove(frozenset(brokers))])
-
-    @app.get("/v1/restart-next", response_model=Document[RestartNext])
-    async def restart_next(
-        since: Since = None, batch_max: BatchMax = BATCH_MAX, accept: Accepted = None, pid: RestartPid = None
-    ) -> Response:
-        epochs = {int(broker): int(epoch) for broker, _, epoch in (one.partition(":") for one in since or ())}
-        if epochs and pid is not None:
-            raise Refused("since and pid name two restarts", "give one of them")
-        found = await view.restart_next(RestartQuery(epochs, batch_max, frozenset(accept or ()), pid))
-        return document("RestartNext", [found])
-
-
-def _changing(app: FastAPI, view: DaemonView) -> None:
-    @app.post("/v1/role/takeover", response_model=Document[Operation])
-    async def takeover(wanted: OperationRequest, request: Request) -> Response:
-        return document("Operation", [await view.takeover(wanted, principal_of(request))])
-
-    @app.post("/v1/role/handback", response_model=Document[Operation])
-    async def handback(wanted: OperationRequest, request: Request) -> Response:
-        return document("Operation", [await view.handback(wanted, principal_of(request))])
-
-    @app.get("/v1/role/operation", response_model=Document[Operation])
-    async def operation() -> Response:
-        found = view.operation()
-        if found is None:
-            raise NotFound("no take-over and no hand-back since this daemon started", "see `regent status`")
-        return document("Operation", [found])

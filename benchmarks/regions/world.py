@@ -16,7 +16,7 @@ from brokers.listener.inbound import ListenerLimits
 from brokers.regions.listener import RegionListener
 from configs.journal_section import JournalSettings
 from controller.journal.journal import Journal
-from controller.life import tune
+from controller.main import tune
 from controller.metrics.counters import Counters
 from controller.process.wall_clock import wall_ms
 from controller.regions.dispatcher import Limits

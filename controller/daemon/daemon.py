@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,13 +98,10 @@ class Daemon(DaemonState):
         self._outage = Outage()
 
     async def run(self) -> None:
-        """Serves until stopped. Replaces lost sessions; raises errors that no new session repairs."""
+        """Serves until :meth:`stop` has ended. Replaces lost sessions; raises errors that no new session repairs."""
         await self.listener.start()
         try:
             async with anyio.create_task_group() as tasks:
-                if self.guard is not None:
-                    tasks.start_soon(self.guard.tick)
-                tasks.start_soon(self._stop_on_signal)
                 tasks.start_soon(self.secret_watch.keep)
                 while not self.stopping.is_set():
                     await self._session()
@@ -113,12 +109,6 @@ class Daemon(DaemonState):
         finally:
             with anyio.CancelScope(shield=True):
                 await self.listener.stop()
-
-    async def _stop_on_signal(self) -> None:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
-            async for number in received:
-                log.info("%s received", signal.Signals(number).name)
-                self.stop()
 
     # -- one session
 

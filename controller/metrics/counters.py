@@ -71,7 +71,6 @@ class Counters:
     answers: Counter[str] = field(default_factory=Counter)
     events: defaultdict[str, Timer] = field(default_factory=lambda: defaultdict(Timer))
     queue_time: Timer = field(default_factory=lambda: Timer(kept_s=QUEUE_TIME_KEPT_S))
-    loop_lag: Timer = field(default_factory=Timer)
     heartbeats: Timer = field(default_factory=Timer)
     commit_time: Timer = field(default_factory=Timer)
     propagation: Timer = field(default_factory=Timer)

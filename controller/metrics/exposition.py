@@ -10,15 +10,12 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from configs.settings import Settings
 from configs.version import product_version
 from controller.metrics import kafka_metrics
 from controller.metrics.counters import Counters, Timer
@@ -28,30 +25,14 @@ from controller.metrics.metric_families import by_broker, by_label, counter, gau
 
 log = logging.getLogger("regent.metrics")
 
-DROPPED: Final = "regent_log_lines_dropped", "Log lines lost to a reader that stood still"
 
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """Version and id of a daemon."""
-
-    version: str
-    controller_id: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> About:
-        """Describes the daemon with these settings."""
-        return cls(product_version(), settings.controller.id)
-
-
-class DaemonCollector(Collector):
-    """All metrics of a daemon. A failing view costs its gauges, never the scrape.
+class KafkaCollector(Collector):
+    """All metrics of a cluster's controller. A failing view costs its gauges, never the scrape.
 
     ``states``: those of Kafka's controller, by the kinds of the daemon's events.
     """
 
-    def __init__(self, about: About, counters: Counters, view: MetricsView, states: KafkaStates) -> None:
-        self._about = about
+    def __init__(self, counters: Counters, view: MetricsView, states: KafkaStates) -> None:
         self._counters = counters
         self._view = view
         self._states = states
@@ -64,7 +45,6 @@ class DaemonCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics of one scrape."""
         gauges = self._gauges()
-        yield _build(self._about)
         yield counter("regent_scrape_failures", "Scrapes without current gauges", self._failures)
         yield from _role(gauges)
         yield from _outcomes(self._counters, gauges)
@@ -81,11 +61,11 @@ class DaemonCollector(Collector):
             return Gauges()
 
 
-class AloneCollector(Collector):
-    """What every daemon has, for one without a Kafka cluster: its version, its log, its loop."""
+class ProcessMetrics(Collector):
+    """What every daemon has: its version, its log, its loop. ``lines_dropped`` counts lost log lines."""
 
-    def __init__(self, about: About, lines_dropped: Callable[[], int]) -> None:
-        self._about = about
+    def __init__(self, controller_id: int, lines_dropped: Callable[[], int]) -> None:
+        self._build = {"version": product_version(), "controller_id": str(controller_id)}
         self._lines_dropped = lines_dropped
         self.loop_lag = Timer()
 
@@ -95,9 +75,10 @@ class AloneCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics of one scrape."""
-        yield _build(self._about)
-        yield counter(*DROPPED, self._lines_dropped())
-        yield from _loop_lag(self.loop_lag)
+        yield InfoMetricFamily("regent_build", "Version and id of this daemon", value=self._build)
+        yield counter("regent_log_lines_dropped", "Log lines lost to a reader that stood still", self._lines_dropped())
+        yield histogram("regent_loop_lag_seconds", "How late the event loop runs what is due", {"": self.loop_lag})
+        yield gauge("regent_loop_lag_longest_seconds", "The longest such delay since the start", self.loop_lag.max_s)
 
 
 def registry(*collectors: Collector) -> CollectorRegistry:
@@ -202,7 +183,6 @@ def _outcomes(c: Counters, g: Gauges) -> Iterator[Metric]:
     )
     yield counter("regent_shadow_compared", "Decisions compared in shadow mode", c.shadow_compared)
     yield counter("regent_shadow_differences", "Of them, different from what was written", c.shadow_differences)
-    yield counter(*DROPPED, g.log_lines_dropped)
     yield from _journal(c)
     yield from _snapshots(c)
     yield by_label("regent_refusals", "Transitions that were refused", "reason", c.refusals)
@@ -217,12 +197,6 @@ def _loop(c: Counters, g: Gauges) -> Iterator[Metric]:
     yield histogram("regent_event_seconds", "Time a handler takes", c.events, "event")
     yield histogram("regent_heartbeat_seconds", "Time ZooKeeper takes to answer a heartbeat", {"": c.heartbeats})
     yield histogram("regent_commit_seconds", "Until all writes of a decision are in ZooKeeper", {"": c.commit_time})
-    yield from _loop_lag(c.loop_lag)
-
-
-def _build(about: About) -> Metric:
-    value = {"version": about.version, "controller_id": str(about.controller_id)}
-    return InfoMetricFamily("regent_build", "Version and id of this daemon", value=value)
 
 
 def _journal(c: Counters) -> Iterator[Metric]:
@@ -244,11 +218,6 @@ def _snapshots(c: Counters) -> Iterator[Metric]:
     yield counter("regent_snapshot_failures", "Snapshots that could not be taken", c.snapshot_failures)
     age_s = time.monotonic() - c.snapshot_s if c.snapshot_s is not None else math.nan
     yield gauge("regent_snapshot_age_seconds", "Age of the last snapshot that this process took", age_s)
-
-
-def _loop_lag(lag: Timer) -> Iterator[Metric]:
-    yield histogram("regent_loop_lag_seconds", "How late the event loop runs what is due", {"": lag})
-    yield gauge("regent_loop_lag_longest_seconds", "The longest such delay since the start", lag.max_s)
 
 
 def _propagation(c: Counters, g: Gauges) -> Iterator[Metric]:

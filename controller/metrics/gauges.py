@@ -56,7 +56,6 @@ class Gauges:
     outranking_brokers: int = 0
     malformed_znodes: int = 0
     endpoint_shown: bool = False
-    log_lines_dropped: int = 0
     brokers: Mapping[int, BrokerGauges] = field(default_factory=dict)
     controller_state: int = 0
     offline_partitions: int = 0

@@ -42,7 +42,7 @@ SILENT_FRACTION: Final = 1 / 3
 """Part of the session timeout without an answer (two heartbeats) after which the daemon counts as suspended."""
 
 
-def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader, lines_dropped: int) -> Gauges:
+def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader) -> Gauges:
     """Returns the present values; ``term`` is the term once it is active."""
     zk = daemon.zk
     base = Gauges(
@@ -57,7 +57,6 @@ def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader, li
         ibp_mismatch_brokers=len(daemon.counters.lowered_ibp_brokers),
         outranking_brokers=len(term.outranked.brokers) if term is not None else 0,
         malformed_znodes=len(daemon.counters.malformed),
-        log_lines_dropped=lines_dropped,
     )
     if daemon.term is not None and daemon.term.stands_still and daemon.lease is not None:
         base = replace(base, standstill_s=max(0.0, -daemon.lease.remaining_s()))

@@ -1,13 +1,15 @@
 """Gives operators their view of a daemon: :class:`controller.http.ports.DaemonView` and the metrics' view.
 
-Answers come from memory; :meth:`View.keep_fresh` reads, at intervals, the facts that the daemon itself does not need.
+Answers come from memory; :meth:`View.keep` reads, at intervals, the facts that the daemon itself does not need.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
+
+import anyio
+from fastapi import FastAPI
 
 from brokers.queries import Dial, dial_for
 from controller.daemon.daemon import Daemon
@@ -19,7 +21,9 @@ from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.kafka.path.adopted_ibp import given
 from controller.kafka.snapshots.keeper import SnapshotKeeper
 from controller.kafka.snapshots.writer import folder_in
+from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.kafka.term.term import Term
+from controller.metrics.exposition import KafkaCollector
 from controller.metrics.gauges import Gauges
 from controller.operator.cluster_health import throttles_held
 from controller.operator.cordons import CordonView
@@ -49,6 +53,7 @@ from controller.operator.restarts import in_turns, restart_item, set_of_brokers
 from controller.operator.role_changes import RoleChanges
 from controller.operator.role_status import LOOK_S, StatusReader
 from controller.operator.rolling_restarts import RestartView, chosen, of_kept, over, query_of
+from controller.operator.routes import add_kafka_routes
 from controller.operator.sampling import gauges_of, suspension
 from controller.operator.snapshots import SnapshotView
 from controller.operator.status import lags_of, shown_mode, status_of
@@ -70,21 +75,21 @@ READY: Final = frozenset({Mode.ACTIVE, Mode.STANDBY, Mode.SHADOW})
 
 
 class View:
-    """One daemon's view; ``lines_dropped`` counts lost log lines."""
+    """One daemon's view."""
+
+    name = "kafka"
 
     def __init__(
         self,
         daemon: Daemon,
         dial: Dial | None = None,
         release_of: ReleaseOf = server_version,
-        lines_dropped: Callable[[], int] = lambda: 0,
     ) -> None:
         self.status_reader = StatusReader(dial or dial_for(daemon.settings))
         self._daemon = daemon
         self._present = Present(daemon, self.status_reader)
         self._dial = dial or dial_for(daemon.settings)
         self._operations = Operations(daemon, self._dial, through_tls(release_of, daemon.settings.zookeeper))
-        self._lines_dropped = lines_dropped
         self._earlier_deaths = EarlierDeaths(daemon.settings)
         self.cordons = CordonView(self._present.active)
         self.procedures = ProcedureView(
@@ -109,8 +114,13 @@ class View:
         self.snapshots = SnapshotView(self.snapshot_keeper, self._present.active)
         self.role_history = RoleChanges(daemon)
 
-    async def keep_fresh(self) -> None:
-        """Reads ZooKeeper twice a second until cancelled."""
+    async def keep(self) -> None:
+        """Reads ZooKeeper twice a second, and takes snapshots, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_fresh)
+            tasks.start_soon(self.snapshot_keeper.keep)
+
+    async def _keep_fresh(self) -> None:
         while True:
             await self.refresh()
             await asyncio.sleep(LOOK_S)
@@ -143,6 +153,22 @@ class View:
         if (trouble := self._daemon.secret_watch.trouble) is not None:
             why += f"; without an admin endpoint: {trouble}"
         return Health(ok=mode in READY, mode=mode.value, why=why)
+
+    def status_line(self) -> str:
+        """Returns mode and reason for systemd."""
+        if (suspended := suspension(self._daemon)) is not None:
+            return f"suspended: {suspended}"
+        return f"{self._daemon.mode}: {self._daemon.why}"
+
+    # -- the surfaces
+
+    def add_routes(self, app: FastAPI) -> None:
+        """Adds the routes of operators."""
+        add_kafka_routes(app, self)
+
+    def collector(self) -> KafkaCollector:
+        """Returns the metrics of the daemon."""
+        return KafkaCollector(self._daemon.counters, self, KAFKA_STATES)
 
     # -- the whole
 
@@ -319,4 +345,4 @@ class View:
 
     def gauges(self) -> Gauges:
         """Returns the present values behind the metrics."""
-        return gauges_of(self._daemon, self._present.term(), self.status_reader, self._lines_dropped())
+        return gauges_of(self._daemon, self._present.term(), self.status_reader)

@@ -11,6 +11,7 @@ from typing import Final
 
 from brokers.regions.listener import RegionListener
 from controller.journal.journal import Journal
+from controller.journal.segments import last_epoch_in
 from controller.journal.term_journal import TermJournal
 from controller.procedures.parking import Parking
 from controller.procedures.requests import loop_ms
@@ -37,6 +38,8 @@ OLDER: Final = (
 
 AGAIN_S: Final = 2.0
 """Pause after a store that failed."""
+JOURNAL_S_MAX: Final = 1.0
+"""Longest wait for the names of the journal's files: it only warns."""
 
 
 class RegionsMode(StrEnum):
@@ -54,7 +57,7 @@ class RegionsMode(StrEnum):
 class RegionsDomain:
     """Runs the domain until cancelled. ``open_store``: waits for the claim, and opens the store.
 
-    ``journal``: of the daemon with this id. The caller starts and closes it. ``socket``: see :class:`Opening`.
+    ``journal``: of the daemon with this id. ``socket``: see :class:`Opening`.
     """
 
     def __init__(
@@ -97,6 +100,28 @@ class RegionsDomain:
         """Why the store of the first term since then is older than that journal; empty where it is not known to be."""
         self.mode = RegionsMode.STARTING
         self.why = "the listener is not bound yet"
+        self.over = asyncio.Event()
+        """Set by a stop: the process may cancel the run."""
+        self.exit_code = 0
+
+    async def begin(self) -> None:
+        """Starts the journal, whose highest epoch is read before."""
+        if self.journal is not None:
+            self.journal_epoch = await _journal_epoch(self.journal)
+            self.journal.start()
+
+    def end(self) -> None:
+        """Writes the last rows of the journal."""
+        if self.journal is not None:
+            self.journal.close()
+
+    def stop(self) -> None:
+        """Lets the process end: the run needs nothing before it is cancelled."""
+        self.over.set()
+
+    async def moves(self, _within_s: float) -> bool:
+        """Returns that the domain moves, because it handles what comes on the loop itself."""
+        return True
 
     async def run(self) -> None:
         """Listens, and runs terms one after the other."""
@@ -198,6 +223,15 @@ def shown(domain: RegionsDomain) -> tuple[RegionsMode, str]:
     if domain.term is not None and (why := domain.term.suspended()):
         return RegionsMode.SUSPENDED, why
     return domain.mode, domain.why
+
+
+async def _journal_epoch(journal: Journal) -> int:
+    """Returns the highest epoch that the journal has before this process writes to it; 0 where its disk stalls."""
+    try:
+        async with asyncio.timeout(JOURNAL_S_MAX):
+            return await asyncio.to_thread(last_epoch_in, journal.folder)
+    except (TimeoutError, OSError):
+        return 0
 
 
 def _serving(term: RegionsTerm, opened: Opened) -> Serving:

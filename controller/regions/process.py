@@ -1,14 +1,10 @@
-"""Makes the regions' domain from the settings, and runs it in the process of a daemon until that stops."""
+"""Makes the regions' domain from the settings."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
-
-import anyio
 
 from brokers.listener.entrance import ServerTls
 from brokers.listener.inbound import ListenerLimits
@@ -16,7 +12,7 @@ from brokers.regions.listener import RegionListener
 from brokers.regions.secret import NO_SECRETS, Secrets, regions_secrets
 from configs.settings import Settings
 from controller.journal.journal import Journal
-from controller.journal.segments import last_epoch_in, regions_folder_in
+from controller.journal.segments import regions_folder_in
 from controller.process.naming import name_of
 from controller.process.sessions import connections
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
@@ -29,8 +25,6 @@ from controller.regions.zookeeper_store import ZooKeeperOpened
 
 CALL_EXTRA_MS = 25_000
 """Time for a request beyond the longest wait for operations; after it the connection is closed."""
-JOURNAL_S_MAX = 1.0
-"""Longest wait for the names of the journal's files: it only warns."""
 
 
 def regions_secrets_of(settings: Settings) -> Secrets:
@@ -106,36 +100,3 @@ def listener_limits(settings: Settings) -> ListenerLimits:
         calls_max=wanted.connections_max,
         call_timeout_ms=wanted.lease_ms // HOLD_FRACTION + CALL_EXTRA_MS,
     )
-
-
-async def _journal_epoch(journal: Journal) -> int:
-    """Returns the highest epoch that the journal has before this process writes to it; 0 where its disk stalls."""
-    try:
-        async with asyncio.timeout(JOURNAL_S_MAX):
-            return await asyncio.to_thread(last_epoch_in, journal.folder)
-    except (TimeoutError, OSError):
-        return 0
-
-
-@asynccontextmanager
-async def running(domain: RegionsDomain | None) -> AsyncIterator[asyncio.Future[None]]:
-    """Runs the domain, if there is one, inside the block; yields what ends, with its error, if it ends by itself.
-
-    At the end the listener resigns and the store is closed, also where the process is cancelled.
-    """
-    if domain is None:
-        yield asyncio.get_running_loop().create_future()
-        return
-    journal = domain.journal
-    if journal is not None:
-        domain.journal_epoch = await _journal_epoch(journal)
-        journal.start()
-    task = asyncio.create_task(domain.run(), name="regions")
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait({task})
-        if journal is not None:
-            journal.close()

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import uvloop
+from fastapi import FastAPI
 
 from configs.http_section import HttpSettings
 from controller.app import create_app
@@ -58,8 +59,9 @@ from controller.http.stray_models import StrayRemoval, StrayRemovalRequest, Stra
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
-from controller.metrics.exposition import About, DaemonCollector, registry
+from controller.metrics.exposition import KafkaCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
+from controller.operator.routes import add_kafka_routes
 from state_machines.decisions.hindrances import StopCause
 from tests.kit.deletions_double import DeletionsDouble
 
@@ -357,6 +359,11 @@ class DaemonDouble:
     """Answers of the next queries for a batch; the last one stays."""
     restart_queries: list[RestartQuery] = field(default_factory=list)
 
+    name: ClassVar[str] = "kafka"
+
+    def add_routes(self, app: FastAPI) -> None:
+        add_kafka_routes(app, self)
+
     def liveness(self) -> Health:
         return Health(ok=self.mode is not ShownMode.STOPPING, mode=self.mode, why="the loop turns")
 
@@ -530,8 +537,8 @@ def app_settings(folder: Path) -> HttpSettings:
 async def http_world(folder: Path, view: DaemonDouble, owner: int | None = None) -> AsyncIterator[httpx.AsyncClient]:
     """Serves the double; yields a client of its socket."""
     settings = app_settings(folder)
-    metrics = registry(DaemonCollector(About("0.1.0", 1_000_001), Counters(), view, KAFKA_STATES))
-    async with serving(create_app(view, metrics, owner), settings):
+    metrics = registry(KafkaCollector(Counters(), view, KAFKA_STATES))
+    async with serving(create_app([view], metrics, owner), settings):
         transport = httpx.AsyncHTTPTransport(uds=str(settings.socket))
         async with httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=10) as client:
             yield client

@@ -24,7 +24,7 @@ from controller.kafka.requests.calls import Calls
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.kafka.term.term import Term
 from controller.metrics.counters import Timer
-from controller.metrics.exposition import About, DaemonCollector, exposition, registry
+from controller.metrics.exposition import KafkaCollector, exposition, registry
 from controller.operator.view import View
 from controller.role.claim import Role
 from controller.role.mode import Mode
@@ -119,7 +119,7 @@ class Life(Kafka):
         settings = settings_for(Path("/nowhere"))
         self.daemon = Daemon(settings, self._session, new_lease=loop_lease, transport=self.wires)
         self._view = View(self.daemon, dial=Nobody)
-        self._metrics = registry(DaemonCollector(About("test", DAEMON), self.daemon.counters, self._view, KAFKA_STATES))
+        self._metrics = registry(KafkaCollector(self.daemon.counters, self._view, KAFKA_STATES))
 
     def _session(self) -> MemoryZooKeeper:
         return MemoryZooKeeper(self.server)

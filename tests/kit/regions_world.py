@@ -13,13 +13,14 @@ import uvloop
 
 from configs.loading import load
 from configs.settings import Settings
-from controller.app import create_regions_app
+from controller.app import create_app
+from controller.domain import running
 from controller.http.server import serving
 from controller.metrics.exposition import registry
 from controller.regions.domain import RegionsDomain
 from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.operator.view import View
-from controller.regions.process import domain_of, running
+from controller.regions.process import domain_of
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
 from regent_agent.service import OpenedRegion, RegionService
@@ -86,7 +87,7 @@ async def regions_world(settings: Settings, servers: int = 2) -> AsyncIterator[W
     """Runs a daemon that is active, and servers s1, s2 and so on."""
     world = World(settings)
     metrics = registry(RegionsCollector(world.domain.counters, world.view))
-    app = create_regions_app(world.view, world.view, metrics)
+    app = create_app([world.view], metrics)
     async with serving(app, settings.http), running(world.domain):
         await eventually(lambda: world.domain.term is not None)
         for number in range(1, servers + 1):

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from types import SimpleNamespace
-from typing import Any, Final, cast, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, cast, get_origin, get_type_hints
 from unittest import mock
 
 import httpx
 from fastapi import FastAPI
 
-from controller.app import create_app, create_regions_app
+from controller.app import create_app
+from controller.domain import Surface
 from controller.http.deletions import Deletions
 from controller.http.drains import Draining
 from controller.http.elections import Electing
@@ -26,14 +27,17 @@ from controller.http.role_history import RoleHistory
 from controller.http.snapshots import Snapshots
 from controller.http.strays import Strays
 from controller.http.throttles import Throttling
+from controller.operator.routes import add_kafka_routes
 from controller.regions.http.marks import RegionMarks
 from controller.regions.http.ports import RegionChanges, RegionProcedures, RegionReading, RegionsView
+from controller.regions.http.routes import add_region_routes
 
 ONE: Final = Procedure(pid=7, kind="of the test", state="runnable")
 MORE: Final = "more"
 """The begin of the next page of each list."""
 OWNER: Final = 4_242
 CALLER: Final = f"uid {OWNER}"
+V = TypeVar("V")
 Call = tuple[Any, ...]
 """The name of a method, and its arguments."""
 
@@ -82,14 +86,20 @@ def daemon_view(noted: list[Call]) -> DaemonView:
     return cast("DaemonView", view)
 
 
+def _surface(name: str, add: Callable[[FastAPI, V], None], view: V) -> Surface:
+    """Returns the part of a domain in the HTTP surface, with the routes of a view."""
+    return cast("Surface", SimpleNamespace(name=name, add_routes=lambda app: add(app, view)))
+
+
 @cache
 def _app(*, beside: bool) -> tuple[FastAPI, list[Call]]:
     """Makes the surface of a daemon with regions, beside a cluster or alone, once: it takes a third of a second."""
     noted: list[Call] = []
     regions = regions_view(noted)
     if beside:
-        return create_app(daemon_view(noted), mock.Mock(), owner=OWNER, regions=regions), noted
-    return create_regions_app(regions, mock.Mock(), mock.Mock(), owner=OWNER), noted
+        kafka = _surface("kafka", add_kafka_routes, daemon_view(noted))
+        return create_app([kafka, _surface("regions", add_region_routes, regions)], mock.Mock(), OWNER), noted
+    return create_app([_surface("regions", add_region_routes, regions)], mock.Mock(), OWNER), noted
 
 
 @asynccontextmanager

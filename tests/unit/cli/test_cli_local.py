@@ -101,9 +101,10 @@ def test_a_daemon_for_regions_alone_starts_without_the_code_of_kafkas_controller
     config = tmp_path / "regent.toml"
     config.write_text("[regions]\n")
     program = (
-        "import sys, controller.alone as alone, cli.main as main\n"
-        "async def run(settings): return 75 if 'controller.main' not in sys.modules else 1\n"
-        "alone.run_alone = run\nmain.main()\n"
+        "import sys, controller.main as process, cli.main as main\n"
+        "async def serve(_, parts, *__):\n"
+        "    parts[0].domain.exit_code = 1 if {'controller.daemon', 'controller.kafka'} & set(sys.modules) else 75\n"
+        "process._serve = serve\nmain.main()\n"
     )
     command = [sys.executable, "-c", program, "run", "--config", str(config)]
     assert subprocess.run(command, timeout=60, check=False).returncode == 75

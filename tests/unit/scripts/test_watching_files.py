@@ -11,7 +11,7 @@ import yaml
 
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
-from controller.metrics.exposition import About, DaemonCollector, exposition, registry
+from controller.metrics.exposition import KafkaCollector, ProcessMetrics, exposition, registry
 from controller.metrics.gauges import BrokerGauges, Gauges
 from scripts.dashboard_kit import Dashboard
 from scripts.dashboard_panels import DASHBOARDS
@@ -76,7 +76,7 @@ def known() -> set[str]:
         counts["reason"] += 1
     counters.events["failover"].record(1.0)
     counters.broker_requests[1].record(1.0)
-    body, _ = exposition(registry(DaemonCollector(About("1", 1), counters, View(), KAFKA_STATES)), "")
+    body, _ = exposition(registry(ProcessMetrics(1, lambda: 0), KafkaCollector(counters, View(), KAFKA_STATES)), "")
     return set(re.findall(r"(?m)^([a-z_]+)[{ ]", body.decode()))
 
 

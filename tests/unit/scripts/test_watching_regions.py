@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.metrics.exposition import About, AloneCollector, exposition, registry
+from controller.metrics.exposition import ProcessMetrics, exposition, registry
 from controller.regions.metrics.counters import RegionCounters
 from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.metrics.gauges import RegionGauges
@@ -56,8 +56,7 @@ def known(view: Any = None) -> set[str]:
     for counts in (counters.submitted, counters.failed, counters.refusals, counters.hellos_refused):
         counts["crash"] += 1
     counters.times["crash"].record(1.0)
-    alone = AloneCollector(About("1", 1), lambda: 0)
-    body, _ = exposition(registry(alone, RegionsCollector(counters, view or View())), "")
+    body, _ = exposition(registry(ProcessMetrics(1, lambda: 0), RegionsCollector(counters, view or View())), "")
     return set(re.findall(r"(?m)^([a-z_]+)[{ ]", body.decode()))
 
 

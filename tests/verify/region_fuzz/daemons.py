@@ -14,13 +14,14 @@ from typing import Any, Final, Protocol
 import httpx
 
 from cli.demo.regions_process import RegionsProcess
-from controller.app import create_regions_app
+from controller.app import create_app
+from controller.domain import running
 from controller.http.server import serving
 from controller.metrics.exposition import registry
 from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.opened import Opened, Opening
 from controller.regions.operator.view import View
-from controller.regions.process import domain_of, running
+from controller.regions.process import domain_of
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent.connection import Address
@@ -248,7 +249,7 @@ class InProcess:
 
         domain._become = became  # type: ignore[method-assign]
         view = View(domain, self._settings)
-        app = create_regions_app(view, view, registry(RegionsCollector(domain.counters, view)))
+        app = create_app([view], registry(RegionsCollector(domain.counters, view)))
         await life.enter_async_context(serving(app, self._settings.http))
         self._domain = await life.enter_async_context(running(domain))
 

@@ -13,6 +13,7 @@ import pytest
 
 from brokers.regions.peer import Peer, digest_of
 from brokers.regions.secret import Secrets
+from controller.domain import running
 from controller.http.errors import NotFound
 from controller.http.errors import Refused as OperatorRefused
 from controller.regions import proofs
@@ -23,7 +24,7 @@ from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.reading import _ahead
 from controller.regions.operator.view import View
-from controller.regions.process import domain_of, running
+from controller.regions.process import domain_of
 from controller.regions.term import RegionsTerm
 from regent_agent import codec, protocol
 from regent_agent.agent import Agent, Died

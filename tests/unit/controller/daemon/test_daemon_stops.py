@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -157,16 +155,6 @@ async def test_another_daemon_serves_at_once_after_a_stop() -> None:
             await first.stop()
             await second.serving()
             assert now_s() - begun_s < 2.0
-
-
-@in_exact_time
-async def test_sigterm_stops_a_daemon_cleanly() -> None:
-    async with world() as w, daemon(w) as d:
-        await regent_has_role(w)
-        await d.serving()
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(d.task, 10.0)
-        assert holder(w) is None
 
 
 @in_exact_time

@@ -214,7 +214,7 @@ async def as_other_user(folder: Path) -> int:
 )
 async def test_only_root_and_the_daemons_user_may_change(client: tuple[str, int] | None, code: int) -> None:
     view = DaemonDouble()
-    transport = httpx.ASGITransport(create_app(view, mock.Mock(), owner=7), client=client)  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(create_app([view], mock.Mock(), owner=7), client=client)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://regent") as http:
         assert (await http.get("/v1/status")).status_code == 200
         for path in ("/v1/role/handback", "/v1/role/takeover"):

@@ -26,7 +26,7 @@ from controller.http.tcp import AddressUnusable, serving_remotely
 from controller.http.token import TokenUnusable
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
-from controller.metrics.exposition import About, DaemonCollector, registry
+from controller.metrics.exposition import KafkaCollector, registry
 from tests.kit.certificates import Authority
 from tests.kit.http_world import DaemonDouble
 from tests.kit.polling import eventually
@@ -40,8 +40,8 @@ READING = ("/metrics", "/v1/status", "/v1/brokers", "/v1/partitions", "/v1/verif
 async def surface(view: DaemonDouble | None = None, **settings: Any) -> AsyncIterator[Address]:
     """Serves a double on a free port of this machine."""
     view = view or DaemonDouble()
-    metrics = registry(DaemonCollector(About("0.1.0", 1_000_001), Counters(), view, KAFKA_STATES))
-    app = create_app(view, metrics)
+    metrics = registry(KafkaCollector(Counters(), view, KAFKA_STATES))
+    app = create_app([view], metrics)
     async with serving_remotely(app, HttpSettings(address="127.0.0.1:0", **settings)) as bound:
         assert bound is not None
         yield bound
@@ -102,7 +102,7 @@ async def closed(connection: socket.socket) -> bool:
 
 
 async def test_without_an_address_nothing_listens() -> None:
-    async with serving_remotely(create_app(DaemonDouble(), mock.Mock()), HttpSettings()) as bound:
+    async with serving_remotely(create_app([DaemonDouble()], mock.Mock()), HttpSettings()) as bound:
         assert bound is None
 
 

@@ -11,9 +11,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from configs.version import product_version
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import QUEUE_TIME_KEPT_S, Counters, Timer
-from controller.metrics.exposition import About, DaemonCollector, exposition, registry
+from controller.metrics.exposition import KafkaCollector, ProcessMetrics, exposition, registry
 from controller.metrics.gauges import HOLDERS, BrokerGauges, Gauges, HolderKind, ShownMode
 from controller.metrics.kafka_metrics import KafkaState
 from controller.metrics.metric_families import LABELS_MAX
@@ -39,7 +40,7 @@ BUSY = Gauges(
     mode=ShownMode.ACTIVE, controller_epoch=101, lease_remaining_s=102, lease_remaining_part=103, heartbeat_age_s=104,
     standstill_s=132,
     holder="daemon", role_flag="regent", zookeeper_connected=True, session_timeout_s=105, event_queue_size=106,
-    ibp_mismatch_brokers=107, outranking_brokers=108, malformed_znodes=109, endpoint_shown=True, log_lines_dropped=110,
+    ibp_mismatch_brokers=107, outranking_brokers=108, malformed_znodes=109, endpoint_shown=True,
     controller_state=111, offline_partitions=112, under_replicated_partitions=113, under_min_isr_partitions=114,
     live_procedures={("drain", "waiting"): 130}, paused_plans=131,
     idle_s={("reassign", "other"): 132.5}, copied_bytes=133, plan_bytes=134, throttles_bytes_per_s={2: 135},
@@ -59,7 +60,7 @@ GAUGES = {
     "regent_zookeeper_session_timeout_seconds": 105,
     "regent_event_queue_size": 106,
     "regent_ibp_mismatch_brokers": 107, "regent_outranking_brokers": 108, "regent_malformed_znodes": 109,
-    "regent_log_lines_dropped_total": 110, "regent_under_replicated_partitions": 113,
+    "regent_under_replicated_partitions": 113,
     "regent_under_min_isr_partitions": 114, "regent_reassigning_partitions": 116, "regent_drained_brokers": 127,
     "regent_moves_paused": 1, "regent_remembered_replicas": 128, "regent_unstopped_replicas": 129,
     "regent_zookeeper_connected": 1,
@@ -70,7 +71,6 @@ GAUGES = {
     "regent_procedures": 124, "regent_procedures_stuck": 125, "regent_procedures_unusable": 126,
     "regent_procedures_stand_still": 1,
     "regent_admin_endpoint_shown": 1, "regent_role_wanted": 1, 'regent_role_held{by="daemon"}': 1,
-    'regent_build_info{controller_id="1000001",version="1.2.3"}': 1,
     'regent_broker_propagation_age_seconds{broker_id="1"}': 0.5,
     'regent_broker_propagation_age_seconds{broker_id="2"}': 0,
     'regent_broker_unacknowledged_partitions{broker_id="1"}': 8,
@@ -107,12 +107,11 @@ REASONS = {
 HISTOGRAMS = {
     "heartbeats": "regent_heartbeat_seconds", "commit_time": "regent_commit_seconds",
     "propagation": "regent_propagation_lag_seconds", "queue_time": "regent_event_queue_seconds",
-    "loop_lag": "regent_loop_lag_seconds",
 }  # fmt: skip
 
 
-def scraped(counters: Counters, view: View) -> DaemonCollector:
-    return DaemonCollector(About("1.2.3", 1_000_001), counters, view, KAFKA_STATES)
+def scraped(counters: Counters, view: View) -> KafkaCollector:
+    return KafkaCollector(counters, view, KAFKA_STATES)
 
 
 def scrape(counters: Counters, view: View) -> dict[str, float]:
@@ -172,8 +171,17 @@ def test_a_histogram_counts_durations_in_seconds_up_to_each_bound(name: str) -> 
     assert {bound: found[f'{metric}_bucket{{le="{bound}"}}'] for bound in counted} == counted
     assert found[f"{metric}_count"] == 4
     assert found[f"{metric}_sum"] == pytest.approx(63.03)
-    if name == "loop_lag":
-        assert found["regent_loop_lag_longest_seconds"] == 60
+
+
+def test_every_daemon_shows_its_version_its_log_and_its_loop() -> None:
+    metrics = ProcessMetrics(1_000_001, lambda: 110)
+    for seconds in (0.01, 60.0):
+        metrics.loop_lag.record(seconds)
+    found = samples(metrics.collect())
+    assert found[f'regent_build_info{{controller_id="1000001",version="{product_version()}"}}'] == 1
+    assert found["regent_log_lines_dropped_total"] == 110
+    assert [found[f"regent_loop_lag_seconds_{name}"] for name in ("count", "sum")] == [2, 60.01]
+    assert found["regent_loop_lag_longest_seconds"] == 60
 
 
 def test_own_names_end_in_base_units() -> None:

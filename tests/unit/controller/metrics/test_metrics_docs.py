@@ -13,7 +13,7 @@ from configs.rules import RULES
 from configs.settings import keys
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
-from controller.metrics.exposition import About, DaemonCollector
+from controller.metrics.exposition import KafkaCollector, ProcessMetrics
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.metrics.kafka_metrics import KafkaState
 from controller.regions.metrics.counters import RegionCounters
@@ -35,8 +35,12 @@ class View:
 
 
 def families() -> list[Metric]:
-    kafka = DaemonCollector(About("1", 1), Counters(), View(), KAFKA_STATES)
-    return [*kafka.collect(), *RegionsCollector(RegionCounters(), View()).collect()]
+    kafka = KafkaCollector(Counters(), View(), KAFKA_STATES)
+    return [
+        *ProcessMetrics(1, lambda: 0).collect(),
+        *kafka.collect(),
+        *RegionsCollector(RegionCounters(), View()).collect(),
+    ]
 
 
 def test_every_metric_is_documented() -> None:

@@ -9,7 +9,6 @@ from unittest import mock
 
 import pytest
 
-from controller import main
 from controller.http.errors import NotActive
 from controller.metrics.gauges import ShownMode as GaugeMode
 from controller.operator.role_status import CONFIGS_S
@@ -64,13 +63,13 @@ async def test_a_lost_connection_suspends_a_daemon_until_it_is_back(tmp_path: Pa
         assert view.readiness().why.startswith("the connection to ZooKeeper server memory:2181 is lost: no heartbeat")
         assert (view.status().mode, view.gauges().mode) == ("suspended", GaugeMode.SUSPENDED)
         assert view.stale() == view.readiness().why
-        assert main._status(daemon, None) == f"suspended: {view.readiness().why}", "as systemd shows it"
+        assert view.status_line() == f"suspended: {view.readiness().why}", "as systemd shows it"
         await view.refresh()
         assert view.status().holder == DAEMON, "the last values stay"
         cluster.server.resume(daemon.zk.session_id)
         await eventually(lambda: view.readiness().ok)
         assert view.stale() is None
-        assert main._status(daemon, None).startswith("active: controller at epoch")
+        assert view.status_line().startswith("active: controller at epoch")
 
 
 async def test_the_age_of_the_heartbeat_grows_without_a_session(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from controller.app import create_app
 from controller.http.models import RequestItem
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
-from controller.metrics.exposition import About, DaemonCollector, registry
+from controller.metrics.exposition import KafkaCollector, registry
 from controller.process.texts import problem_in, text_problem
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
@@ -77,8 +77,8 @@ def test_texts_are_found_wherever_they_are_in_a_document() -> None:
 def app(folder: Path) -> FastAPI:
     """Returns the surface of a daemon with both domains."""
     view, settings = DaemonDouble(), settings_of(folder)
-    metrics = registry(DaemonCollector(About("0.1.0", 1), Counters(), view, KAFKA_STATES))
-    return create_app(view, metrics, regions=View(domain_of(settings, None), settings))
+    metrics = registry(KafkaCollector(Counters(), view, KAFKA_STATES))
+    return create_app([view, View(domain_of(settings, None), settings)], metrics)
 
 
 def bodies(of: FastAPI) -> Iterator[tuple[str, Any]]:

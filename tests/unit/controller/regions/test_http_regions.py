@@ -11,17 +11,18 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from controller.app import create_app, create_regions_app
+from controller.app import create_app
+from controller.domain import running
 from controller.http.errors import NotActive
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
-from controller.metrics.exposition import About, AloneCollector, DaemonCollector, registry
+from controller.metrics.exposition import KafkaCollector, ProcessMetrics, registry
 from controller.regions.domain import RegionsMode
 from controller.regions.http.ports import EndAct
 from controller.regions.http.requests import ServerChange
 from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.operator.view import View
-from controller.regions.process import domain_of, running
+from controller.regions.process import domain_of
 from controller.regions.sqlite_store import SqliteOpened
 from tests.kit.http_world import DaemonDouble
 from tests.kit.polling import eventually
@@ -135,7 +136,7 @@ async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
             view = View(domain, world.settings)
             assert view.readiness().ok
             metrics = registry(RegionsCollector(domain.counters, view))
-            transport = httpx.ASGITransport(create_regions_app(view, view, metrics))
+            transport = httpx.ASGITransport(create_app([view], metrics))
             async with httpx.AsyncClient(transport=transport, base_url="http://regent") as standby:
                 refused = await standby.get("/v1/regions/servers")
                 assert refused.status_code == 503
@@ -175,7 +176,7 @@ async def test_only_the_daemons_user_may_change_and_a_daemon_that_starts_has_a_s
     settings = settings_of(tmp_path)
     domain = domain_of(settings, None)
     view = View(domain, settings)
-    app = create_regions_app(view, view, registry(AloneCollector(About("1", 1), lambda: 0)))
+    app = create_app([view], registry(ProcessMetrics(1, lambda: 0)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://regent") as stranger:
         found = await stranger.post("/v1/regions/tables", json={"name": "t"})
         assert (found.status_code, "may read, but not change" in found.json()["message"]) == (403, True)
@@ -187,9 +188,9 @@ async def test_only_the_daemons_user_may_change_and_a_daemon_that_starts_has_a_s
 async def test_beside_kafka_both_have_their_routes(tmp_path: Path) -> None:
     async def work(world: World, client: httpx.AsyncClient) -> None:
         double = DaemonDouble()
-        kafka = DaemonCollector(About("1", 1), Counters(), double, KAFKA_STATES)
+        kafka = KafkaCollector(Counters(), double, KAFKA_STATES)
         metrics = registry(kafka, RegionsCollector(world.domain.counters, world.view))
-        transport = httpx.ASGITransport(create_app(double, metrics, regions=world.view))
+        transport = httpx.ASGITransport(create_app([double, world.view], metrics))
         async with httpx.AsyncClient(transport=transport, base_url="http://regent") as both:
             assert (await items(both, "/v1/regions"))[0]["mode"] == "active"
             assert len(await items(both, "/v1/brokers")) == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.regions import process
+from controller.domain import running
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.operator.view import View
@@ -34,7 +34,7 @@ async def started(folder: Path) -> AsyncIterator[tuple[RegionsDomain, View]]:
     """Runs a process's domain with its journal."""
     settings = settings_of(folder)
     domain = domain_of(settings, None)
-    async with process.running(domain):
+    async with running(domain):
         await eventually(lambda: domain.mode is RegionsMode.ACTIVE, WITHIN_S)
         yield domain, View(domain, settings)
 

@@ -321,7 +321,7 @@ async def test_a_topic_gets_no_id_below_ibp_2_8(w: World) -> None:
 def offline_partitions(w: World) -> int:
     """Returns the gauge of the alert."""
     owner = mock.Mock(counters=w.counters, lease=None, zk=None, mode=Mode.ACTIVE, heartbeat_s=0.0)
-    return gauges_of(owner, w.term, StatusReader(mock.Mock()), 0).offline_partitions
+    return gauges_of(owner, w.term, StatusReader(mock.Mock())).offline_partitions
 
 
 @pytest.mark.kafka(
