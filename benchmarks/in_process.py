@@ -30,11 +30,11 @@ from configs.settings import Settings
 from controller.kafka.brokers.broker_change import broker_change
 from controller.kafka.partitions.controlled_shutdown import controlled_shutdown_call
 from controller.kafka.path.adoption import Adoption
-from controller.kafka.path.collaborators import BrokerSide, StoreSide, TermMemory
+from controller.kafka.path.agenda import DeletionQueue
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.default_configs import DefaultConfigs
-from controller.kafka.path.deletion_queue import DeletionQueue
-from controller.kafka.path.event_queue import EventQueue
+from controller.kafka.path.events import EventQueue
+from controller.kafka.path.facts import BrokerSide, StoreSide, TermMemory
 from controller.kafka.path.gate import Gate
 from controller.kafka.path.leader_balance import LeaderBalance
 from controller.kafka.requests.calls import PendingShutdown

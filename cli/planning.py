@@ -11,7 +11,7 @@ from brokers.queries import QUERIES_AT_ONCE_MAX, Dial, dial_for
 from cli.exit_codes import Exit, Failure
 from cli.offline import role_at
 from configs.settings import Settings
-from controller.kafka.path.min_isr import read_min_isr
+from controller.kafka.path.topic_settings import read_min_isr
 from controller.role.claim import Role
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed

@@ -15,7 +15,7 @@ from controller.daemon.queue_admission import QueueAdmission
 from controller.daemon.state import DaemonState
 from controller.daemon.takeover import TakeoverRefused, take_over
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.kafka.path.adopted_ibp import ibp_of_term
+from controller.kafka.path.adoption import ibp_of_term
 from controller.kafka.term.claim_monitor import OUTRANKED
 from controller.kafka.term.term import Term
 from controller.process.zookeeper_tls import through_tls

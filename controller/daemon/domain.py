@@ -20,8 +20,7 @@ from controller.journal.journal import Journal
 from controller.journal.segments import folder_in
 from controller.journal.topic import JournalTopic
 from controller.journal.topic_producer import connect
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event
+from controller.kafka.path.events import Event, EventKind
 from controller.metrics.counters import Counters
 from controller.process.sessions import connections
 from controller.process.stall_guard import StallGuard

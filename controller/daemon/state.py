@@ -21,7 +21,7 @@ from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.journal.journal import Journal
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import weakly
 from controller.kafka.requests.calls import Calls
 from controller.kafka.term.drain import drain

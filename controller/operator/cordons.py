@@ -8,7 +8,7 @@ from functools import partial
 
 from controller.http.errors import NotActive, Refused
 from controller.http.procedure_models import CordonedBroker, CordonRequest
-from controller.kafka.brokers.cordon_change import ROUNDS_MAX
+from controller.kafka.brokers.marks import ROUNDS_MAX
 from controller.kafka.term.term import Term
 from controller.process.wall_clock import wall_ms
 from metadata_store.codecs.base import Malformed

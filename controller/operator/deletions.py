@@ -10,7 +10,7 @@ from typing import Final
 from brokers.listener.controller_listener import NotController
 from controller.http.deletion_models import Deletion, GiveUpRequest
 from controller.http.errors import NotActive, NotFound, Refused
-from controller.kafka.path.deletion_queue import DeletionQueue
+from controller.kafka.path.agenda import DeletionQueue
 from controller.kafka.requests.calls import Calls, GiveUp
 from controller.kafka.term.term import Term
 from controller.operator.deletion_words import reason_of

@@ -12,7 +12,7 @@ from controller.http import models
 from controller.http.models import Partition, Topic, Verification
 from controller.http.record_items import time_of
 from controller.journal import query
-from controller.kafka.path.ibp_check import IBP
+from controller.kafka.path.adoption import IBP
 from controller.operator.comparison import CopyDifference
 from controller.operator.counts import Counts
 from controller.operator.dead_brokers import Dead

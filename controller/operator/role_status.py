@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from brokers.queries import Dial
 from controller.kafka.kinds.throttle_settings import Standing, find_throttled, settings_in, settings_of
-from controller.kafka.path.min_isr import read_min_isr
+from controller.kafka.path.topic_settings import read_min_isr
 from controller.metrics.gauges import HolderKind
 from controller.operator.counts import Counted
 from controller.operator.endpoint_status import Announced, announced

@@ -18,7 +18,7 @@ from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.models import Explanation, Health, Operation, OperationRequest, Partition, Status, Verification
 from controller.http.ports import Only, PartitionPage, PartitionQuery, RestartQuery, TopicPage
 from controller.http.restart_models import RestartNext, SetOfBrokers
-from controller.kafka.path.adopted_ibp import given
+from controller.kafka.path.adoption import ibp_is_set
 from controller.kafka.snapshots.keeper import SnapshotKeeper
 from controller.kafka.snapshots.writer import folder_in
 from controller.kafka.term.dispatch import KAFKA_STATES
@@ -178,7 +178,7 @@ class View:
         if term is None:
             raise NotActive("this daemon does not hold the role", "query the daemon that does: regent status")
         return [
-            ibp_item(self._daemon.ibp, given=given(self._daemon.settings.controller)),
+            ibp_item(self._daemon.ibp, given=ibp_is_set(self._daemon.settings.controller)),
             *(setting_item(found) for found in term.controller.adoption.found.values()),
         ]
 

@@ -17,8 +17,7 @@ from brokers.wire.messages.topics import (
     ReplicaAssignment,
     TopicConfig,
 )
-from controller.kafka.access.authorizer import Authorizer
-from controller.kafka.access.principals import Principals
+from controller.kafka.access.authorizer import Authorizer, Principals
 from controller.kafka.requests.calls import Calls
 from tests.kit.controller_world import World
 

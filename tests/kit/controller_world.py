@@ -28,11 +28,9 @@ from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, Cont
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Ibp
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event
+from controller.kafka.path.events import Event, EventKind
 from controller.kafka.requests.calls import Calls
-from controller.kafka.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
-from controller.kafka.requests.elect_leaders_call import ElectLeadersCall
+from controller.kafka.requests.values import DeleteTopicsCall, DeleteTopicsReply, ElectLeadersCall
 from controller.kafka.term.term import Term
 from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking

@@ -17,9 +17,8 @@ from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
 from controller.daemon.daemon import Daemon
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event
-from controller.kafka.path.recent_changes import RecentChanges
+from controller.kafka.path.events import Event, EventKind
+from controller.kafka.path.remembered import RecentChanges
 from controller.kafka.requests.calls import Calls
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.kafka.term.term import Term

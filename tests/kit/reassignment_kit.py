@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from controller.kafka.requests.calls import Calls
-from controller.kafka.requests.reassignment_call import AlterReassignments, ListReassignments
+from controller.kafka.requests.values import AlterReassignments, ListReassignments
 from metadata_store import paths
 from state_machines.decisions.reassignment import NotReassigned
 from state_machines.model.types import Assignment, TopicPartition

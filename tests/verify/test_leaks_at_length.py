@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from controller.kafka.path.recent_changes import CHANGES_MAX
+from controller.kafka.path.remembered import CHANGES_MAX
 from tests.kit.leak_events import PARTITIONS, Bouncing, Terms, Topics, flat
 from tests.kit.leak_kit import growth, life, short_windows
 from tests.kit.virtual_time import in_virtual_time

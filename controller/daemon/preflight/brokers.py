@@ -17,7 +17,7 @@ from controller.daemon.preflight.context import (
     Context,
 )
 from controller.daemon.preflight.finding import Finding, ok, refuse, warn
-from controller.kafka.path.adopted_ibp import given
+from controller.kafka.path.adoption import ibp_is_set
 from controller.process.wording import named
 
 ACL_AUTHORIZERS: Final = frozenset(
@@ -128,10 +128,10 @@ async def ibp(ctx: Context) -> Finding:
             name,
             f"{ours}, and broker {named(higher)} is higher: requests stay at {ours}",
             "raise controller.ibp once every broker has the higher one"
-            if given(ctx.settings.controller)
+            if ibp_is_set(ctx.settings.controller)
             else f"give every broker the same {IBP}; the lowest one is adopted at each take-over",
         )
-    return ok(name, f"{ours} ({'set by us' if given(ctx.settings.controller) else 'adopted'}) on every broker")
+    return ok(name, f"{ours} ({'set by us' if ibp_is_set(ctx.settings.controller) else 'adopted'}) on every broker")
 
 
 def _parsed(text: str | None) -> Ibp | None:

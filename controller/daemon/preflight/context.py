@@ -12,7 +12,7 @@ from brokers.client import BrokerCallFailed, ClusterMetadata
 from brokers.queries import BrokerQueries, Dial, query_each
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
-from controller.kafka.path.adopted_ibp import given, lowest
+from controller.kafka.path.adoption import ibp_is_set, lowest_ibp
 from controller.process.zookeeper_tls import ReleaseOf
 from controller.role.claim import Role
 from controller.role.own_znodes import Process
@@ -119,7 +119,7 @@ def _ibp(settings: Settings, responses: Iterable[BrokerFacts | BrokerCallFailed]
     """Returns the IBP at which the daemon will be active."""
     configs = [found.configs for found in responses if isinstance(found, BrokerFacts)]
     known = [found.get(IBP) for found in configs if not isinstance(found, BrokerCallFailed)]
-    adopted = None if given(settings.controller) else lowest(known)
+    adopted = None if ibp_is_set(settings.controller) else lowest_ibp(known)
     return adopted or Ibp.parse(settings.controller.ibp)
 
 

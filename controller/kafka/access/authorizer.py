@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from msgspec import Struct
+
 from brokers.listener.envelopes import NotController
 from configs.sections import ControllerSettings
-from controller.kafka.access.principals import ANONYMOUS, Principals, principals
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.nodes.acl_nodes import CHANGES, Place, read_acl_changes, read_acls, read_lists
@@ -22,12 +24,33 @@ from state_machines.admin_rules.acls import CLUSTER_NAME, Acls, Operation, Resou
 
 log = logging.getLogger("regent.controller")
 
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Principal of clients of a cluster without authentication; no client of a secured endpoint gets it."""
 AGAIN_S: Final = 30.0
 """Pause before lists that ZooKeeper refused are read again."""
 RETRY_S: Final = 2.0
 """Pause before lists are read again whose reading failed: the connection may stand, and then no event follows."""
 MALFORMED_NAMED_MAX: Final = 100
 """Paths of malformed lists that were logged; further ones are not named."""
+
+
+class Principals(Struct, frozen=True):
+    """Holds ``super_users``, as Kafka's ``super.users``, which knows no wildcard."""
+
+    super_users: frozenset[str] = frozenset()
+
+    def may(self, principal: str) -> bool:
+        """Checks whether ``principal`` may request changes."""
+        return principal == ANONYMOUS or principal in self.super_users
+
+
+def principals(names: str) -> Principals:
+    """Splits the setting: names between semicolons."""
+    return Principals(frozenset(_names(names)))
+
+
+def _names(names: str) -> Iterable[str]:
+    return (name.strip() for name in names.split(";") if name.strip())
 
 
 class Authorizer:

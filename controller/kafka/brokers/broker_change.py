@@ -13,9 +13,8 @@ from typing import Final
 
 from controller.kafka.brokers.broker_settings import apply_settings
 from controller.kafka.journal.report import Reason, Report
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.portions import carry_out_portions
+from controller.kafka.path.controller import Controller, carry_out_portions
+from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.reassignment import brokers_returned
 from controller.kafka.topics.deletion import resend_deletions, resume_deletions
 from controller.kafka.topics.lost_ids import query_topic_ids_again

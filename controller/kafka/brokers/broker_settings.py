@@ -1,34 +1,41 @@
-"""Applies the settings of the live brokers, and keeps them in ZooKeeper for the next term.
+"""Queries brokers for their settings, applies those of the live ones, and keeps them for the next term.
 
-A term loads the kept settings before it decides anything, and queries the brokers after its elections.
+A term loads the kept settings before it decides anything. It queries the brokers after its elections, and each one that
+registers, beside the queue.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
 
-from controller.kafka.path.adoption import Values
-from controller.kafka.path.conflict_rounds import ConflictRounds
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from brokers.client import BrokerCallFailed
+from brokers.queries import RESPONSE_S_MAX, BrokerQueries, Dial, query_each
+from controller.kafka.path.adoption import ASKED, Values
+from controller.kafka.path.controller import ConflictRounds, Controller
+from controller.kafka.path.events import EventKind
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store.errors import Code
 from metadata_store.port import Create, Op, SetData
 from state_machines.admin_rules import broker_settings as s
-from state_machines.admin_rules.broker_settings import Value, adopted_sentence, advice
+from state_machines.admin_rules.broker_settings import Reported, Value, adopted_sentence, advice
 from state_machines.admin_rules.create_topics import TopicDefaults
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Broker
+
+log = logging.getLogger("regent.controller")
 
 TRIES_MAX: Final = 3
 TOKEN_CHECK_MS_MIN: Final = 1_000
 """Shortest interval, which brokers do not bound; each check reads every token."""
 NOT_KEPT: Final = "settings of the brokers could not be kept in ZooKeeper"
 _MOVED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
-
-log = logging.getLogger("regent.controller")
+QUERIES_MAX: Final = 30
+PAUSE_S: Final = 1.0
 
 
 async def load_kept_settings(c: Controller) -> None:
@@ -145,3 +152,41 @@ async def _keep(c: Controller) -> None:
             log.error("%s (%s): check the ACL of %s", NOT_KEPT, failed.code.name, BROKER_SETTINGS)
             c.adoption.unkept = False
             return
+
+
+async def query_settings(
+    dial: Dial, cluster: Cluster, brokers: Collection[int], heard: Callable[[Broker, Reported], None]
+) -> None:
+    """Queries ``brokers`` until each responds: they register before they listen.
+
+    ``heard`` takes each response at once, unless another registration has taken the broker's place.
+    """
+
+    async def query(queries: BrokerQueries, broker: Broker) -> None:
+        told = await queries.static_configs(broker.id, ASKED)
+        if _same(cluster, broker):
+            heard(broker, told)
+
+    waiting = {broker: cluster.brokers[broker] for broker in brokers if broker in cluster.brokers}
+    failed: dict[int, BrokerCallFailed] = {}
+    for _ in range(QUERIES_MAX):
+        answers = await query_each(dial, waiting, query, RESPONSE_S_MAX)
+        failed = {broker: found for broker, found in answers.items() if isinstance(found, BrokerCallFailed)}
+        waiting = {b: known for b, known in waiting.items() if b in failed and _same(cluster, known)}
+        if not waiting:
+            return
+        await asyncio.sleep(PAUSE_S)
+    for broker in waiting:
+        log.warning(
+            "broker %d does not report its settings (%s): earlier reports hold, and where nothing is known the "
+            "strictest value. Remedy: allow this daemon's user DescribeConfigs on the cluster there, or set the "
+            "controller.* keys (regent config show names them); its next registration repeats the query",
+            broker,
+            failed[broker],
+        )
+
+
+def _same(cluster: Cluster, broker: Broker) -> bool:
+    """Checks whether the registration still stands."""
+    found = cluster.brokers.get(broker.id)
+    return found is not None and found.epoch == broker.epoch

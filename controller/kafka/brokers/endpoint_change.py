@@ -8,7 +8,7 @@ from typing import Final
 
 from brokers.security.attested import Seals
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, decode_endpoint, endpoint_path
 from metadata_store.port import Node
 from state_machines.model.types import Endpoint

@@ -12,10 +12,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from controller.kafka.journal.report import Reason
-from controller.kafka.partitions.isr_notification import discard
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.portions import portions
+from controller.kafka.partitions.isr_changes import discard
+from controller.kafka.path.controller import Controller, portions
+from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.reads import read_log_dir_events

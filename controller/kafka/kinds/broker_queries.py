@@ -15,7 +15,7 @@ from brokers.queries import Dial
 from brokers.replica_sizes import PARTITIONS_PER_REQUEST_MAX, ReplicaSize, sizes_on
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.gate import TermEnded
-from controller.kafka.path.min_isr import read_min_isr
+from controller.kafka.path.topic_settings import read_min_isr
 from metadata_store.errors import SessionLost
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.model.facts import MinIsrRead

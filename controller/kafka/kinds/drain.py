@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from controller.kafka.brokers.cordon_change import change_marks
+from controller.kafka.brokers.marks import change_marks
 from controller.kafka.journal.report import Reason
 from controller.kafka.kinds import reassign
 from controller.kafka.kinds.environment import LOOK_AGAIN_MS, KafkaEnv, brokers_are_behind

@@ -7,10 +7,9 @@ from functools import partial
 from typing import Final
 
 from controller.kafka.journal.report import Reason
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.controller import Controller, carry_out_portions
+from controller.kafka.path.events import EventKind
 from controller.kafka.path.leader_balance import FIRST_LOOK_S
-from controller.kafka.path.portions import carry_out_portions
 from state_machines.decisions.leader_election import ElectionType, Imbalance, elect, imbalance, to_balance
 
 TURN_ROWS: Final = 20_000

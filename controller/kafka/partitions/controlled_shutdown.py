@@ -10,8 +10,7 @@ from typing import Final
 from brokers.wire.errors import Error
 from brokers.wire.replies import ControlledShutdownReply
 from controller.kafka.journal.report import Reason
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.portions import carry_out_portions, portions
+from controller.kafka.path.controller import Controller, carry_out_portions, portions
 from controller.kafka.requests.calls import PendingShutdown, PendingUndo
 from state_machines.decisions.alter_partition import IsrRequest
 from state_machines.decisions.controlled_shutdown import (

@@ -16,11 +16,10 @@ from typing import Final
 from brokers.wire.errors import Error
 from controller.kafka.journal.report import Reason
 from controller.kafka.partitions.await_leaders import shown
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.portions import portions
+from controller.kafka.path.controller import Controller, portions
+from controller.kafka.path.events import EventKind
 from controller.kafka.requests.calls import PendingElection
-from controller.kafka.requests.elect_leaders_call import Elected, ElectLeadersReply
+from controller.kafka.requests.values import Elected, ElectLeadersReply
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code

@@ -2,7 +2,11 @@
 
 Reported values are stored in ``/regent/broker_settings``: a daemon that takes over while no broker responds uses them.
 A broker reads these settings when it starts, so they hold as long as its registration. Unclean elections alone change
-in a running broker: :mod:`controller.kafka.path.unclean_elections` reads them from ZooKeeper.
+in a running broker: :mod:`controller.kafka.path.topic_settings` reads them from ZooKeeper.
+
+The IBP is fixed when a term begins, because half of what the controller does depends on it; the next term adopts
+another. A broker with another IBP leads to a warning and a metric: requests follow the setting, as with Kafka's own
+controller.
 """
 
 from __future__ import annotations
@@ -14,15 +18,20 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from brokers.wire.versions import Ibp, UnknownIbp
 from configs.sections import ControllerSettings
-from controller.kafka.path.ibp_check import IBP
+from controller.metrics.counters import Counters
+from controller.role.own_znodes import BROKER_SETTINGS
+from metadata_store import paths
 from metadata_store.content import decoded
+from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.broker_settings import NAMES, POLICY, SETTINGS, InForce, Reported, Value, in_force
 from state_machines.admin_rules.create_topics import TopicDefaults
 from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.controller")
 
+IBP: Final = "inter.broker.protocol.version"
 SESSION: Final = "zookeeper.session.timeout.ms"
 ASKED: Final = (IBP, *NAMES, SESSION)
 """Settings that a term requests from brokers."""
@@ -157,3 +166,61 @@ def chosen(settings: ControllerSettings, *, everything: bool = False) -> dict[st
     if everything or settings.ignore_create_topic_policy:
         given[POLICY] = ""
     return given
+
+
+def ibp_is_set(settings: ControllerSettings) -> bool:
+    """Checks whether the operator set an IBP."""
+    return "ibp" in settings.model_fields_set
+
+
+def lowest_ibp(told: Iterable[str | None]) -> Ibp | None:
+    """Returns the lowest IBP that brokers report; None where none reports a known one."""
+    found: list[Ibp] = []
+    for text in told:
+        try:
+            found.append(Ibp.parse(text or ""))
+        except UnknownIbp:
+            continue
+    return min(found, default=None)
+
+
+async def ibp_of_term(zk: ZooKeeper, settings: ControllerSettings) -> Ibp:
+    """Returns the IBP that a take-over or an earlier term stored for the live brokers, else the default."""
+    default = Ibp.parse(settings.ibp)
+    if ibp_is_set(settings):
+        return default
+    answers = await _stored_answers(zk)
+    listed = await zk.children(paths.BROKER_IDS)
+    live = set(listed[0]) if listed is not None else set()
+    counted = [answer for broker, answer in answers.items() if str(broker) in live] or list(answers.values())
+    return lowest_ibp(answer.told.get(IBP) for answer in counted) or default
+
+
+async def _stored_answers(zk: ZooKeeper) -> dict[int, Answer]:
+    node = await zk.get(BROKER_SETTINGS)
+    try:
+        return {} if node is None else recalled(node.data or b"")
+    except (msgspec.DecodeError, IndexError):
+        return {}
+
+
+def judge_ibp(broker: int, found: str | None, ibp: Ibp, counters: Counters) -> None:
+    """Counts a broker that has another IBP, and warns of it."""
+    counters.lowered_ibp_brokers.discard(broker)
+    if found is not None and not _is_same_ibp(found, ibp):
+        counters.lowered_ibp_brokers.add(broker)
+        log.warning(
+            "broker %d has %s %s, the daemon took office at %s: set them alike, the brokers first when raising it; "
+            "without controller.ibp the daemon that takes office next adopts the lowest one",
+            broker,
+            IBP,
+            found,
+            ibp,
+        )
+
+
+def _is_same_ibp(found: str, ibp: Ibp) -> bool:
+    try:
+        return Ibp.parse(found) == ibp
+    except UnknownIbp:
+        return False

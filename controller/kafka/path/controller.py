@@ -9,22 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, nullcontext
 from functools import partial
 from itertools import islice
+from typing import Self, TypeVar
 
 from controller.kafka.access.quota_buckets import QuotaBuckets
 from controller.kafka.journal.report import Reason, Report
-from controller.kafka.path.collaborators import BrokerSide, StoreSide, TermMemory
-from controller.kafka.path.conflict_rounds import ConflictRounds
-from controller.kafka.path.departed import Departed
-from controller.kafka.path.facts import Facts
-from controller.kafka.path.followed import Pauses, ShownEndpoint
-from controller.kafka.path.unclean_elections import UncleanElectionPolicy
+from controller.kafka.path.facts import BrokerSide, Facts, StoreSide, TermMemory
+from controller.kafka.path.remembered import Departed, Pauses, ShownEndpoint
+from controller.kafka.path.topic_settings import UncleanElectionPolicy
 from controller.procedures.recorder import Recorder
 from metadata_store.commits.state_commit import StateOutcome
 from metadata_store.errors import NotConnected
+from metadata_store.fencing.fenced import WRITES_MAX
 from state_machines.machines.draft import Decide, Draft
 from state_machines.model.decision import Change, Decision, ReplicaMove
 from state_machines.model.topic_facts import WritesGivenUp
@@ -32,10 +31,38 @@ from state_machines.model.topic_facts import WritesGivenUp
 log = logging.getLogger("regent.controller")
 state_change = logging.getLogger("regent.state-change")
 
+T = TypeVar("T")
+
 DOUBTED_MAX = 20_000
 """Rows of a decision that are read again because their ISR stands in the way: some 200 ms."""
 STATE_GONE = "its state znode is gone, which another client deleted: restart the daemon, the next term creates it anew"
 CONTENDED = "contended: tried again at its next event"
+
+
+class ConflictRounds(Iterator[int]):
+    """Yields how many writes each round may put into one multi, for a bounded number of rounds.
+
+    In the first ``together`` rounds writes share multis. In the last ``alone`` rounds each write has a multi of its
+    own, so that a contended znode does not hold up those that shared a multi with it.
+    """
+
+    def __init__(self, together: int, alone: int = 0) -> None:
+        self._together = together
+        self._most = together + alone
+        self._begun = 0
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> int:
+        if self._begun >= self._most:
+            raise StopIteration
+        self._begun += 1
+        return WRITES_MAX if self._begun <= self._together else 1
+
+    def repeat(self) -> None:
+        """Does not count the round: it met no other writer, and the lease bounds lost connections."""
+        self._begun -= 1
 
 
 class Controller(Facts):
@@ -246,3 +273,23 @@ def _stuck(before: tuple[int, int, int], report: Report) -> bool:
     """Returns whether a round met other writers, or wrote nothing (a server that hangs up at large requests)."""
     conflicts, unknown, written = before
     return report.conflicts > conflicts or (report.unknown > unknown and report.written == written)
+
+
+def portions(items: Sequence[T], items_max: int) -> Iterator[Sequence[T]]:
+    """Yields the items in order, at most ``items_max`` at a time."""
+    for at in range(0, len(items), items_max):
+        yield items[at : at + items_max]
+
+
+async def carry_out_portions(
+    c: Controller, decide: Callable[..., None], rows: Sequence[int], reason: Reason, why: str, *, rows_max: int
+) -> Report:
+    """Carries ``decide`` out, which takes ``rows``, for some rows after the others; returns all reports as one.
+
+    Brokers receive several portions together, as they do the multis of one.
+    """
+    total = Report(why, reason.value)
+    with c.channels.more_coming() if len(rows) > rows_max else nullcontext():
+        for some in portions(rows, rows_max):
+            total.add(await c.carry_out(partial(decide, rows=some), reason, why))
+    return total

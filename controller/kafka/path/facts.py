@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import anyio
 
-from controller.kafka.journal.term_journal import record
-from controller.kafka.path.collaborators import BrokerSide, StoreSide, TermMemory
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.lost_id_search import LostIds
-from controller.kafka.path.reassignment_queue import ReassignmentQueue
-from controller.kafka.path.recent_changes import RecentChanges
+from brokers.outbound.channels import Channels
+from brokers.queries import Dial
+from brokers.security.attested import Seals
+from brokers.wire.versions import Ibp
+from controller.kafka.access.authorizer import Authorizer, Principals
+from controller.kafka.journal.term_journal import KafkaJournal, record
+from controller.kafka.path.adoption import Adoption
+from controller.kafka.path.agenda import DeletionQueue, ReassignmentQueue
+from controller.kafka.path.default_configs import DefaultConfigs
+from controller.kafka.path.events import EventKind, EventQueue
+from controller.kafka.path.gate import Gate
+from controller.kafka.path.leader_balance import LeaderBalance
+from controller.kafka.path.remembered import LostIds, RecentChanges
 from controller.kafka.path.stray_memory import StrayMemory
+from controller.kafka.path.topic_policy import TopicPolicy
+from controller.metrics.counters import Counters
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
+from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import Op
+from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change
 from state_machines.model.facts import NOTHING, BouncedBack, BrokersRead, Entered, Fact
 from state_machines.model.topic_facts import StatesRead, TopicGone, TopicIdRead, TopicIdSettled
@@ -34,6 +46,53 @@ T = TypeVar("T")
 GATE_POLL_S = 0.02
 REGISTERED: Final = BrokersRead, BouncedBack
 """Facts after which every broker is sent the live brokers."""
+
+
+async def no_seals() -> Seals | None:
+    """Returns no seals: the daemon has no secret."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSide:
+    """ZooKeeper, and when the term may write there."""
+
+    store: KafkaStore
+    gate: Gate
+    conflict_rounds_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSide:
+    """The brokers, and this daemon as they see it.
+
+    ``daemons``: ids of all daemons, which host no replica; ``daemon_id``: this daemon's. ``joined`` is called with the
+    brokers that registered.
+    """
+
+    channels: Channels
+    ibp: Ibp
+    inherited: DefaultConfigs
+    daemons: frozenset[int]
+    daemon_id: int = 0
+    dial: Dial | None = None
+    seals: Callable[[], Awaitable[Seals | None]] = no_seals
+    joined: Callable[[Collection[int]], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class TermMemory:
+    """The model of the term, its queue of events, and what else it remembers until it ends."""
+
+    cluster: Cluster
+    queue: EventQueue
+    counters: Counters
+    adoption: Adoption
+    balance: LeaderBalance
+    deletion_queue: DeletionQueue
+    journal: KafkaJournal = field(default_factory=KafkaJournal)
+    authorizer: Authorizer = field(default_factory=lambda: Authorizer(Principals()))
+    topic_policy: TopicPolicy | None = None
 
 
 class Facts:

@@ -9,8 +9,7 @@ from typing import Final
 
 from brokers.outbound.delivery import LogsStopped
 from brokers.wire.errors import Error, error_name
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import EventQueue
+from controller.kafka.path.events import EventKind, EventQueue
 from controller.process.wording import counted
 from metadata_store.nodes.stray_nodes import Found, StrayKey, StrayNodes
 from state_machines.model.types import TopicPartition

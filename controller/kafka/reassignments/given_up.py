@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.strays import CONFLICTS, ensure_parent, topic_id_of, unwritable
 from controller.kafka.requests.calls import GiveUp, PendingGiveUp
 from controller.process.wall_clock import wall_ms

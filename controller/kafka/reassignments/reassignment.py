@@ -18,7 +18,7 @@ from typing import Final
 
 from controller.kafka.journal.report import Reason
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.reassignment_znode import read_request, shrink_request
 from controller.kafka.reassignments.topic_rewrites import GONE, Riding, finish_remembering, rewrite_topics
 from controller.process.wording import counted

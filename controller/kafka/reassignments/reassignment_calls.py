@@ -15,9 +15,8 @@ from controller.kafka.reassignments.reassignment import (
     write_targets,
 )
 from controller.kafka.reassignments.reassignment_znode import withdraw
-from controller.kafka.requests.call_results import call_result, refusals
-from controller.kafka.requests.calls import PendingListing, PendingReassignment
-from controller.kafka.requests.reassignment_call import AlterReassignmentsReply, ListReassignmentsReply
+from controller.kafka.requests.calls import PendingListing, PendingReassignment, call_result, refusals
+from controller.kafka.requests.values import AlterReassignmentsReply, ListReassignmentsReply
 from controller.procedures.recorder import CallKind
 from controller.process.wording import counted
 from metadata_store.errors import NotConnected, OutcomeUnknown

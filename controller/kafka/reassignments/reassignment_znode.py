@@ -9,9 +9,8 @@ import logging
 from collections.abc import Container
 from typing import Final
 
-from controller.kafka.path.conflict_rounds import ConflictRounds
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.controller import ConflictRounds, Controller
+from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.reassignment_node import Request, read_reassignments, write_reassignments

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 from weakref import ref
 
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.path.stray_memory import Log, StrayMemory
 from controller.kafka.requests.calls import PendingStrays
 from controller.process.wall_clock import wall_ms

@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterator
 from functools import partial
 from typing import Final
 
-from controller.kafka.path.conflict_rounds import ConflictRounds
-from controller.kafka.path.controller import CONTENDED, Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.controller import CONTENDED, ConflictRounds, Controller
+from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.strays import CONFLICTS, ensure_parent, topic_id_of, unwritable
 from controller.process.wall_clock import wall_ms
 from controller.process.wording import abbreviate, named

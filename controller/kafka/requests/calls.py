@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -17,22 +19,23 @@ from brokers.wire.messages.topics import CreatePartitionsRequest, CreateTopicsRe
 from brokers.wire.refusals import refusal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Api
-from controller.kafka.access.authorizer import Authorizer
-from controller.kafka.access.principals import Principals
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event, EventQueue, QueueFull
+from controller.kafka.access.authorizer import Authorizer, Principals
+from controller.kafka.path.events import Event, EventKind, EventQueue, QueueFull
 from controller.kafka.path.stray_memory import Removal
 from controller.kafka.path.topic_policy import Verdicts
 from controller.kafka.requests.authorization import NameOf, permitted
 from controller.kafka.requests.codec import TRANSLATIONS, Translation, Unacceptable
-from controller.kafka.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
-from controller.kafka.requests.elect_leaders_call import ElectLeadersCall, ElectLeadersReply
-from controller.kafka.requests.reassignment_call import (
+from controller.kafka.requests.values import (
     AlterReassignments,
     AlterReassignmentsReply,
+    DeleteTopicsCall,
+    DeleteTopicsReply,
+    ElectLeadersCall,
+    ElectLeadersReply,
     ListReassignments,
     ListReassignmentsReply,
 )
+from controller.process.wording import counted, named
 from state_machines.admin_rules.acls import Operation
 
 C = TypeVar("C")
@@ -40,8 +43,6 @@ R = TypeVar("R")
 
 TOPICS_MAX: Final = 10_000
 """Topics of one request that creates, grows or deletes: judging them keeps the loop for a second."""
-
-
 AS_CARRIED: Final[Mapping[Api, EventKind]] = {
     Api.CREATE_TOPICS: EventKind.CREATE_TOPICS,
     Api.CREATE_PARTITIONS: EventKind.CREATE_PARTITIONS,
@@ -49,6 +50,10 @@ AS_CARRIED: Final[Mapping[Api, EventKind]] = {
     Api.UPDATE_FEATURES: EventKind.UPDATE_FEATURES,
 }
 """Calls of admin clients whose handlers read and write their messages; ``codec`` does it for the others."""
+NAMES_MAX: Final = 10
+"""Entities that a result names; the others are counted."""
+ERRORS_MAX: Final = 5
+"""Different errors that a result names."""
 
 
 class Undrain(NamedTuple):
@@ -236,3 +241,16 @@ class Calls:
         except QueueFull as full:
             raise NotController from full
         return await pending.reply
+
+
+def call_result(done: str, names: Sequence[object], noun: str, refused: Iterable[IntEnum] = ()) -> str:
+    """Returns for instance "created 2 topics: a, b; refused: 1 x TOPIC_ALREADY_EXISTS"."""
+    return "; ".join([f"{done} {counted(len(names), noun)}: {named(names, NAMES_MAX)}", *refusals(refused)])
+
+
+def refusals(errors: Iterable[IntEnum]) -> list[str]:
+    """Returns a part of a result with the number of each error, or no part where nothing was refused."""
+    counts = Counter(error.name for error in errors)
+    if not counts:
+        return []
+    return [f"refused: {named((f'{count} x {name}' for name, count in counts.most_common()), ERRORS_MAX)}"]

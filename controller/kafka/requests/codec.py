@@ -14,26 +14,37 @@ from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
 from controller.kafka.access.quota_buckets import payer
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.requests.caller import caller_of
-from controller.kafka.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
-from controller.kafka.requests.elect_leaders_call import Elected, ElectLeadersCall, ElectLeadersReply
-from controller.kafka.requests.reassignment_call import (
+from controller.kafka.path.events import EventKind
+from controller.kafka.requests.values import (
     AlterReassignments,
     AlterReassignmentsReply,
+    DeleteTopicsCall,
+    DeleteTopicsReply,
+    Elected,
+    ElectLeadersCall,
+    ElectLeadersReply,
     ListReassignments,
     ListReassignmentsReply,
 )
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.reassignment import NotReassigned
 from state_machines.model.types import TopicPartition
+from state_machines.procedures.record import Caller
 
 C = TypeVar("C")
 R = TypeVar("R")
 
+NAME_CHARS_MAX: Final = 500
+"""Characters of a principal or a client in a record; clients choose their names."""
 DISABLED_FIRST_VERSION: Final = 3
 """DeleteTopics: older clients do not know TOPIC_DELETION_DISABLED (KIP-322)."""
 NAME_OR_ID: Final = "a topic is named by its name or by its id, not by both"
+
+
+def caller_of(call: CarriedCall) -> Caller:
+    """Returns the caller of a call. Its nonce is the id of the call, the same in every attempt."""
+    client = f"{call.client_id} at {call.client_host}" if call.client_id else call.client_host
+    return Caller(call.principal[:NAME_CHARS_MAX], client[:NAME_CHARS_MAX], nonce=call.call_id.hex())
 
 
 class Unacceptable(Exception):

@@ -12,24 +12,26 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from controller.kafka.journal.term_journal import KafkaJournal
+from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.path.gate import Gate
+from controller.metrics.counters import Counters
 from controller.role.claim import Claim, Role
 from controller.role.outage import Outage
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.port import ConnectionState
+from state_machines.journal.events import Kind
 
 log = logging.getLogger("regent.role")
 
 WATCHED = (paths.CONTROLLER, paths.CONTROLLER_EPOCH)
-
 OUTRANKED = (
     "most brokers have seen a higher controller epoch than ZooKeeper holds: was the ensemble restored from a backup, "
     f"or is this the wrong one? Once its data is known to be right, raise {paths.CONTROLLER_EPOCH} above the brokers' "
     "epoch; or restart those brokers, which makes them forget it, and then this daemon"
 )
 """Reason of a term's end after which the daemon claims no other one before an operator acted."""
-
 WITHIN = "within the lease"
 
 
@@ -178,3 +180,17 @@ class ClaimMonitor:
             self._end(OUTRANKED)
         else:
             await self._role.zk.watch(data=WATCHED, since_zxid=since)
+
+
+def stand_still(queue: EventQueue, journal: KafkaJournal, counters: Counters) -> None:
+    """Refuses callers: it may be long until the term goes on."""
+    counters.standstills += 1
+    journal.event(Kind.CTL_PHASE, why="suspended: the lease ran out, nothing is written or sent, calls are refused")
+    queue.refuse_calls()
+
+
+def go_on(queue: EventQueue, journal: KafkaJournal, stood_still: bool) -> None:
+    """Has everything read again that may have changed; calls are taken after that."""
+    if stood_still:
+        journal.event(Kind.CTL_PHASE, why="ZooKeeper answers again, session and claim are unchanged: the term goes on")
+    queue.signal(EventKind.RECONNECTED)

@@ -1,37 +1,30 @@
-"""Lists every event: the handler of each kind, its state in Kafka, and its watch."""
+"""Lists every event: the watch that raises it, the handler of its kind, and its state in Kafka."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
 from controller.kafka.brokers.broker_change import broker_change
 from controller.kafka.brokers.broker_settings import broker_settings
-from controller.kafka.brokers.cordon_change import cordon_change, undrain_call
-from controller.kafka.brokers.daemon_replicas import replace_daemons
 from controller.kafka.brokers.endpoint_change import endpoint_change
 from controller.kafka.brokers.log_directories import Failed, log_dir_event, replicas_failed
-from controller.kafka.brokers.pause_change import pause_change
-from controller.kafka.brokers.repaired_state import repaired_state
+from controller.kafka.brokers.marks import cordon_change, pause_change, undrain_call
 from controller.kafka.clients.acl_change import acl_change
-from controller.kafka.clients.producer_ids import allocate_producer_ids
-from controller.kafka.clients.scram_credentials import alter_scram_credentials
-from controller.kafka.clients.token_expiry import expired_tokens
-from controller.kafka.clients.update_features import update_features
-from controller.kafka.partitions.alter_partition import alter_partition
+from controller.kafka.clients.cluster_calls import allocate_producer_ids, update_features
+from controller.kafka.clients.credentials import alter_scram_credentials, expired_tokens
 from controller.kafka.partitions.auto_balance import auto_balance
 from controller.kafka.partitions.controlled_shutdown import controlled_shutdown_call, undo_shutdown_call
 from controller.kafka.partitions.elections import elect_leaders, preferred_election
-from controller.kafka.partitions.isr_notification import isr_notification
-from controller.kafka.partitions.late_partitions import late_partitions
+from controller.kafka.partitions.isr_changes import alter_partition, isr_notification
+from controller.kafka.partitions.late_partitions import late_partitions, repaired_state
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event, settled
+from controller.kafka.path.events import Event, EventKind, settled
 from controller.kafka.reassignments import reassignment, reassignment_calls
 from controller.kafka.reassignments.given_up import give_up_call
 from controller.kafka.reassignments.strays import remove_strays, stop_strays
 from controller.kafka.requests.calls import PendingCall
-from controller.kafka.term.watches import Watched
 from controller.kafka.topics.config_change import config_change
 from controller.kafka.topics.create_partitions import create_partitions
 from controller.kafka.topics.create_topics import create_topics
@@ -39,11 +32,76 @@ from controller.kafka.topics.delete_topics import delete_topics_call
 from controller.kafka.topics.deletion import deletion_progress, topic_deletion
 from controller.kafka.topics.ghosts import end_ghosts
 from controller.kafka.topics.lost_ids import lost_ids
+from controller.kafka.topics.repair import replace_daemons
 from controller.kafka.topics.topic_change import partition_modifications, topic_change
 from controller.metrics.kafka_metrics import KafkaState, KafkaStates
+from metadata_store import paths
+from metadata_store.nodes.acl_nodes import CHANGES as ACL_CHANGES
+from metadata_store.nodes.cordon_node import PATH as CORDONS
+from metadata_store.nodes.endpoint_znode import endpoint_path
+from metadata_store.nodes.pause_node import PATH as PAUSE
+from metadata_store.port import WatchEvent, WatchKind
 from state_machines.admin_rules.delegation_tokens import Token
 
 Handler = Callable[[Controller, Event], Awaitable[None]]
+_REASSIGNING: Final = KafkaState.PARTITION_REASSIGNMENT
+
+
+class Watched(Enum):
+    """Groups znodes whose changes raise the same event."""
+
+    BROKERS = auto()
+    TOPICS = auto()
+    TOPIC = auto()
+    DELETIONS = auto()
+    ISR_CHANGES = auto()
+    REASSIGNMENT = auto()
+    LOG_DIR_EVENTS = auto()
+    PREFERRED_ELECTION = auto()
+    CONFIG = auto()
+    ENDPOINT = auto()
+    CORDONS = auto()
+    PAUSE = auto()
+    ACL_CHANGES = auto()
+    STATE = auto()
+    MALFORMED_STATE = auto()
+
+
+STATES: Final = frozenset({Watched.STATE, Watched.MALFORMED_STATE})
+_SINGLE: Final[Mapping[str, Watched]] = {
+    paths.TOPICS: Watched.TOPICS,
+    paths.DELETE_TOPICS: Watched.DELETIONS,
+    paths.ISR_CHANGES: Watched.ISR_CHANGES,
+    paths.REASSIGN_PARTITIONS: Watched.REASSIGNMENT,
+    paths.LOG_DIR_EVENTS: Watched.LOG_DIR_EVENTS,
+    paths.PREFERRED_ELECTION: Watched.PREFERRED_ELECTION,
+    CORDONS: Watched.CORDONS,
+    PAUSE: Watched.PAUSE,
+}
+
+
+def changed(event: WatchEvent, me: int, *, repaired: bool) -> Iterator[tuple[Watched, str | None]]:
+    """Yields the meaning of a watch, and the detail of the event that it raises.
+
+    ``me``: the daemon's id. ``repaired``: the znode could not be understood before.
+    """
+    path, kind = event
+    if (found := _SINGLE.get(path)) is not None:
+        yield found, None
+    elif path == endpoint_path(me):
+        yield Watched.ENDPOINT, None
+    elif path in ACL_CHANGES:
+        yield Watched.ACL_CHANGES, path
+    elif path.startswith(paths.CONFIG):
+        yield Watched.CONFIG, None
+    elif path.startswith(paths.BROKER_IDS):
+        yield Watched.BROKERS, None
+    elif paths.partition_of_state(path) is not None:
+        yield (Watched.MALFORMED_STATE, path) if repaired else (Watched.STATE, None)
+    elif path.startswith(f"{paths.TOPICS}/"):
+        if kind is WatchKind.DELETED:
+            yield Watched.TOPICS, None
+        yield Watched.TOPIC, path.rpartition("/")[2]
 
 
 class Handling(NamedTuple):
@@ -86,8 +144,6 @@ def expired(event: Event) -> tuple[Token, ...]:
     assert isinstance(event.detail, tuple)
     return event.detail
 
-
-_REASSIGNING: Final = KafkaState.PARTITION_REASSIGNMENT
 
 EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.FAILOVER: Handling(None, KafkaState.CONTROLLER_CHANGE),
@@ -166,6 +222,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.ALTER_SCRAM_CREDENTIALS: Handling(call(alter_scram_credentials)),
     EventKind.UPDATE_FEATURES: Handling(call(update_features)),
 }
+
 
 HANDLERS: Final = {kind: row.handler for kind, row in EVENTS.items() if row.handler is not None}
 REREAD: Final = tuple(kind for kind, row in EVENTS.items() if row.reread)

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import anyio
 
 from brokers.listener.controller_listener import ControllerListener
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event
+from controller.kafka.path.events import Event, EventKind
 from controller.kafka.term.term import Term
 from controller.process.wording import named
 

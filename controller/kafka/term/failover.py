@@ -15,23 +15,28 @@ from functools import partial
 from typing import Final
 
 from controller.kafka.brokers.broker_settings import load_kept_settings
-from controller.kafka.brokers.cordon_change import cordon_change
 from controller.kafka.brokers.endpoint_change import endpoint_change
-from controller.kafka.brokers.pause_change import pause_change
-from controller.kafka.clients import token_expiry
+from controller.kafka.brokers.marks import cordon_change, pause_change
+from controller.kafka.clients import credentials
 from controller.kafka.journal.report import Reason
 from controller.kafka.partitions import auto_balance
-from controller.kafka.partitions.isr_notification import discard
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.portions import carry_out_portions, portions
+from controller.kafka.partitions.isr_changes import discard
+from controller.kafka.path.controller import Controller, carry_out_portions, portions
+from controller.kafka.path.events import EventKind
+from controller.kafka.path.gate import TermEnded
 from controller.kafka.reassignments.strays import load_strays
 from controller.kafka.topics.deletion import queue_markers
 from controller.kafka.topics.lost_ids import begin as ask_for_lost_ids
 from controller.kafka.topics.topic_change import bring_in
+from controller.metrics.counters import Counters
 from controller.process.wall_clock import wall_ms
+from controller.role.own_acls import close_own, closes
 from metadata_store import paths
+from metadata_store.closing import Closed, close_again, follow
 from metadata_store.codecs.base import Malformed
+from metadata_store.errors import SessionLost
+from metadata_store.fencing.fenced import confirm
+from metadata_store.fencing.outcome import Fenced
 from metadata_store.nodes import cluster_nodes
 from metadata_store.nodes.cluster_nodes import Contended, ensure_top_level_paths
 from metadata_store.reads import topic_names
@@ -54,8 +59,6 @@ DECIDED_ROWS: Final = 15_000
 """Partitions of one decision, in one turn of the loop: some 60 ms."""
 SCANNED_ROWS: Final = 200_000
 """Partitions whose ISRs are looked at in one turn of the loop."""
-
-
 PARENTS: Final = (
     paths.BROKER_IDS,
     paths.TOPICS,
@@ -95,7 +98,7 @@ async def fail_over(c: Controller) -> None:
     c.queue.signal(EventKind.PREFERRED_ELECTION)
     c.queue.signal(EventKind.STRAYS)
     auto_balance.begin(c)
-    token_expiry.begin(c)
+    credentials.begin(c)
     c.spawn(tidy(c))
     log.info(
         "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "
@@ -215,3 +218,24 @@ async def enter(c: Controller, topics: list[TopicAssignment]) -> None:
         bad = {i for i, state in zip(some, states, strict=True) if type(state) is Malformed}
         understood = [state for state in states if not isinstance(state, Malformed)]
         c.enter(StatesLoaded([i for i in some if i not in bad] if bad else some, understood))
+
+
+async def close_own_znodes(c: Controller, counters: Counters) -> None:
+    """Closes what any client may write, and notes for the status what stays open, while the term lasts."""
+    if not closes(c.zk):
+        return
+    may_write = partial(confirm, c.zk, c.fence)
+
+    async def again(before: Closed) -> Closed:
+        return await c.until_read(lambda: close_again(c.zk, before, may_write=may_write))
+
+    try:
+        await follow(await c.until_read(lambda: close_own(c.zk, may_write)), again, partial(_note, counters))
+    except (Fenced, TermEnded, SessionLost):  # the term's own writes find out, too
+        return
+    finally:
+        _note(counters, "")
+
+
+def _note(counters: Counters, complaint: str) -> None:
+    counters.open_znodes = complaint

@@ -23,7 +23,7 @@ from controller.kafka.kinds.environment import KafkaEnv
 from controller.kafka.kinds.throttle_looks import CatchUps, RatePacer
 from controller.kafka.kinds.throttle_settings import throttles_of
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import TermEnded, weakly
 from controller.procedures.broadcast import Responses
 from controller.procedures.engine import Engine

@@ -23,28 +23,23 @@ from brokers.wire.versions import Ibp
 from configs.sections import ControllerSettings
 from configs.settings import Settings
 from controller.kafka.access.authorizer import Authorizer, authorizer_of
+from controller.kafka.brokers.broker_settings import query_settings
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.kafka.path.adoption import WAIT_S_MAX, Adoption
-from controller.kafka.path.collaborators import BrokerSide, StoreSide, TermMemory
+from controller.kafka.path.adoption import IBP, WAIT_S_MAX, Adoption, judge_ibp
+from controller.kafka.path.agenda import DeletionQueue
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.default_configs import DefaultConfigs
-from controller.kafka.path.deletion_queue import DeletionQueue
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event, EventQueue
+from controller.kafka.path.events import Event, EventKind, EventQueue
+from controller.kafka.path.facts import BrokerSide, StoreSide, TermMemory
 from controller.kafka.path.gate import Gate, TermEnded, weakly
-from controller.kafka.path.ibp_check import IBP, judge_ibp
 from controller.kafka.path.leader_balance import LeaderBalance
 from controller.kafka.path.topic_policy import TopicPolicy
 from controller.kafka.term.broker_responses import BrokerResponses
 from controller.kafka.term.channel_setup import channel_settings
-from controller.kafka.term.claim_monitor import WATCHED, ClaimMonitor
-from controller.kafka.term.dispatch import HANDLERS, RAISED, REREAD
-from controller.kafka.term.failover import PARENTS, arm_parents, fail_over
-from controller.kafka.term.own_closing import close_own_znodes
+from controller.kafka.term.claim_monitor import WATCHED, ClaimMonitor, go_on, stand_still
+from controller.kafka.term.dispatch import HANDLERS, RAISED, REREAD, STATES, changed
+from controller.kafka.term.failover import PARENTS, arm_parents, close_own_znodes, fail_over
 from controller.kafka.term.procedures import TermProcedures
-from controller.kafka.term.settings_reader import query_settings
-from controller.kafka.term.standstill import go_on, stand_still
-from controller.kafka.term.watches import STATES, changed
 from controller.kafka.topics.ghosts import find_ghosts
 from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking

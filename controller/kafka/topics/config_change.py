@@ -11,8 +11,7 @@ from functools import partial
 from typing import Final
 
 from controller.kafka.journal.report import Reason
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.portions import portions
+from controller.kafka.path.controller import Controller, portions
 from metadata_store import paths
 from state_machines.decisions.leader_election import allow_unclean
 

@@ -11,9 +11,8 @@ from brokers.wire.errors import Error
 from brokers.wire.messages.topics import CreatedConfig, CreatedTopic, CreateTopicsRequest, CreateTopicsResponse
 from controller.kafka.access.quota_buckets import Account
 from controller.kafka.path.controller import Controller
-from controller.kafka.requests.call_results import call_result
-from controller.kafka.requests.caller import caller_of
-from controller.kafka.requests.calls import PendingCarried
+from controller.kafka.requests.calls import PendingCarried, call_result
+from controller.kafka.requests.codec import caller_of
 from controller.procedures.recorder import CallKind
 from state_machines.admin_rules.create_topics import NewTopic, TopicRefusal
 from state_machines.admin_rules.inherited_configs import Setting

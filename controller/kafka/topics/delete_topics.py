@@ -20,11 +20,10 @@ from brokers.wire.errors import Error
 from controller.kafka.access.quota_buckets import Account
 from controller.kafka.partitions.await_leaders import METADATA_S_MAX, WAIT_S_MAX
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.requests.call_results import call_result
-from controller.kafka.requests.calls import PendingDeletion
-from controller.kafka.requests.delete_topics_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
+from controller.kafka.path.events import EventKind
+from controller.kafka.requests.calls import PendingDeletion, call_result
 from controller.kafka.requests.quotas import accounts
+from controller.kafka.requests.values import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
 from controller.procedures.recorder import CallKind
 from controller.process.wording import abbreviate
 from metadata_store.commits.topic_deletion import mark_topics

@@ -16,12 +16,12 @@ from typing import Final
 
 from brokers.outbound.delivery import BrokerResponse
 from controller.kafka.journal.report import Reason
-from controller.kafka.partitions.isr_notification import discard
+from controller.kafka.partitions.isr_changes import discard
+from controller.kafka.path.agenda import TURN_PARTITIONS
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.deletion_queue import TURN_PARTITIONS
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.given_up import recall_given_up
-from controller.kafka.topics.removal import remove_vanished
+from controller.kafka.topics.ghosts import remove_vanished
 from controller.process.wall_clock import wall_ms
 from controller.process.wording import abbreviate
 from metadata_store import paths

@@ -1,8 +1,9 @@
-"""Ends partitions that brokers show and ZooKeeper lacks: clients would find them, also in the next topic of that name.
+"""Removes topics that are gone from ZooKeeper, and ends partitions that brokers show all the same.
 
-A deletion that another controller left half done, or znodes that were removed by hand, leave them in the metadata of
-brokers, which no later request corrects. So each broker is queried once it has registered, or a term has begun, and has
-acknowledged everything. Kafka's controller never looks.
+Clients would find such partitions, also in the next topic of that name. A deletion that another controller left half
+done, or znodes that were removed by hand, leave them in the metadata of brokers, which no later request corrects. So
+each broker is queried once it has registered, or a term has begun, and has acknowledged everything. Kafka's controller
+never looks.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Final
 
 from brokers.client import BrokerCallFailed, ClusterMetadata
 from brokers.queries import BrokerQueries, Dial, query_each
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.controller import Controller, portions
+from controller.kafka.path.events import EventKind
 from controller.process.wording import counted
 from metadata_store.codecs.base import Malformed
 from state_machines.model.cluster import Cluster
-from state_machines.model.topic_facts import GhostsFound
+from state_machines.model.topic_facts import GhostsFound, RowsEnded, TopicGone
 from state_machines.model.types import Broker, TopicAssignment, TopicPartition
 
 log = logging.getLogger("regent.controller")
@@ -37,9 +38,12 @@ PAUSE_S: Final = 20.0
 """Pause before brokers that did not respond are queried again."""
 TOPICS_MAX: Final = 500
 """Topics whose znodes are read in one turn of the queue."""
-
 Shown = Mapping[str, Collection[int]]
 """Partitions by topic."""
+VANISHED_MAX: Final = 1_000
+"""Topics that vanished without a deletion, of which a term remembers the partitions."""
+TURN_ROWS: Final = 15_000
+"""Partitions of vanished topics that are removed in one turn of the loop: some 25 ms."""
 
 
 async def find_ghosts(c: Controller, dial: Dial, due: set[int]) -> None:
@@ -158,3 +162,43 @@ async def end_ghosts(c: Controller) -> None:
     c.enter(GhostsFound(found))
     if c.ghosts:
         c.queue.signal(EventKind.GHOSTS)
+
+
+async def remove_vanished(c: Controller, names: Iterable[str]) -> int:
+    """Removes topics whose znodes are gone, in portions; returns how many partitions they had."""
+    removed = since = 0
+    for name in names:
+        topic = c.cluster.topic(name)
+        for some in portions(list(topic.rows), TURN_ROWS) if topic is not None else ():
+            if since + len(some) > TURN_ROWS:
+                await asyncio.sleep(0)
+                c.gate.check()
+                since = 0
+            since += len(some)
+            _remember(c, name, some)
+            c.enter(RowsEnded(some))
+        removed += _remove_topic(c, name)
+    return removed
+
+
+def _remember(c: Controller, name: str, of: Iterable[int]) -> None:
+    """Remembers the partitions that brokers go on to show, for the next topic of that name."""
+    rows = (c.cluster.rows[i] for i in of)
+    if shown := {row.partition for row in rows if row.has_leadership and not row.is_removed}:
+        c.vanished.setdefault(name, set()).update(shown)
+        while len(c.vanished) > VANISHED_MAX:
+            del c.vanished[next(iter(c.vanished))]
+
+
+def _remove_topic(c: Controller, name: str) -> int:
+    """Removes a topic whose rows have ended; returns how many partitions it had."""
+    c.waiting_topics.discard(name)
+    c.lost_ids.drop(name)
+    c.reassignment_queue.name_daemons.discard(name)
+    topic = c.cluster.topic(name)
+    if topic is None:
+        return 0
+    c.deletion_queue.gone(topic.index)
+    if c.reassignment_queue.names(name):
+        c.queue.signal(EventKind.REASSIGN_PARTITIONS)
+    return len(c.enter(TopicGone(name)).rows)

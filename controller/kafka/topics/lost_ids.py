@@ -19,7 +19,7 @@ from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries, query_each
 from brokers.wire.errors import Error, error_name
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.topic_rewrites import rewrite_topics
 from controller.process.wording import abbreviate
 from controller.role.own_znodes import TOPIC_IDS_BEGIN

@@ -1,7 +1,7 @@
 """Handles new and vanished topics, and added partitions (S4-39..S4-43, S4-79, S4-85, S4-88).
 
 A topic is started only from a znode that was read back or written by us, after
-:mod:`controller.kafka.partitions.repair`.
+:mod:`controller.kafka.topics.repair`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from functools import partial
 from typing import Final
 
 from controller.kafka.journal.report import Reason
-from controller.kafka.partitions.repair import Load, State, States, note_running, read_new, repair
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.controller import Controller, portions
+from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import TermEnded
-from controller.kafka.path.portions import portions
 from controller.kafka.topics.deletion import take_back
-from controller.kafka.topics.ghosts import end_vanished
+from controller.kafka.topics.ghosts import end_vanished, remove_vanished
 from controller.kafka.topics.lost_ids import inquire_of_new
-from controller.kafka.topics.removal import remove_vanished
+from controller.kafka.topics.repair import Load, State, States, note_running, read_new, repair
 from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from brokers.wire.messages.topics import CreateTopicsRequest
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event, QueueFull
+from controller.kafka.path.events import Event, EventKind, QueueFull
 from controller.kafka.path.topic_policy import TopicFields
 from controller.kafka.requests.calls import PendingCarried
 from state_machines.admin_rules.create_topics import (

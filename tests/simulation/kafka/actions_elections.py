@@ -9,7 +9,7 @@ from typing import Final
 
 from brokers.listener.controller_listener import NotController
 from controller.kafka.requests.calls import Calls
-from controller.kafka.requests.elect_leaders_call import ElectLeadersCall, ElectLeadersReply
+from controller.kafka.requests.values import ElectLeadersCall, ElectLeadersReply
 from metadata_store import paths
 from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.notifications import encode_config_change, encode_partitions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.listener.controller_listener import NotController
 from controller.kafka.requests.calls import Calls
-from controller.kafka.requests.reassignment_call import AlterReassignments, ListReassignments
+from controller.kafka.requests.values import AlterReassignments, ListReassignments
 from metadata_store import paths
 from metadata_store.codecs.reassignment import encode_reassignments
 from metadata_store.errors import ZkError

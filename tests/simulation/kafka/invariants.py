@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from controller.kafka.path.event_queue import EVENTS_MAX
+from controller.kafka.path.events import EVENTS_MAX
 from controller.kafka.term.claim_monitor import OUTRANKED
 from controller.kafka.term.term import Term
 from state_machines.model.types import NO_VERSION, PartitionState

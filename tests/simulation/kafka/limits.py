@@ -90,7 +90,7 @@ def limited(limits: Limits | None) -> Iterator[None]:
 
 def _targets(limits: Limits) -> dict[str, Any]:
     return {
-        "controller.kafka.path.conflict_rounds.WRITES_MAX": limits.writes,
+        "controller.kafka.path.controller.WRITES_MAX": limits.writes,
         "metadata_store.nodes.cluster_nodes.WRITES_MAX": limits.writes,
         "brokers.outbound.batches.REQUEST_ROWS_MAX": limits.rows,
         "brokers.outbound.channel.REQUEST_ROWS_MAX": limits.rows,

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from controller.kafka.path.min_isr import read_min_isr
+from controller.kafka.path.topic_settings import read_min_isr
 from controller.kafka.snapshots.taking import broker_lines, parts_of
 from controller.kafka.snapshots.writer import Begin, End, Message, framed, write_snapshot
 from metadata_store.kafka_store import KafkaStore

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from controller.kafka.brokers import broker_change
 from controller.kafka.path import adoption
-from controller.kafka.path import deletion_queue as deleting
+from controller.kafka.path import agenda as deleting
 from controller.kafka.topics import deletion
 from state_machines.admin_rules.broker_settings import InForce, Reported, Value, in_force
 from state_machines.decisions import deletion as decisions

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from controller.kafka.kinds import drain, reassign
-from controller.kafka.partitions import alter_partition, controlled_shutdown
+from controller.kafka.partitions import controlled_shutdown, isr_changes
 from controller.kafka.term import failover
 from state_machines.decisions.alter_partition import IsrRequest
 from state_machines.machines import selectors
@@ -71,7 +71,7 @@ def want_followers_for_ever(stack: ExitStack) -> None:
     async def nothing(_: Any, _refused: Iterable[IsrRequest]) -> None:
         """Leaves the leader epoch as it is."""
 
-    put(stack, alter_partition, "keep_out_of_isrs", nothing)
+    put(stack, isr_changes, "keep_out_of_isrs", nothing)
 
 
 @mutation

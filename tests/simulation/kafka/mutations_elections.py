@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.kafka.partitions import auto_balance
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.unclean_elections import UncleanElectionPolicy
+from controller.kafka.path.topic_settings import UncleanElectionPolicy
 from state_machines.decisions.leader_election import to_balance
 from state_machines.machines import selectors
 from state_machines.machines.selectors import Election, NoLeader

@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from msgspec.structs import replace
 
 from brokers.wire.partitions import PartitionEncoder
-from controller.kafka.partitions import repair
-from controller.kafka.partitions.repair import States
 from controller.kafka.path.controller import Controller
-from controller.kafka.topics import lost_ids
+from controller.kafka.topics import lost_ids, repair
+from controller.kafka.topics.repair import States
 from state_machines.decisions.topic_ids import Evidence, Verdict
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change

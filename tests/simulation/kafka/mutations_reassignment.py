@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from unittest import mock
 
 from brokers.outbound.channels import Channels
-from controller.kafka.partitions import alter_partition, isr_notification
+from controller.kafka.partitions import isr_changes
 from controller.kafka.path.controller import Controller
 from controller.kafka.reassignments import reassignment
 from state_machines.model.decision import Change, ReplicaMove
@@ -17,7 +17,7 @@ from tests.simulation.kafka.planting import mutation, put
 @mutation
 def never_look_again(stack: ExitStack) -> None:
     """Completes no reassignment at changes of ISRs."""
-    for handler in (alter_partition, isr_notification, reassignment):
+    for handler in (isr_changes, reassignment):
         stack.enter_context(mock.patch.object(handler, "isrs_changed"))
     put(stack, Controller, "_wake_reassignments", lambda self, changes: None)
 

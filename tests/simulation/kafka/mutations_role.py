@@ -7,7 +7,7 @@ from unittest import mock
 
 from controller.daemon.candidate import STANDBY_POLL_S, Candidate
 from controller.daemon.permission_probe import PermissionProbe
-from controller.kafka.path.outranked import Outranked
+from controller.kafka.term.broker_responses import Outranked
 from controller.role.claim import Role
 from controller.role.mode import Mode
 from metadata_store.errors import Code, ZkError

@@ -11,7 +11,7 @@ from brokers.outbound.channel import Channel
 from brokers.outbound.channels import Channels
 from brokers.outbound.link import Link
 from brokers.outbound.snapshot import Snapshots, Turn
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import Gate
 from controller.kafka.term.claim_monitor import ClaimMonitor
 from controller.kafka.term.term import Term

@@ -8,9 +8,8 @@ from unittest import mock
 
 from brokers.outbound.link import Link
 from controller.daemon.state import DaemonState
-from controller.kafka.path.conflict_rounds import ConflictRounds
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.controller import ConflictRounds, Controller
+from controller.kafka.path.events import EventKind
 from controller.kafka.topics import deletion
 from controller.role.errors import PositionLost
 from controller.role.mode import Mode

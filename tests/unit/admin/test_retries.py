@@ -25,9 +25,9 @@ from brokers.wire.frames import ConnectionLost
 from brokers.wire.messages.topics import CreateTopicsRequest
 from brokers.wire.versions import Api, Ibp
 from cli.endpoint_child import keep_endpoint
+from controller.kafka.brokers.broker_settings import query_settings
 from controller.kafka.path.gate import Gate
 from controller.kafka.term.claim_monitor import ClaimMonitor
-from controller.kafka.term.settings_reader import query_settings
 from controller.role.lease import Lease
 from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown
 from metadata_store.port import ConnectionState
@@ -455,7 +455,7 @@ async def test_brokers_are_queried_for_their_settings_every_second_thirty_times_
         for record in (caplog, times, heard):
             record.clear()
         cluster.observe_brokers({1: replace(BROKER, epoch=epoch)})
-        with mock.patch("controller.kafka.term.settings_reader.query_each", query_each):
+        with mock.patch("controller.kafka.brokers.broker_settings.query_each", query_each):
             await query_settings(mock.Mock(), cluster, [1], lambda broker, _: heard.append(broker.epoch))
         assert len(times) == asked
         assert set(pauses(times)) == {1.0}

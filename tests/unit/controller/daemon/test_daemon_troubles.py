@@ -12,7 +12,7 @@ import pytest
 
 from controller.daemon.candidate import EARLY_ENDS_MAX, STEADY_TERM_S
 from controller.daemon.daemon import Daemon
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.role import own_znodes as own
 from controller.role.claim import Claim, Role
 from controller.role.mode import Mode

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from controller.journal.segments import SegmentName
-from controller.kafka.path.departed import Departed
+from controller.kafka.path.remembered import Departed
 from controller.operator.dead_brokers import EarlierDeaths, departures
 from state_machines.journal.events import Kind, Row
 

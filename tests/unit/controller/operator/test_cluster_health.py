@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.kafka.path.departed import BROKERS_MAX, Departed
+from controller.kafka.path.remembered import BROKERS_MAX, Departed
 from controller.operator.cluster_health import live_procedures, throttles_in_force, troubles
 from controller.operator.counts import Counts
 from controller.operator.dead_brokers import dead, dead_brokers

@@ -7,7 +7,7 @@ import pytest
 from cli.exit_codes import Exit
 from controller.http.errors import NotActive, Refused
 from controller.http.procedure_models import CordonRequest
-from controller.kafka.brokers.cordon_change import ROUNDS_MAX
+from controller.kafka.brokers.marks import ROUNDS_MAX
 from controller.operator.cordons import CordonView
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordon, Cordons, read_cordons

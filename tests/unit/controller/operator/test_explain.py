@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from controller.kafka.path.recent_changes import RecentChanges
+from controller.kafka.path.remembered import RecentChanges
 from controller.operator.counts import Deletions, counted, imbalance
 from controller.operator.explain import explain
 from state_machines.decisions.broker_change import broker_death

@@ -11,7 +11,7 @@ from cli.exit_codes import Exit
 from controller.http.errors import NotActive, Refused
 from controller.http.pause_models import PauseRequest
 from controller.kafka.kinds import drain, reassign
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.operator.pauses import ROUNDS_MAX, PauseView, pause_sentence
 from controller.process.wall_clock import wall_ms
 from metadata_store.nodes.pause_node import PATH, FoundPause, Pause, read_pause
@@ -106,7 +106,7 @@ async def test_a_pause_outlives_the_daemon_and_ends_by_itself(w: World) -> None:
 async def test_a_pause_lasts_as_long_as_it_was_given_for_however_the_clock_is_set(w: World, set_ms: int) -> None:
     await paused(w, for_s=60)
     now_ms = wall_ms() + set_ms
-    with mock.patch("controller.kafka.brokers.pause_change.wall_ms", return_value=now_ms):
+    with mock.patch("controller.kafka.brokers.marks.wall_ms", return_value=now_ms):
         await asyncio.sleep(30)
         w.term.queue.signal(EventKind.PAUSE_CHANGE)
         await w.settle()
@@ -120,7 +120,7 @@ async def test_a_pause_lasts_as_long_as_it_was_given_for_however_the_clock_is_se
 async def test_a_pause_whose_begin_is_ahead_of_the_clock_lasts_no_longer_than_its_length(w: World) -> None:
     await paused(w, for_s=60)
     await w.active.crash()
-    with mock.patch("controller.kafka.brokers.pause_change.wall_ms", return_value=wall_ms() - 86_400_000):
+    with mock.patch("controller.kafka.brokers.marks.wall_ms", return_value=wall_ms() - 86_400_000):
         await w.begin_term()
         await w.settle()
         assert obeyed(w)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import TermEnded
 from state_machines.model.facts import (
     NOTHING,

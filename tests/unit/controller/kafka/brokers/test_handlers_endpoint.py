@@ -11,7 +11,7 @@ from msgspec import structs
 
 from brokers.security.attested import Seals
 from controller.kafka.brokers.endpoint_change import GONE_S
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from testing.memory import MemoryZooKeeper
 from tests.kit.controller_parts import DAEMON, SECRET, UPDATE_METADATA

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from controller.kafka.brokers.log_directories import Failed
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from state_machines.model.types import ReplicaState
 from tests.kit.controller_parts import LEADER_AND_ISR

@@ -13,7 +13,7 @@ from brokers.outbound.channel import PropagationLag
 from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.errors import NotFound, Refused
 from controller.http.procedure_models import CordonRequest, Procedure
-from controller.kafka.brokers.cordon_change import ROUNDS_MAX, change_marks
+from controller.kafka.brokers.marks import ROUNDS_MAX, change_marks
 from controller.kafka.kinds import drain as kind
 from controller.kafka.kinds.environment import BEHIND_S_MAX, brokers_are_behind
 from controller.operator.cordons import CordonView
@@ -524,7 +524,7 @@ async def test_a_drain_that_begins_while_marks_are_removed_keeps_its_own(w: Worl
         assert not begun[0].done(), "its record is written in a later event"
         return await change_marks(*given, **more)
 
-    with mock.patch("controller.kafka.brokers.cordon_change.change_marks", meanwhile):
+    with mock.patch("controller.kafka.brokers.marks.change_marks", meanwhile):
         assert await drains.undrain(UndrainRequest(brokers=[1])) == []
     found = await ended(w, (await begun[0]).pid)
     assert found.state == "success"

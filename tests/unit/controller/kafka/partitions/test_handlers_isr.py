@@ -11,7 +11,7 @@ from brokers.wire.calls import AlterPartitionCall, read_call, read_header
 from brokers.wire.errors import Error
 from brokers.wire.primitives import Reader
 from brokers.wire.replies import AlterPartitionReply, PartitionReply, encode_reply
-from controller.kafka.partitions.alter_partition import CALLS_MAX
+from controller.kafka.partitions.isr_changes import CALLS_MAX
 from metadata_store import paths
 from metadata_store.acl import CREATE, READ
 from state_machines.model.types import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokers.wire.errors import Error
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic

@@ -8,12 +8,12 @@ import pytest
 
 from brokers.outbound import channel
 from controller.kafka.brokers import broker_change, log_directories
-from controller.kafka.partitions import alter_partition, auto_balance, controlled_shutdown, elections, late_partitions
-from controller.kafka.path import deletion_queue
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.partitions import auto_balance, controlled_shutdown, elections, isr_changes, late_partitions
+from controller.kafka.path import agenda
+from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments import reassignment, strays
 from controller.kafka.term import failover
-from controller.kafka.topics import config_change, deletion, removal, topic_change
+from controller.kafka.topics import config_change, deletion, ghosts, topic_change
 from metadata_store.commits import topic_deletion
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.machines.draft import Draft
@@ -29,13 +29,13 @@ PORTION = 10
 SIZE = 40
 BOUNDS = [
     (topic_change, "TURN_ROWS"),
-    (removal, "TURN_ROWS"),
+    (ghosts, "TURN_ROWS"),
     (broker_change, "TURN_ROWS"),
     (auto_balance, "TURN_ROWS"),
     (failover, "DECIDED_ROWS"),
     (failover, "SCANNED_ROWS"),
     (controlled_shutdown, "TURN_ROWS"),
-    (alter_partition, "TURN_PROPOSALS"),
+    (isr_changes, "TURN_PROPOSALS"),
     (config_change, "TURN_ROWS"),
     (log_directories, "TURN_ROWS"),
     (late_partitions, "TURN_ROWS"),
@@ -46,7 +46,7 @@ BOUNDS = [
     (deletion, "TURN_PARTITIONS"),
     (deletion, "COUNTED_MAX"),
     (channel, "REQUEST_ROWS_MAX"),
-    (deletion_queue, "PART_ROWS"),
+    (agenda, "PART_ROWS"),
     (topic_deletion, "UNITS_MAX"),
     (strays, "TURN_LOGS"),
 ]

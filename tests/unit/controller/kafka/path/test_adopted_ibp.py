@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.sections import ControllerSettings
-from controller.kafka.path.adopted_ibp import ibp_of_term, lowest
-from controller.kafka.path.adoption import Answer, recalled, to_keep
+from controller.kafka.path.adoption import Answer, ibp_of_term, lowest_ibp, recalled, to_keep
 from controller.role.own_znodes import BROKER_SETTINGS, ROOT
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION
@@ -18,8 +17,8 @@ IBP = "inter.broker.protocol.version"
 
 
 def test_the_lowest_known_ibp_is_adopted() -> None:
-    assert str(lowest(["3.9-IV0", None, "2.8", "9.9", ""])) == "2.8-IV1"
-    assert lowest([None, "soon"]) is None
+    assert str(lowest_ibp(["3.9-IV0", None, "2.8", "9.9", ""])) == "2.8-IV1"
+    assert lowest_ibp([None, "soon"]) is None
 
 
 def test_settings_kept_by_an_earlier_release_are_known_and_queried_again() -> None:

@@ -150,7 +150,7 @@ async def test_a_write_that_is_too_large_for_zookeeper_is_given_up_alone(w: Worl
     def too_big() -> None:
         raise ZkError(Code.TOO_BIG, paths.state("t", 0))
 
-    with mock.patch("controller.kafka.path.conflict_rounds.WRITES_MAX", 1):
+    with mock.patch("controller.kafka.path.controller.WRITES_MAX", 1):
         w.active.script.at(STATE_0, too_big)
         w.die(1)
         await w.propagated()
@@ -204,7 +204,7 @@ async def test_a_request_that_never_arrived_is_decided_again(w: World) -> None:
 async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing_done_twice(w: World) -> None:
     await running(w, partitions=12)
     session = w.active.zk.session_id
-    with mock.patch("controller.kafka.path.conflict_rounds.WRITES_MAX", 2):
+    with mock.patch("controller.kafka.path.controller.WRITES_MAX", 2):
         w.active.script.at("t/partitions/6/state", lambda: w.server.suspend(session))
         w.die(1)
         await eventually(lambda: not w.term.controller.ready.is_set())

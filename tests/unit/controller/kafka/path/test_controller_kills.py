@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from brokers.listener.controller_listener import NotController
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from metadata_store.hooks import Kill
 from state_machines.model.types import TopicPartition

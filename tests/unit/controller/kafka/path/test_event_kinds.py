@@ -7,11 +7,10 @@ from collections import Counter
 import pytest
 
 from brokers.wire.messages import CARRIED
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.requests.calls import AS_CARRIED
 from controller.kafka.requests.codec import TRANSLATIONS
-from controller.kafka.term.dispatch import EVENTS, HANDLERS, RAISED, REREAD, controller_state
-from controller.kafka.term.watches import Watched, changed
+from controller.kafka.term.dispatch import EVENTS, HANDLERS, RAISED, REREAD, Watched, changed, controller_state
 from controller.metrics.kafka_metrics import KafkaState
 from metadata_store import paths
 from metadata_store.nodes.cordon_node import PATH as CORDONS

@@ -9,8 +9,7 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.replies import AllocateProducerIdsReply
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event, EventQueue, QueueFull
+from controller.kafka.path.events import Event, EventKind, EventQueue, QueueFull
 from controller.kafka.requests.calls import Calls, PendingProducerIds
 
 

@@ -9,8 +9,7 @@ from unittest import mock
 import pytest
 
 from brokers.listener.controller_listener import NotController
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event
+from controller.kafka.path.events import Event, EventKind
 from controller.operator.counts import Counted, Deletions, imbalance
 from controller.operator.role_status import StatusReader
 from controller.operator.sampling import gauges_of

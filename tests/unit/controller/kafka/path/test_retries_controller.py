@@ -19,15 +19,13 @@ from configs.journal_section import JournalSettings
 from controller.daemon.role_handback import _take_back
 from controller.daemon.secret_watch import SecretWatch
 from controller.journal.journal import Journal
-from controller.kafka.access.authorizer import Authorizer
-from controller.kafka.access.principals import principals
+from controller.kafka.access.authorizer import Authorizer, principals
 from controller.kafka.brokers.endpoint_change import GONE_S
-from controller.kafka.clients import token_expiry
+from controller.kafka.clients import credentials
 from controller.kafka.path.adoption import Values
 from controller.kafka.path.default_configs import DefaultConfigs
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import QueueFull
-from controller.kafka.path.lost_id_search import LostIds
+from controller.kafka.path.events import EventKind, QueueFull
+from controller.kafka.path.remembered import LostIds
 from controller.kafka.topics import lost_ids
 from controller.kafka.topics.deletion import NOT_DELETED
 from controller.metrics.counters import Counters
@@ -181,8 +179,8 @@ async def test_expired_tokens_are_looked_for_every_interval_and_half_a_minute_af
         adoption=SimpleNamespace(values=Values(token_check_s=every_s)),
         spawn=lambda work: tasks.append(asyncio.ensure_future(work)),
     )
-    with mock.patch.object(token_expiry, "_look", look):
-        token_expiry.begin(c)
+    with mock.patch.object(credentials, "_look", look):
+        credentials.begin(c)
         await asyncio.sleep(5.0 + 4 * again_s + 3 * every_s + 1.0)
     [task] = tasks
     task.cancel()

@@ -11,7 +11,7 @@ import pytest
 
 from brokers.wire.errors import Error
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments import reassignment
 from controller.kafka.reassignments.reassignment import STOPPED_S_MAX
 from controller.kafka.reassignments.strays import AGAIN_S, FORGOTTEN_MS_MIN, NOT_FORGOTTEN, judged

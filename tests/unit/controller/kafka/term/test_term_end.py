@@ -11,8 +11,7 @@ import pytest
 
 from brokers.listener.controller_listener import NotController
 from brokers.outbound.delivery import ChannelFailed
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.event_queue import Event
+from controller.kafka.path.events import Event, EventKind
 from controller.kafka.path.gate import weakly
 from controller.kafka.term.claim_monitor import OUTRANKED
 from controller.role.claim import Claim

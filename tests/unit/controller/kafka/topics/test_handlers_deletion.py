@@ -12,8 +12,8 @@ from brokers.listener.controller_listener import NotController
 from brokers.outbound.delivery import BrokerResponse
 from brokers.wire.errors import Error
 from brokers.wire.versions import Api
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.requests.delete_topics_call import DeletedTopic
+from controller.kafka.path.events import EventKind
+from controller.kafka.requests.values import DeletedTopic
 from controller.kafka.topics import deletion
 from metadata_store import paths
 from metadata_store.acl import ALL
@@ -226,8 +226,8 @@ async def test_a_bounded_number_of_partitions_is_under_way(w: World) -> None:
     await w.topic("large", *[(1, 3)] * 6, leaders=True)
     await running(w)
     with (
-        mock.patch("controller.kafka.path.deletion_queue.PARTITIONS_MAX", 4),
-        mock.patch("controller.kafka.path.deletion_queue.TURN_PARTITIONS", 2),
+        mock.patch("controller.kafka.path.agenda.PARTITIONS_MAX", 4),
+        mock.patch("controller.kafka.path.agenda.TURN_PARTITIONS", 2),
     ):
         w.wires.silent.add(3)
         await w.mark("large", *names)
@@ -255,7 +255,7 @@ async def test_topics_that_wait_for_a_broker_do_not_hold_up_others(w: World) -> 
     for n in range(4):
         await w.topic(f"waits-{n}", (9,), (1, 9), leaders=True)
     await running(w)
-    with mock.patch("controller.kafka.path.deletion_queue.PARTITIONS_MAX", 2):
+    with mock.patch("controller.kafka.path.agenda.PARTITIONS_MAX", 2):
         await w.mark(*[f"waits-{n}" for n in range(4)], "t")
         await w.propagated()
     assert w.znodes_of("t") == []

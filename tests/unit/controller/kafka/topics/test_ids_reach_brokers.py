@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from state_machines.model.topic_facts import TopicIdRead

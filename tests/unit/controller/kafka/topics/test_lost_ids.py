@@ -11,7 +11,7 @@ import pytest
 
 from brokers.client import ClusterMetadata, TopicMetadata
 from brokers.wire.errors import Error
-from controller.kafka.path.lost_id_search import TRIES_MAX
+from controller.kafka.path.remembered import TRIES_MAX
 from controller.kafka.topics import lost_ids
 from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths

@@ -1,4 +1,8 @@
-"""Handles UpdateFeatures (KIP-584): deletes finalised features; none can be added, because brokers support none."""
+"""Handles calls about znodes of the whole cluster: AllocateProducerIds (S4-87; KIP-730) and UpdateFeatures (KIP-584).
+
+A block of producer ids is never given out twice. Features are deleted alone: none can be added, because brokers support
+none.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +17,50 @@ from brokers.wire.messages.security import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from brokers.wire.replies import AllocateProducerIdsReply
 from controller.kafka.path.controller import Controller
-from controller.kafka.requests.call_results import call_result
-from controller.kafka.requests.caller import caller_of
-from controller.kafka.requests.calls import PendingCarried
+from controller.kafka.requests.calls import PendingCarried, PendingProducerIds, call_result
+from controller.kafka.requests.codec import caller_of
 from controller.procedures.recorder import CallKind
 from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.nodes.cluster_nodes import Contended, delete_features, read_features
+from metadata_store.nodes import cluster_nodes
+from metadata_store.nodes.cluster_nodes import Contended, Exhausted, delete_features, read_features
 from state_machines.admin_rules.feature_updates import LevelWanted, UpgradeType, refusal
+
+log = logging.getLogger("regent.controller")
 
 SWITCHED_OFF: Final = "Feature versioning system is disabled."
 
-log = logging.getLogger("regent.controller")
+
+async def allocate_producer_ids(c: Controller, pending: PendingProducerIds) -> None:
+    """Allocates one block per conditional write; it skips a block whose write has an unknown outcome."""
+    call = pending.call
+    broker = c.cluster.brokers.get(call.broker_id)
+    if broker is None:
+        pending.answer(AllocateProducerIdsReply(Error.BROKER_ID_NOT_REGISTERED))
+        return
+    if broker.epoch != call.broker_epoch:
+        pending.answer(AllocateProducerIdsReply(Error.STALE_BROKER_EPOCH))
+        return
+    try:
+        block = await cluster_nodes.allocate_producer_ids(c.zk, call.broker_id, c.fence)
+        c.gate.check()
+        if isinstance(block, Malformed):
+            c.malformed(block)
+            pending.answer(AllocateProducerIdsReply(Error.UNKNOWN_SERVER_ERROR))
+            return
+        c.counters.malformed.pop(paths.PRODUCER_IDS, None)
+        pending.answer(AllocateProducerIdsReply(Error.NONE, block.start, block.end - block.start + 1))
+    except Contended:
+        pending.answer(AllocateProducerIdsReply(Error.REQUEST_TIMED_OUT))
+    except Exhausted as exhausted:
+        log.error("broker %d gets no producer ids: %s", call.broker_id, exhausted)
+        pending.answer(AllocateProducerIdsReply(Error.UNKNOWN_SERVER_ERROR))
+    finally:
+        pending.refuse()
 
 
 async def update_features(c: Controller, pending: PendingCarried) -> None:

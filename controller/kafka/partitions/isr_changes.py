@@ -1,8 +1,9 @@
-"""Handles AlterPartition (S4-80; KIP-497): commits ISR changes that leaders request, adjacent calls together."""
+"""Handles ISR changes of leaders (S4-80): requested by AlterPartition (KIP-497), or notified below IBP 2.7-IV2."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import Final
 
@@ -11,14 +12,19 @@ from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from controller.kafka.journal.report import Reason
 from controller.kafka.partitions.controlled_shutdown import keep_out_of_isrs
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
-from controller.kafka.path.portions import portions
+from controller.kafka.path.controller import Controller, portions
+from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.reassignment import isrs_changed
 from controller.kafka.requests.calls import PendingAlterPartition
+from metadata_store import paths
+from metadata_store.codecs.base import Malformed
+from metadata_store.nodes.cluster_nodes import Contended, delete_children
+from metadata_store.reads import read_isr_changes
 from state_machines.decisions.alter_partition import INELIGIBLE, IsrError, IsrRequest, alter_partitions, judge
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import PartitionState
+
+log = logging.getLogger("regent.controller")
 
 CALLS_MAX = 200
 """Calls that one commit takes at the most."""
@@ -137,3 +143,38 @@ def reply(cluster: Cluster, item: _Proposed) -> PartitionReply:
     return PartitionReply(
         proposal.topic, proposal.partition, 0, row.leader, row.leader_epoch, row.isr, row.version, row.recovering
     )
+
+
+async def isr_notification(c: Controller) -> None:
+    """Reads the notifications, observes and propagates the named partitions, then deletes the notifications."""
+    since = c.zk.last_zxid
+    listed = await c.zk.children(paths.ISR_CHANGES)
+    await c.zk.watch(children=[paths.ISR_CHANGES], since_zxid=since)
+    names = sorted(listed[0]) if listed is not None else []
+    if not names:
+        return
+    named: dict[int, None] = {}
+    for found in await read_isr_changes(c.zk, names):
+        if isinstance(found, Malformed):
+            c.malformed(found)
+            continue
+        if found.unusable:
+            log.error("%s: %s; the states of the others are read", paths.ISR_CHANGES, found.unusable)
+        for topic, partition in found.named:
+            row = c.cluster.find(topic, partition)
+            if row is not None:
+                named[row] = None
+    if named:
+        await c.reread(list(named))
+        isrs_changed(c, named)
+    await discard(c, [f"{paths.ISR_CHANGES}/{name}" for name in names])
+
+
+async def discard(c: Controller, processed: list[str]) -> None:
+    """Deletes notifications. Those that cannot be deleted stay, and are read once more with the next ones."""
+    try:
+        await delete_children(c.zk, processed, c.fence)
+    except Contended as contended:
+        log.error("%s: check the ACL of their parent", contended)
+    for path in processed:
+        c.counters.malformed.pop(path, None)

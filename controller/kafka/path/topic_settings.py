@@ -1,14 +1,17 @@
-"""Reads the unclean election policy of topics (S4-82; ``unclean.leader.election.enable``).
+"""Reads two settings of topics that decisions need: whether elections may be unclean, and ``min.insync.replicas``.
 
-ZooKeeper is read in the middle of the decision that needs the policy, as by Kafka's controller: a cached permission
-that was withdrawn would lose records.
+ZooKeeper is read in the middle of the decision that needs the policy of unclean elections (S4-82), as by Kafka's
+controller: a cached permission that was withdrawn would lose records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from brokers.client import BrokerCallFailed
+from brokers.queries import Dial
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config
@@ -16,9 +19,12 @@ from metadata_store.kafka_store import KafkaStore
 from metadata_store.reads import read_broker_configs, read_broker_default
 from state_machines.admin_rules.topic_configs import unparsable
 from state_machines.model.cluster import Cluster
+from state_machines.model.min_isr import MinIsr
 
 UNCLEAN: Final = "unclean.leader.election.enable"
 _TRUTHS: Final = {"true": True, "false": False}
+CONFIGS_PER_TURN: Final = 1_000
+MIN_ISR: Final = "min.insync.replicas"
 
 
 class UncleanElectionPolicy:
@@ -97,3 +103,37 @@ def said(config: Config | Malformed, default: bool) -> bool:
         return False
     value = config.entries.get(UNCLEAN)
     return default if value is None else _TRUTHS.get(value.strip().lower(), False)
+
+
+async def read_min_isr(
+    store: KafkaStore, dial: Dial, cluster: Cluster, saw: Callable[[str, Mapping[str, str]], None] = lambda *_: None
+) -> MinIsr:
+    """Queries one live broker for the default and reads the topics' own settings, in turns.
+
+    ``saw`` gets the name and the settings of each topic.
+    """
+    own: dict[str, int] = {}
+    names = list(cluster.topic_index)
+    for start in range(0, len(names), CONFIGS_PER_TURN):
+        found = await store.load_topic_configs(names[start : start + CONFIGS_PER_TURN])
+        for name, config in found.items():
+            if isinstance(config, Malformed):
+                continue
+            saw(name, config.entries)
+            value = config.entries.get(MIN_ISR)
+            if value is not None and value.isdecimal():
+                own[name] = int(value)
+        await asyncio.sleep(0)
+    return MinIsr(await _default(dial, cluster), own)
+
+
+async def _default(dial: Dial, cluster: Cluster) -> int | None:
+    for broker in list(cluster.brokers.values())[:3]:
+        try:
+            async with dial(broker) as queries:
+                value = (await queries.broker_configs(broker.id, [MIN_ISR])).get(MIN_ISR)
+        except BrokerCallFailed:
+            continue
+        if value is not None and value.isdecimal():
+            return int(value)
+    return None

@@ -3,6 +3,10 @@
 A new topic may have no topic id (IBP 2.8 and later), or name a daemon among its replicas, because brokers take the
 daemon for one of them. An old tool may have cut the topic id, partitions or a reassignment's replicas from the znode of
 a running topic: the model still has them.
+
+For a moment after the last daemon's end brokers count it as one of them, and Kafka's own controller starts topics that
+they auto-create then. Such a partition goes on, and a broker takes the place of the daemon: the replica exists nowhere,
+so moving it loses nothing.
 """
 
 from __future__ import annotations
@@ -13,15 +17,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from itertools import chain
 
-from controller.kafka.path.conflict_rounds import ConflictRounds
-from controller.kafka.path.controller import Controller
-from controller.kafka.path.event_kinds import EventKind
+from controller.kafka.path.controller import ConflictRounds, Controller
+from controller.kafka.path.events import EventKind
+from controller.kafka.reassignments.reassignment_calls import begin
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.cluster_nodes import delete_fresh_topic
+from state_machines.decisions.reassignment import current_assignment
 from state_machines.decisions.topic_change import names_any, repaired, taken_out
 from state_machines.model.decision import TopicChange
-from state_machines.model.types import Assignment, Leadership, TopicAssignment
+from state_machines.model.types import Assignment, Leadership, TopicAssignment, TopicPartition
 
 log = logging.getLogger("regent.controller")
 
@@ -29,7 +34,6 @@ REPAIR_ROUNDS_MAX = 3
 REPAIRED = "a daemon's id among the replicas replaced by a broker's"
 ID_GIVEN = "topic id given"
 RESTORED = "what another took out is written back"
-
 State = Leadership | Malformed | None
 States = dict[str, dict[int, State]]
 """State znodes of partitions that the model does not have, by topic and partition."""
@@ -245,3 +249,39 @@ def without(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignmen
     c.waiting_topics.add(topic.name)
     served = {p: a for p, a in topic.partitions.items() if p not in phantoms}
     return TopicAssignment(topic.name, topic.topic_id, served, topic.version, topic.czxid)
+
+
+async def replace_daemons(c: Controller) -> None:
+    """Reassigns such partitions; topics without a free broker wait until one registers."""
+    load: Mapping[int, int] = Counter(b for row in c.cluster.rows for b in row.assignment.replicas)
+    targets: dict[TopicPartition, tuple[int, ...] | None] = {}
+    for name in sorted(c.reassignment_queue.name_daemons):
+        named = _named(c, name)
+        if not named:
+            c.reassignment_queue.name_daemons.discard(name)
+            continue
+        found = repaired(TopicAssignment(name, None, named, 0, 0), c.daemons, c.cluster.live, load)
+        if found is None:
+            log.warning(
+                "topic %s: %d running partitions name a daemon among their replicas and no broker is free to take its "
+                "place: start one",
+                name,
+                len(named),
+            )
+            continue
+        targets.update({TopicPartition(name, p): assignment.replicas for p, assignment in found.items()})
+    if targets:
+        refused = await begin(c, targets, "that name a daemon among their replicas")
+        left = {name.topic for name in refused}
+        c.reassignment_queue.name_daemons.difference_update({name.topic for name in targets} - left)
+
+
+def _named(c: Controller, name: str) -> dict[int, Assignment]:
+    """Returns targets for a topic's partitions that name a daemon."""
+    topic = c.cluster.topic(name)
+    found = {} if topic is None else {c.cluster.rows[i].partition: current_assignment(c.cluster, i) for i in topic.rows}
+    return {
+        p: Assignment(now.target)
+        for p, now in found.items()
+        if now is not None and not c.daemons.isdisjoint(now.target)
+    }

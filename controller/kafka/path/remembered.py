@@ -1,0 +1,158 @@
+"""Remembers what happened in a term, until it ends: last changes, deaths of brokers, the pause, lost topic ids."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from metadata_store.nodes.endpoint_znode import AdminEndpoint
+from metadata_store.nodes.pause_node import Pause
+from state_machines.decisions.topic_ids import Evidence
+from state_machines.model.decision import Change
+
+CHANGES_MAX: Final = 20_000
+"""Changes kept over all partitions: the rows before and after each stay in memory with it."""
+BROKERS_MAX: Final = 1_000
+"""Dead brokers whose times are kept; the earliest are dropped first, and count as dead since before the term."""
+TRIES_MAX: Final = 4
+"""Queries to brokers that do not respond: together they last longer than most sessions of frozen brokers."""
+
+
+class RecentChanges:
+    """Keeps batches as they were applied; it copies and indexes nothing, a query searches from the newest."""
+
+    def __init__(self, changes_max: int = CHANGES_MAX) -> None:
+        self._batches: deque[Sequence[Change]] = deque()
+        self._max = changes_max
+        self._count = 0
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """Adds an applied batch; of one above the bound only the end is kept."""
+        if not changes:
+            return
+        batch = changes[-self._max :] if len(changes) > self._max else changes
+        self._batches.append(batch)
+        self._count += len(batch)
+        while self._count > self._max:
+            self._count -= len(self._batches.popleft())
+
+    def why(self, entity: int) -> str | None:
+        """Returns the reason of a row's last change and the brokers that left its ISR; None where it is not kept."""
+        for batch in reversed(self._batches):
+            for change in reversed(batch):
+                if change.entity == entity:
+                    return _sentence(change)
+        return None
+
+
+def _sentence(change: Change) -> str:
+    left = [str(broker) for broker in change.before.isr if broker not in change.after.isr]
+    return f"{change.why}; {', '.join(left)} left the ISR" if left else change.why
+
+
+class Departed:
+    """Holds times of the wall clock, in milliseconds. ``began_ms``: when this term read the brokers, 0 before."""
+
+    def __init__(self) -> None:
+        self.began_ms = 0
+        self._since_ms: dict[int, int] = {}
+
+    def gone(self, brokers: Collection[int], now_ms: int) -> None:
+        """Notes that brokers died now."""
+        for broker in brokers:
+            self._since_ms.pop(broker, None)
+            self._since_ms[broker] = now_ms
+        while len(self._since_ms) > BROKERS_MAX:
+            del self._since_ms[next(iter(self._since_ms))]
+
+    def back(self, brokers: Collection[int]) -> None:
+        """Notes that brokers registered."""
+        for broker in brokers:
+            self._since_ms.pop(broker, None)
+
+    def learn(self, earlier_ms: Mapping[int, int]) -> None:
+        """Takes over the times of terms before; what this term saw itself stays."""
+        self._since_ms = dict(sorted(earlier_ms.items(), key=lambda one: one[1])[-BROKERS_MAX:]) | self._since_ms
+
+    def since_ms(self, broker: int) -> int | None:
+        """Returns when a dead broker died; None where it was dead before the terms that are known."""
+        return self._since_ms.get(broker)
+
+
+@dataclass(slots=True)
+class Pauses:
+    """The pause ``in_force``, and the latest one whose time has passed, by a clock that is never set."""
+
+    in_force: Pause | None = None
+    over: Pause | None = None
+
+
+@dataclass(slots=True)
+class ShownEndpoint:
+    """The admin endpoint that brokers show, and since when its znode is gone, by the loop's clock."""
+
+    found: AdminEndpoint | None = None
+    gone_s: float | None = None
+
+
+class LostIds:
+    """Notes the topics without ids. Handlers change it; the query's task adds ``evidence`` and ``silent``.
+
+    ``topics``: name -> czxid of those whose id is not known; ``fresh``: no broker was queried for them yet; ``unsent``:
+    no broker was sent their metadata since. ``ids``: verdicts that have still to be written, ``found`` are not made up.
+    ``none_had_one``: no topic that ran had an id when the term began, or an earlier one that noted it (``noted``).
+    ``sent``: brokers that were sent topics without ids, ``late`` before they answered; ``sent_before``: an earlier term
+    may have sent them to any. ``silent``: why brokers did
+    not answer. ``made_up``: ids were given and are still unsent. ``said``: what was logged last.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self.fresh: set[str] = set()
+        self.unsent: set[str] = set()
+        self.none_had_one = False
+        self.noted: bytes | None = None
+        self.evidence = Evidence()
+        self.ids: dict[str, bytes] = {}
+        self.found: set[str] = set()
+        self.made_up = False
+        self.sent_before = False
+        self.sent: set[int] = set()
+        self.late: set[int] = set()
+        self.silent: dict[int, str] = {}
+        self.tries_left = 0
+        self.asking = False
+        self.said: frozenset[str] = frozenset()
+
+    def add(self, name: str, czxid: int) -> None:
+        """Adds a topic that has state znodes and no id; one that is known already keeps its verdict."""
+        if self.topics.get(name) != czxid:
+            self.topics[name] = czxid
+            self.fresh.add(name)
+            self.unsent.add(name)
+
+    def drop(self, name: str) -> None:
+        """Removes a topic that has an id, or is gone."""
+        self.topics.pop(name, None)
+        self.ids.pop(name, None)
+        self.fresh.discard(name)
+        self.unsent.discard(name)
+        self.found.discard(name)
+
+    def ask(self, *, of_new: bool) -> bool:
+        """Requests ``TRIES_MAX`` tries from now on, which query all brokers for ``of_new`` topics.
+
+        Returns whether no task runs them yet.
+        """
+        if of_new:
+            self.evidence = Evidence(self.evidence, sampled=self.none_had_one and not self.evidence.ids)
+        self.tries_left = TRIES_MAX
+        begins, self.asking = not self.asking, True
+        return begins
+
+    def ask_of_all(self) -> None:
+        """Queries brokers for every topic from now on: one knows the id of a topic of the sample."""
+        self.evidence = Evidence(self.evidence)
+        self.tries_left = TRIES_MAX
