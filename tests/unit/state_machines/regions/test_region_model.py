@@ -9,7 +9,6 @@ import pytest
 
 from state_machines.regions.changes import awaits_crash, is_stranded, partly_made
 from state_machines.regions.model import Region, Regions, Server, Table
-from state_machines.regions.pickup import closes_first, way_of
 from state_machines.regions.states import (
     IN_TRANSITION,
     OWNED,
@@ -19,6 +18,7 @@ from state_machines.regions.states import (
     TableKind,
     TableState,
 )
+from state_machines.regions.transit import closes_first, way_of
 from tests.unit.state_machines.regions.test_region_states import a_server
 
 S = RegionState
