@@ -8,7 +8,8 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from admin.ports import CHUNK_BYTES, Address
+from admin.limits import CHUNK_BYTES
+from admin.ports import Address
 
 
 class Stream:

@@ -16,14 +16,8 @@ from typing import Final
 import anyio
 
 from brokers.security.access import access_of
-<<<<<<< HEAD
 from brokers.security.users import SecurityUnusable
 from configs.advice import advice
-=======
-from brokers.security.authentication import SecurityUnusable
-from brokers.security.shared_secret import SecretUnusable, shared_secret
-from brokers.wire.messages import CARRIED, prepare
->>>>>>> b65a5173 (Files that only one other reads stand in it, and each subject of the core, the store and the pipeline in one file)
 from configs.settings import Settings
 from controller.app import create_app
 from controller.domain import Domain, Part, running

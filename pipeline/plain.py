@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline import scanning
-from pipeline.schema import COLUMNS, REQUIRED
+from pipeline.columns import COLUMNS
+from pipeline.schema import REQUIRED
 
 _KINDS: Final = {
     pa.int32(): scanning.WORD,

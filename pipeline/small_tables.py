@@ -8,11 +8,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.columns import GAP_COLUMNS
 from pipeline.gaps import Gap
 from pipeline.layout import in_folder
 from pipeline.pieces import Piece
-from pipeline.schema import GAP_COLUMNS
-from pipeline.storage import writing, written
+from pipeline.storage import written
+from pipeline.writing import writing
 
 TERM_COLUMNS: Final = pa.schema(
     [
@@ -45,7 +46,7 @@ def gaps_table(found: Sequence[Gap]) -> Any:
 def keep_table(into: str, path: str, aside: str, table: Any) -> str:
     """Writes a table as a file of the folder, and returns its path in it.
 
-    Raises :class:`~pipeline.storage.CannotMerge`.
+    Raises :class:`~pipeline.writing.CannotMerge`.
     """
     with writing(into), written(in_folder(into, path), aside) as stream:
         pq.write_table(table, stream, compression="zstd")

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from cli.exit_codes import Exit, Failure, ends_at_once
+from cli.ending import ends_at_once
+from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.session import Session, command
 

@@ -127,7 +127,7 @@ def _process(named: str | None) -> tuple[str | None, int | None]:
 
 def moment(option: str, text: str | None, now: datetime) -> int | None:
     """Returns microseconds of the wall clock."""
-    from pipeline.verbs import options
+    from pipeline.verbs import times
 
     with as_failure():
-        return options.moment(option, text, now)
+        return times.moment(option, text, now)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cli.cells import cell
 from cli.commands.procedures import queried
 from cli.exit_codes import Exit, Failure
-from cli.output import Output, cell
+from cli.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable

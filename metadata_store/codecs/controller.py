@@ -31,8 +31,7 @@ class ControllerZnode(Struct, frozen=True):
     """Content of ``/controller``. ``timestamp_ms`` is when the role was taken; ``unknown`` holds further fields.
 
     A daemon adds three fields: the ``nonce`` of its process, host:port of its controller ``listener``, where admin
-    endpoints find it, and a ``seal`` that proves to them that a daemon wrote both
-    (:mod:`brokers.security.shared_secret`).
+    endpoints find it, and a ``seal`` that proves to them that a daemon wrote both (:mod:`brokers.security.attested`).
     """
 
     broker: int

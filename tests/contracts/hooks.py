@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from metadata_store.errors import OutcomeUnknown, SessionLost
-from metadata_store.port import Check, Create, Delete, Kill
+from metadata_store.hooks import Kill
+from metadata_store.port import Check, Create, Delete
 from tests.contracts.support import LOST, OPEN, Backend, NthWrite, raising, session
 from tests.kit.polling import eventually
 

@@ -14,7 +14,7 @@ from controller.procedures.engine import Engine
 from controller.procedures.kinds import Env, Kind
 from controller.procedures.parking import Parking
 from controller.procedures.running import Entered
-from metadata_store.port import Kill
+from metadata_store.hooks import Kill
 from metadata_store.records.port import RecordStore, Stored
 from state_machines.procedures.record import Record
 from tests.contracts.records import Stores

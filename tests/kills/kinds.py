@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from controller.procedures.kinds import Execute, Step
-from state_machines.procedures.locks import Demand, Resource, Scope
+from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record, child
 

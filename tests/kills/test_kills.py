@@ -15,7 +15,7 @@ from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
-from testing.memory.region_store import Disk, MemoryRecords
+from testing.memory.records import Disk, MemoryRecords
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import Stores
 from tests.contracts.records_zookeeper import opened

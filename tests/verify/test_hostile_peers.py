@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from admin.ports import Limits
+from admin.limits import Limits
 from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import access_of
 from configs.loading import load

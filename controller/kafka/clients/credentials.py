@@ -27,7 +27,6 @@ from controller.process.wall_clock import wall_ms
 from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-<<<<<<< HEAD:controller/kafka/clients/credentials.py
 from metadata_store.codecs.config import Config
 from metadata_store.errors import Code, ZkError, ZooKeeperError
 from metadata_store.fencing.fenced import WRITES_MAX
@@ -35,12 +34,6 @@ from metadata_store.nodes.delegation_tokens import OPS, delete_tokens, read_toke
 from metadata_store.nodes.entity_configs import ConfigChange, EntityConfig, commit_entities, read_entities
 from state_machines.admin_rules.delegation_tokens import Token, expired
 from state_machines.admin_rules.scram_credentials import Alteration, Salted, ScramError, ScramRefusal, altered, sort_out
-=======
-from metadata_store.codecs.cluster import Config
-from metadata_store.errors import Code
-from metadata_store.nodes.entity_configs import ConfigChange, EntityConfig, commit_entities, read_entities
-from state_machines.admin_rules.credentials import Alteration, Salted, ScramError, ScramRefusal, altered, sort_out
->>>>>>> b65a5173 (Files that only one other reads stand in it, and each subject of the core, the store and the pipeline in one file):controller/kafka/clients/scram_credentials.py
 
 log = logging.getLogger("regent.controller")
 

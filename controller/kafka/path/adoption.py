@@ -20,16 +20,11 @@ import msgspec
 
 from brokers.wire.versions import Ibp, UnknownIbp
 from configs.sections import ControllerSettings
-<<<<<<< HEAD
 from controller.metrics.counters import Counters
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store import paths
 from metadata_store.content import decoded
 from metadata_store.port import ZooKeeper
-=======
-from controller.kafka.path.ibp_check import IBP
-from metadata_store.codecs.base import decoded
->>>>>>> b65a5173 (Files that only one other reads stand in it, and each subject of the core, the store and the pipeline in one file)
 from state_machines.admin_rules.broker_settings import NAMES, POLICY, SETTINGS, InForce, Reported, Value, in_force
 from state_machines.admin_rules.create_topics import TopicDefaults
 from state_machines.model.types import Broker

@@ -35,7 +35,6 @@ from controller.kafka.topics.lost_ids import lost_ids
 from controller.kafka.topics.repair import replace_daemons
 from controller.kafka.topics.topic_change import partition_modifications, topic_change
 from controller.metrics.kafka_metrics import KafkaState, KafkaStates
-<<<<<<< HEAD
 from metadata_store import paths
 from metadata_store.nodes.acl_nodes import CHANGES as ACL_CHANGES
 from metadata_store.nodes.cordon_node import PATH as CORDONS
@@ -43,9 +42,6 @@ from metadata_store.nodes.endpoint_znode import endpoint_path
 from metadata_store.nodes.pause_node import PATH as PAUSE
 from metadata_store.port import WatchEvent, WatchKind
 from state_machines.admin_rules.delegation_tokens import Token
-=======
-from state_machines.admin_rules.credentials import Token
->>>>>>> b65a5173 (Files that only one other reads stand in it, and each subject of the core, the store and the pipeline in one file)
 
 Handler = Callable[[Controller, Event], Awaitable[None]]
 _REASSIGNING: Final = KafkaState.PARTITION_REASSIGNMENT

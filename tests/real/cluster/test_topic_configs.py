@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from metadata_store import paths
-from metadata_store.codecs.cluster import encode_config
+from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from tests.kit.admin_kit import KafkaClient
 from tests.kit.admin_requests import CREATE_TOPICS

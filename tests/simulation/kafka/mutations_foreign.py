@@ -10,14 +10,9 @@ from msgspec.structs import replace
 
 from brokers.wire.partitions import PartitionEncoder
 from controller.kafka.path.controller import Controller
-<<<<<<< HEAD
 from controller.kafka.topics import lost_ids, repair
 from controller.kafka.topics.repair import States
 from state_machines.decisions.topic_ids import Evidence, Verdict
-=======
-from controller.kafka.topics import lost_ids
-from state_machines.decisions.topic_change import Evidence, Verdict
->>>>>>> b65a5173 (Files that only one other reads stand in it, and each subject of the core, the store and the pipeline in one file)
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change
 from state_machines.model.types import Broker, PartitionRow, TopicAssignment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admin.identity import Identity
-from brokers.wire.messages.security import (
+from brokers.wire.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from admin.own_node import about_configs
+from admin.own_configs import about_configs
 from brokers.wire.messages.nodes import AlterConfigsRequest, AlteredConfig
 from tests.kit.admin_kit import NODE, corr, endpoint_world, response_frame
 from tests.kit.admin_requests import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, about

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from admin.ports import UNKNOWN_FRAME_BYTES_MAX
+from admin.limits import UNKNOWN_FRAME_BYTES_MAX
 from brokers.wire.messages.topics import CreatedTopic, CreateTopicsResponse
 from tests.kit.admin_kit import EndpointWorld, KafkaClient, corr, echo, endpoint_world, response_frame
 from tests.kit.admin_requests import CREATE_TOPICS, PASSED, bare, create

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from admin.endpoint import AdminListener
 from admin.endpoint_tls import EndpointTls, endpoint_tls
+from admin.listener import AdminListener
 from brokers.security.tls import Tls
 from tests.kit.admin_kit import Addresses, FakeController, KafkaClient, ScriptedBroker, echo
 from tests.kit.admin_requests import CREATE_TOPICS, PASSED, create

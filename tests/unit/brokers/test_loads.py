@@ -18,7 +18,8 @@ from brokers.client import BrokerCallFailed, ClusterMetadata, PartitionMetadata,
 from brokers.loads import PARTITIONS_PER_REQUEST_MAX
 from cli.exit_codes import Exit, Failure
 from cli.loads import FIELDS, Result, write_loads
-from state_machines.model.types import Broker, LogDirectory, ReplicaLog
+from state_machines.model.replica_logs import LogDirectory, ReplicaLog
+from state_machines.model.types import Broker
 from tests.kit.cli_kit import items, regent, unwrapped
 
 

@@ -7,13 +7,14 @@ from typing import cast
 
 import pytest
 
-from brokers import loads
+from brokers import replica_sizes
 from brokers.client import BrokerCallFailed
-from brokers.loads import PARTITIONS_PER_REQUEST_MAX, ReplicaSize
 from brokers.queries import BrokerQueries
+from brokers.replica_sizes import PARTITIONS_PER_REQUEST_MAX, ReplicaSize
 from brokers.wire.log_dirs import REPLICAS_MAX, encode_log_dirs, read_log_dirs
 from brokers.wire.primitives import Malformed
-from state_machines.model.types import LogDirectory, ReplicaLog, TopicPartition
+from state_machines.model.replica_logs import LogDirectory, ReplicaLog
+from state_machines.model.types import TopicPartition
 from testing.simulated.broker import SimulatedBroker
 from testing.simulated.hosting import ONLINE_DIRECTORY, Replica
 
@@ -54,7 +55,7 @@ async def sizes(
     queries: Queries, partitions: Iterable[TopicPartition], partitions_max: int = PARTITIONS_PER_REQUEST_MAX
 ) -> dict[TopicPartition, ReplicaSize]:
     """Requests the sizes; no other query is sent."""
-    return await loads.sizes(cast("BrokerQueries", queries), partitions, partitions_max)
+    return await replica_sizes.sizes(cast("BrokerQueries", queries), partitions, partitions_max)
 
 
 def size(size_bytes: int, offset_lag: int = 0) -> ReplicaSize:

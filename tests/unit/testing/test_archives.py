@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.embedded import archives, jvm
+from testing.embedded import archives, class_archives, jvm
 from testing.embedded.java import Java
 
 JARS = (Path("/jars/kafka.jar"), Path("/jars/zookeeper.jar"))
@@ -23,7 +23,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
 
 
 def archived(kind: str, java: Java) -> Path:
-    path = jvm.archive(kind, java, JARS)
+    path = class_archives.archive(kind, java, JARS)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("")
     return path
@@ -40,18 +40,18 @@ def archived(kind: str, java: Java) -> Path:
     ],
 )
 def test_a_program_uses_the_archive_of_its_kind_once_it_is_there(java: Java, main_class: str, kind: str) -> None:
-    others = [archived(other, java) for other in jvm.KINDS if other != kind]
-    assert jvm.archive_options(main_class, java, JARS) == []
+    others = [archived(other, java) for other in class_archives.KINDS if other != kind]
+    assert class_archives.options(main_class, java, JARS) == []
     path = archived(kind, java)
     assert path not in others
-    assert f"-XX:SharedArchiveFile={path}" in jvm.archive_options(main_class, java, JARS)
+    assert f"-XX:SharedArchiveFile={path}" in class_archives.options(main_class, java, JARS)
 
 
 def test_another_java_and_other_jars_have_another_archive(java: Java) -> None:
-    path = archived(jvm.BROKER, java)
-    assert jvm.archive(jvm.BROKER, java, JARS[:1]) != path
+    path = archived(class_archives.BROKER, java)
+    assert class_archives.archive(class_archives.BROKER, java, JARS[:1]) != path
     Path(java.path).write_text("upgraded")
-    assert jvm.archive(jvm.BROKER, java, JARS) != path
+    assert class_archives.archive(class_archives.BROKER, java, JARS) != path
 
 
 def test_the_command_of_a_jvm_names_it(java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_the_command_of_a_jvm_names_it(java: Java, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(jvm, "jars", lambda: JARS)
     before = jvm.java_command([], "kafka.Kafka")
     assert not [option for option in before if "Archive" in option]
-    path = archived(jvm.BROKER, java)
+    path = archived(class_archives.BROKER, java)
     assert f"-XX:SharedArchiveFile={path}" in jvm.java_command([], "kafka.Kafka")
 
 
@@ -76,7 +76,7 @@ def test_a_machine_that_cannot_make_archives_gets_a_warning(
         archives.main()
     assert "No archives of classes are made, so every JVM starts more slowly: no space left" in caplog.text
     caplog.clear()
-    for kind in jvm.KINDS:
+    for kind in class_archives.KINDS:
         archived(kind, java)
     archives.main()
     assert caplog.text == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metadata_store.codecs.cluster import Config
+from metadata_store.codecs.config import Config
 from state_machines.model.types import Leadership
 from tests.verify.min_isr_watch import MIN_ISR, MinIsrWatch
 

@@ -11,7 +11,8 @@ from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from metadata_store.codecs.notifications import decode_log_dir_event
 from testing.simulated.broker import Received, SimulatedBroker
-from testing.simulated.digest import Truth, differences, digest, expected_view, metadata_lines, replica_lines, view
+from testing.simulated.digest import Truth, differences, expected_view, view
+from testing.simulated.entries import digest, metadata_lines, replica_lines
 from tests.kit.simulated_kit import CONTROLLER, ID, KEY, broker_with, known, lead, leaders, metadata, stop
 from tests.kit.wire_kit import write_request
 

@@ -9,7 +9,7 @@ import pytest
 from pipeline.inputs import BadInput
 from pipeline.report.files import read_files
 from pipeline.report.terms import NONE as UNKNOWN
-from pipeline.snapshot_file import newest_of
+from pipeline.snapshot_folder import newest_of
 from state_machines.journal.snapshot import FORMAT, BrokerLine, Header, Line, PartitionsLine, Trailer
 from tests.real.pipeline.test_inputs import write
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from admin.endpoint import AdminListener
+from admin.listener import AdminListener
 from admin.streams import Watched
 from brokers.listener.connection_slots import ConnectionSlot, ConnectionSlots
 from brokers.listener.entrance import Entrance

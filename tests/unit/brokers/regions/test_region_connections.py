@@ -11,10 +11,10 @@ from typing import Literal
 import pytest
 
 from brokers.listener.inbound import ListenerLimits
-from brokers.regions.connection import Peer
 from brokers.regions.listener import RegionListener
+from brokers.regions.peer import Peer
 from brokers.regions.secret import Secrets, secrets_in
-from brokers.security.authentication import SecurityUnusable
+from brokers.security.users import SecurityUnusable
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, decode_response, encode
 from regent_agent.protocol import NOT_ACTIVE, UNAUTHENTICATED, Hello, Left, Poll, Refused, Response, Welcome

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from brokers.regions.connection import Greeting, Peer
+from brokers.regions.connection import Greeting
 from brokers.regions.listener import RegionListener
+from brokers.regions.peer import Peer
 from brokers.wire.primitives import Malformed
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, decode_response

@@ -18,8 +18,9 @@ from brokers.listener.inbound import InboundConnection
 from brokers.transport import TcpTransport
 from brokers.wire import envelope as envelope_module
 from brokers.wire.envelope import Envelope, envelope_key
-from brokers.wire.frames import LARGE_BYTES, ConnectionLost
+from brokers.wire.frames import ConnectionLost
 from brokers.wire.messages.topics import CreatedTopic, CreateTopicsResponse
+from brokers.wire.off_loop import LARGE_BYTES
 from tests.kit.carrier_kit import CLUSTER, SECRET, Raw, a_call, code, created, way
 from tests.kit.polling import eventually
 

@@ -16,7 +16,7 @@ from brokers.wire.log_dirs import LogDirectories, encode_log_dirs, newest_versio
 from brokers.wire.messages import response_codec
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
-from state_machines.model.types import LogDirectory, ReplicaLog
+from state_machines.model.replica_logs import LogDirectory, ReplicaLog
 from tests.kit.message_kit import a_few, entities, schema_of
 from tests.kit.wire_kit import part, read_request, write_response, written
 

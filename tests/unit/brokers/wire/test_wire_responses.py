@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from brokers.wire.errors import Error, error_name
 from brokers.wire.primitives import Malformed
-from brokers.wire.requests import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
+from brokers.wire.responses import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
 from brokers.wire.versions import Api
 from tests.kit.wire_kit import part, quickly, to_uuid, write_response
 

@@ -10,7 +10,7 @@ import logging
 
 import pytest
 
-from brokers.security.shared_secret import Seals
+from brokers.security.attested import Seals
 from controller.daemon.queue_admission import ENDPOINT_S_MAX
 from controller.role.mode import Mode
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from controller.procedures.writes import RECORDS_MAX, WEIGHT_MAX, Decided, Group
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Record
-from testing.memory.region_store import Disk, MemoryRecords
+from testing.memory.records import Disk, MemoryRecords
 from tests.contracts.records import record
 
 LIMIT = 400_000

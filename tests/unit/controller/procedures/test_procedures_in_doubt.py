@@ -10,7 +10,7 @@ import pytest
 from controller.procedures.kinds import Kind
 from metadata_store.records.port import Fenced, StoreFailed, Unstorable
 from state_machines.procedures.record import Caller, Record
-from testing.memory.region_store import Disk, MemoryRecords
+from testing.memory.records import Disk, MemoryRecords
 from tests.kills.harness import Clock, Daemon
 from tests.kills.kinds import Notes, last, step, topic
 

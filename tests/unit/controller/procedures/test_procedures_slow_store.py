@@ -12,7 +12,7 @@ from controller.procedures.kinds import Kind
 from controller.procedures.requests import Refused
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from testing.memory.region_store import Disk, MemoryRecords
+from testing.memory.records import Disk, MemoryRecords
 from tests.kills.harness import Clock, Daemon
 from tests.kills.kinds import Notes, last, onwards, step, topic
 

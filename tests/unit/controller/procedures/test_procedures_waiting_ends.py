@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from controller.procedures.kinds import Kind
-from state_machines.procedures.locks import CLUSTER, Demand, Resource, Scope
+from state_machines.procedures.demand import CLUSTER, Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Outcome, Retry
 from state_machines.procedures.record import Record, child
 from state_machines.procedures.states import State

@@ -10,7 +10,8 @@ from controller.daemon.rollback import keep_in_zookeeper, present
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.errors import Code, MultiFailed, ZkError
-from metadata_store.port import Create, Kill, SetData
+from metadata_store.hooks import Kill
+from metadata_store.port import Create, SetData
 from tests.kit.claim_kit import DIGEST, controller, dead_pid, process, unseated
 from tests.kit.controller_world import World, in_world, world
 from tests.kit.virtual_time import in_virtual_time

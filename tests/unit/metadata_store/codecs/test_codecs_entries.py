@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.notifications import UNUSABLE_MAX, Partitions, Unusable, decode_partitions
-from metadata_store.nodes.reassignment_node import Reassignments, decode_reassignments, encode_reassignments
+from metadata_store.codecs.entries import UNUSABLE_MAX, Unusable
+from metadata_store.codecs.notifications import Partitions, decode_partitions
+from metadata_store.codecs.reassignment import Reassignments, decode_reassignments, encode_reassignments
 from state_machines.model.types import TopicPartition
 
 FIRST, LAST = TopicPartition("t", 0), TopicPartition("t", 9)

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from metadata_store.errors import NotConnected
-from metadata_store.kazoo_adapter.adapter import answered_or_left
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.servers import Address, Servers
+from metadata_store.kazoo_adapter.silence import answered_or_left
 from tests.kit.controller_parts import Clock
 from tests.kit.virtual_time import in_virtual_time, skip
 

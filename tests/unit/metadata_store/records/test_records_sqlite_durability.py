@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metadata_store.records import sqlite
-from metadata_store.records.sqlite_rows import REMEDIES, remedy
+from metadata_store.records.sqlite_errors import REMEDIES, remedy
 from tests.contracts.records import record
 from tests.unit.metadata_store.records.test_records_sqlite import store
 

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from metadata_store.errors import Code
-from metadata_store.fencing.bounds import write_bytes
 from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.fencing.outcome import Fence
+from metadata_store.fencing.sizes import write_bytes
 from metadata_store.port import ANY_VERSION, Check
 from metadata_store.records import zookeeper
 from metadata_store.records.port import StoreFailed, Unstorable

@@ -10,8 +10,8 @@ from metadata_store import paths
 from metadata_store.errors import MultiFailed
 from metadata_store.port import ANY_VERSION
 from metadata_store.records import zookeeper_offline
-from metadata_store.records.port import Content
-from state_machines.procedures.record import Fault
+from metadata_store.records.found import Content
+from state_machines.procedures.faults import Fault
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import record
 from tests.contracts.records_zookeeper import QUARANTINE, ROOT, opened

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from metadata_store.codecs.acl import decode_acls, decode_extended_change, decode_literal_change
 from metadata_store.codecs.base import Malformed
-from metadata_store.nodes.acl_nodes import decode_acls, decode_extended_change, decode_literal_change
 from state_machines.admin_rules.acls import (
     ANY_PRINCIPAL,
     ANYTHING,

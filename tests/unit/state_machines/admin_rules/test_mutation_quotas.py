@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from controller.kafka.access.quota_buckets import Account, QuotaBuckets
-from metadata_store.nodes.entity_configs import quota_path
+from metadata_store.nodes.quota_nodes import quota_path
 from state_machines.admin_rules.mutation_quotas import (
     EVERY,
     THROTTLE_MS_MAX,

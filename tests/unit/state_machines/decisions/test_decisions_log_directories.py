@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 
-from state_machines.decisions.broker_change import broker_death, log_directories_failed
+from state_machines.decisions.broker_change import broker_death
 from state_machines.decisions.controlled_shutdown import controlled_shutdown
 from state_machines.decisions.leader_election import ElectionType, elect, to_balance
+from state_machines.decisions.log_directories import log_directories_failed
 from state_machines.machines import selectors
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision, Refusal

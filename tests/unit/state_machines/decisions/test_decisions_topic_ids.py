@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from state_machines.decisions.topic_change import Evidence, TopicIds, any_has_id, id_changes
+from state_machines.decisions.topic_ids import Evidence, TopicIds, any_has_id, id_changes
 from state_machines.model.types import Assignment, TopicAssignment
 from tests.kit.model import P, broker, make_cluster, topic, topic_gone
 

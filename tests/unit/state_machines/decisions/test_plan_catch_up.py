@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from state_machines.decisions.throttling import LOOKS_MAX, PAUSES, Copy, Looks, Sizes
+from state_machines.decisions.plan_catch_up import LOOKS_MAX, PAUSES, Copy, Looks, Sizes
 from state_machines.model.types import TopicPartition
 
 ORDERS, EVENTS = TopicPartition("orders", 0), TopicPartition("events", 0)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from state_machines.decisions.throttling import BEGINS, CALM_MS, STEP_MS, Pressure, RateBounds, next_rate, pressure
+from state_machines.decisions.plan_rate import BEGINS, CALM_MS, STEP_MS, Pressure, RateBounds, next_rate, pressure
 from state_machines.model.types import Assignment
 from tests.kit.model import P, die, make_cluster
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from state_machines.planning.goals import Decommission, Target, TargetReplicas
-from state_machines.planning.json_files import FILE_BYTES_MAX, UnusableFile, decode_kafka, encode_kafka
+from state_machines.planning.json_file import FILE_BYTES_MAX, UnusableFile
+from state_machines.planning.kafka_json import decode_kafka, encode_kafka
 from state_machines.planning.plan import INT32_MAX, TOPIC_CHARS_MAX
 from state_machines.planning.plan_file import VERSION, SavedPlan, decode_plan, encode_plan
 from state_machines.planning.planner import plan

@@ -9,6 +9,7 @@ import pytest
 
 from state_machines.regions.changes import awaits_crash, is_stranded, partly_made
 from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.pickup import closes_first, way_of
 from state_machines.regions.states import (
     IN_TRANSITION,
     OWNED,
@@ -18,7 +19,6 @@ from state_machines.regions.states import (
     TableKind,
     TableState,
 )
-from state_machines.regions.transit import closes_first, way_of
 from tests.unit.state_machines.regions.test_region_states import a_server
 
 S = RegionState

@@ -9,7 +9,7 @@ import pytest
 from brokers.wire.errors import Error
 from brokers.wire.messages.security import FeatureUpdate, UpdateFeaturesRequest
 from metadata_store import paths
-from metadata_store.codecs.cluster import FeatureRange, Features, decode_features, encode_features
+from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
 from tests.kit.carried_kit import carried
 from tests.kit.controller_world import World, in_world
 

@@ -10,9 +10,9 @@ import pytest
 
 from brokers.wire.messages.security import AlterUserScramCredentialsRequest, ScramDeletion, ScramUpsertion
 from metadata_store import paths
-from metadata_store.codecs.cluster import Config, decode_config
+from metadata_store.codecs.config import Config, decode_config
 from metadata_store.errors import OutcomeUnknown
-from state_machines.admin_rules.credentials import Salted, credential
+from state_machines.admin_rules.scram_credentials import Salted, credential
 from tests.kit.carried_kit import carried
 from tests.kit.controller_world import World, in_world, world
 from tests.kit.virtual_time import in_virtual_time

@@ -14,7 +14,7 @@ from controller.operator.procedure_items import planned_item
 from controller.operator.throttles import _item
 from controller.procedures.requests import Refused
 from state_machines.decisions.plan_progress import ReassignPlan
-from state_machines.decisions.throttling import BEGINS, CALM_MS, SET, RateBounds
+from state_machines.decisions.plan_rate import BEGINS, CALM_MS, SET, RateBounds
 from tests.kit.controller_world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     RATES,

@@ -9,7 +9,7 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.acl import CREATE, READ
-from metadata_store.codecs.cluster import decode_features
+from metadata_store.codecs.features import decode_features
 from metadata_store.nodes.cluster_nodes import Contended
 from state_machines.model.types import TopicPartition
 from tests.kit.controller_parts import DAEMON, LEADER_AND_ISR, UPDATE_METADATA

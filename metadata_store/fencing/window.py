@@ -1,0 +1,54 @@
+"""Runs jobs side by side, a bounded number at a time, without losing a result of any of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from typing import TypeVar
+
+from metadata_store.fencing.outcome import Fenced
+
+R = TypeVar("R")
+
+Emit = Callable[[R], None]
+Job = Callable[[Emit[R]], Awaitable[None]]
+
+
+async def in_flight(jobs: Iterable[Job[R]], jobs_max: int) -> AsyncGenerator[R, None]:
+    """Runs ``jobs``, at most ``jobs_max`` at a time, and yields what they emit as soon as they do.
+
+    After the first error no further job is begun. Those under way are finished, everything that was emitted is
+    yielded, and only then the error is raised (of several, ``Fenced`` wins). Where the consumer stops, or is
+    cancelled, the jobs are cancelled.
+    """
+    emitted: asyncio.Queue[R | None] = asyncio.Queue()
+    errors: list[BaseException] = []
+    waiting = iter(jobs)
+    workers = [asyncio.ensure_future(_work(waiting, emitted, errors)) for _ in range(jobs_max)]
+    try:
+        for _ in workers:
+            while (result := await emitted.get()) is not None:
+                yield result
+    finally:
+        for worker in workers:
+            worker.cancel()
+    if errors:
+        raise min(errors, key=_weight)
+
+
+async def _work(waiting: Iterator[Job[R]], emitted: asyncio.Queue[R | None], errors: list[BaseException]) -> None:
+    try:
+        for job in waiting:
+            await job(emitted.put_nowait)
+            if errors:
+                break
+    except BaseException as error:
+        errors.append(error)
+    finally:
+        emitted.put_nowait(None)
+
+
+def _weight(error: BaseException) -> int:
+    if not isinstance(error, Exception):
+        return 0
+    return 1 if isinstance(error, Fenced) else 2
