@@ -52,31 +52,21 @@ class Engine(Generic[Env]):
         entered: Entered | None = None,
         parking: Parking | None = None,
     ) -> None:
-        self._kinds = Kinds(kinds)
-        self._steps = Steps(env, self._kinds, interruptions, ends)
         self._store = store
         self._pids = Pids(store)
         self._wanted = wanted
-        self._now_ms = now_ms
-        self._age_ms = age_ms or now_ms
-        self._parking = parking or Parking()
-        self._running = Running(self._kinds, now_ms, self._age_ms, wanted, entered, self._parking)
-        self._procedures = self._running.procedures
-        self._results = self._running.results
+        self._kinds = Kinds(kinds)
+        self._running = running = Running(self._kinds, now_ms, age_ms or now_ms, wanted, entered, parking)
+        self._procedures = running.procedures
+        self._results = running.results
+        self._parking = running.parking
+        self._steps = Steps(env, self._kinds, interruptions, ends)
         scale = Scale(store)
-        self._intake = Intake(self._kinds, self._running, self._pids, now_ms, scale, self._parking)
-        stepping = Stepping(self._kinds, self._steps, self._running, self._pids, now_ms, scale, self._parking)
+        self._intake = Intake(running, self._pids, scale)
+        stepping = Stepping(running, self._steps, self._pids, scale)
+        blameless = (*interruptions, *ends, StoreFailed, Refused)
         self._turns = Turns(
-            store,
-            self._intake,
-            self._running,
-            self._steps,
-            stepping,
-            self._pids,
-            self._parking,
-            self._age_ms,
-            wanted,
-            blameless=(*interruptions, *ends, StoreFailed, Refused),
+            store, running, self._intake, self._steps, stepping, self._pids, wanted, blameless=blameless
         )
         self._closed: Exception | None = None
 
@@ -184,7 +174,7 @@ class Engine(Generic[Env]):
             raise self._closed
         if not record.state.is_final:
             record = await self._results.wait(pid)
-        self._results.fetched(pid, self._age_ms())
+        self._results.fetched(pid, self._running.age_ms())
         return record
 
     def wake(self, pid: int) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, Generic
 
-from controller.procedures.kinds import Env, Kinds, misordered
-from controller.procedures.parking import Parking, UnusableRecords
+from controller.procedures.kinds import Env, misordered
+from controller.procedures.parking import UnusableRecords
 from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Remove, Request, Submit
 from controller.procedures.running import Running
 from controller.procedures.writes import Decided, Pids, Scale
@@ -23,24 +23,13 @@ REQUESTS_MAX: Final = 1_000
 class Intake(Generic[Env]):
     """Holds requests until a turn decides on them."""
 
-    def __init__(
-        self,
-        kinds: Kinds[Env],
-        running: Running[Env],
-        pids: Pids,
-        now_ms: Callable[[], int],
-        scale: Scale,
-        parking: Parking,
-    ) -> None:
-        self.unusable = UnusableRecords(parking.removed)
-        self._kinds = kinds
+    def __init__(self, running: Running[Env], pids: Pids, scale: Scale) -> None:
+        self.unusable = UnusableRecords(running.parking.removed)
         self._running = running
+        self._kinds = running.kinds
         self._procedures = running.procedures
-        self._results = running.results
         self._pids = pids
-        self._now_ms = now_ms
         self._scale = scale
-        self._parking = parking
         self._waiting: deque[Pending] = deque()
 
     def __len__(self) -> int:
@@ -74,12 +63,12 @@ class Intake(Generic[Env]):
         return self._changed(pending, pending.request)
 
     def _changed(self, pending: Pending, request: Submit | Abort | Bypass | Command) -> Decided:
-        now_ms = self._now_ms()
+        now_ms = self._running.now_ms()
         if isinstance(request, Submit):
             change, pid = self._submitted(request, now_ms)
             weight = self._weighed(change, request.kind)
             for record in change.puts:  # a refused one leaves its nonce free
-                self._results.begun(record)
+                self._running.results.begun(record)
             return Decided(change, pending=pending, pid=pid, weight=weight)
         pid = self.known(request.pid).pid
         found = self._requested(pid, request, now_ms)
@@ -92,8 +81,8 @@ class Intake(Generic[Env]):
     def _released(self, pid: int, _: Change) -> None:
         """Lets the parked procedures of a family run again, once the request that ends or changes one is durable."""
         root = self._root_of(pid)
-        family = [one for one in self._parking.parked if one == pid or self._root_of(one) == root]
-        self._parking.release(family)
+        family = [one for one in self._running.parking.parked if one == pid or self._root_of(one) == root]
+        self._running.parking.release(family)
         self._running.wake(family)
 
     def _requested(self, pid: int, request: Abort | Bypass | Command, now_ms: int) -> Change | None:
@@ -135,7 +124,7 @@ class Intake(Generic[Env]):
         if not family:
             state = self.known(request.pid).state.name
             raise Refused(f"pid {request.pid}: its record can be used ({state}): abort or bypass it, or wait")
-        deletes, ends, is_last = self.unusable.removal(request.pid, request.ending, self._now_ms())
+        deletes, ends, is_last = self.unusable.removal(request.pid, request.ending, self._running.now_ms())
         gone = [after.pid for _, after in ends]
 
         def entered(_: Change) -> None:
@@ -149,7 +138,7 @@ class Intake(Generic[Env]):
         return Decided(Change(), pending=pending, pid=request.pid, entered=entered, removes=deletes, ends=ends)
 
     def _submitted(self, request: Submit, now_ms: int) -> tuple[Change, int]:
-        earlier = self._results.pid_of(request.caller)
+        earlier = self._running.results.pid_of(request.caller)
         if earlier is not None:
             return Change(), earlier
         self.unusable.check_nonce((request.caller.principal, request.caller.nonce))

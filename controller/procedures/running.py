@@ -48,11 +48,11 @@ class Running(Generic[Env]):
         self.scheduler = Scheduler()
         self.waiting = Waiting(now_ms, due)
         self.results = Results()
-        self._kinds = kinds
-        self._now_ms = now_ms
-        self._age_ms = age_ms
+        self.kinds = kinds
+        self.now_ms = now_ms
+        self.age_ms = age_ms
+        self.parking = parking or Parking()
         self._entered = entered
-        self._parking = parking or Parking()
         self._entries: dict[int, Entry] = {}
 
     # -- after a restart
@@ -69,7 +69,7 @@ class Running(Generic[Env]):
             for one in family:
                 del records[one]
         self.procedures.apply(Change(puts=tuple(records.values())))
-        age_ms, now_ms = self._age_ms(), self._now_ms()
+        age_ms, now_ms = self.age_ms(), self.now_ms()
         for record in records.values():
             self.results.begun(record)
             if record.state.is_final:
@@ -96,7 +96,7 @@ class Running(Generic[Env]):
         return None
 
     def _entry(self, record: Record) -> Entry:
-        return self.scheduler.entry(record.pid, self._kinds[record.kind].demand(record), record.ancestors)
+        return self.scheduler.entry(record.pid, self.kinds[record.kind].demand(record), record.ancestors)
 
     # -- a durable change
 
@@ -135,7 +135,7 @@ class Running(Generic[Env]):
         for record in change.puts:
             if record.state.is_final:
                 self._end(record.pid)
-                self.results.ended(record, self._age_ms())
+                self.results.ended(record, self.age_ms())
         for pid in change.deletes:
             self._end(pid)
         for record in evicted:
@@ -167,7 +167,7 @@ class Running(Generic[Env]):
     def arm(self) -> None:
         """Sets the timer to the end of the first wait, or to the next eviction of results where that comes first."""
         next_ms = self.results.next_ms
-        self.waiting.arm(next_ms and self._now_ms() + max(0, next_ms - self._age_ms()))
+        self.waiting.arm(next_ms and self.now_ms() + max(0, next_ms - self.age_ms()))
 
     def resume(self, pids: Iterable[int]) -> None:
         """Queues those procedures that wait for a time or an event."""
@@ -195,7 +195,7 @@ class Running(Generic[Env]):
         change, entry = decided.change, decided.entry
         born = [put for put in change.puts if put.pid not in self._entries and not put.state.is_final]
         for record in born:
-            demand = decided.demands.get(record.pid) or self._kinds[record.kind].demand(record)
+            demand = decided.demands.get(record.pid) or self.kinds[record.kind].demand(record)
             self._entries[record.pid] = self.scheduler.enter(record.pid, demand, record.ancestors)
         if entry is None:  # a request: it finds its procedure queued already, unless it is new or waits
             for record in born:
@@ -232,12 +232,12 @@ class Running(Generic[Env]):
 
     def _wait(self, pid: int, deadline_ms: int) -> None:
         record = self.procedures.records[pid]
-        if pid in self._parking.parked:
+        if pid in self.parking.parked:
             deadline_ms = 0
         elif record.expires_ms and record.state is not State.FAILED:
             deadline_ms = min(deadline_ms or record.expires_ms, record.expires_ms)
         if deadline_ms:
-            deadline_ms = min(deadline_ms, self._now_ms() + wait_ms_max(record))
+            deadline_ms = min(deadline_ms, self.now_ms() + wait_ms_max(record))
         if not self.waiting.add(pid, deadline_ms):
             self.scheduler.add_back(self._entries[pid])
 
@@ -248,8 +248,8 @@ class Running(Generic[Env]):
                 self.scheduler.release(entry)
             self.scheduler.drop(entry)
             self.waiting.forget(pid)
-            if self._parking.parked or self._parking.suspects:
-                self._parking.ended(pid)
+            if self.parking.parked or self.parking.suspects:
+                self.parking.ended(pid)
 
 
 def _no_longer(record: Record, now_ms: int) -> int:

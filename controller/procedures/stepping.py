@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from brokers.rate_limited_log import RateLimitedLog
 from controller.procedures.kinds import Effect, Env, Kinds, Write, misordered
-from controller.procedures.parking import Parking
 from controller.procedures.running import Running
 from controller.procedures.writes import Decided, Pids, Scale
 from metadata_store.errors import Code, MultiFailed, ZkError, ZooKeeperError
@@ -45,24 +44,15 @@ class Executed(NamedTuple):
 class Stepping(Generic[Env]):
     """Runs the steps of procedures that were given out, one after the other."""
 
-    def __init__(
-        self,
-        kinds: Kinds[Env],
-        steps: Steps[Env],
-        running: Running[Env],
-        pids: Pids,
-        now_ms: Callable[[], int],
-        scale: Scale,
-        parking: Parking,
-    ) -> None:
-        self._kinds = kinds
-        self._steps = steps
+    def __init__(self, running: Running[Env], steps: Steps[Env], pids: Pids, scale: Scale) -> None:
         self._running = running
+        self._kinds = running.kinds
         self._procedures = running.procedures
+        self._now_ms = running.now_ms
+        self._parking = running.parking
+        self._steps = steps
         self._pids = pids
-        self._now_ms = now_ms
         self._scale = scale
-        self._parking = parking
 
     async def run(self, entry: Entry) -> Decided | Executed:
         """Executes or undoes a step; returns what follows, alone or with the write of the step's effect."""

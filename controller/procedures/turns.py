@@ -11,7 +11,6 @@ from typing import Final, Generic
 
 from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env
-from controller.procedures.parking import Parking
 from controller.procedures.requests import Refused
 from controller.procedures.running import Running
 from controller.procedures.stepping import Stepping, Steps
@@ -31,27 +30,22 @@ class Turns(Generic[Env]):
     def __init__(
         self,
         store: RecordStore,
-        intake: Intake[Env],
         running: Running[Env],
+        intake: Intake[Env],
         steps: Steps[Env],
         stepping: Stepping[Env],
         pids: Pids,
-        parking: Parking,
-        age_ms: Callable[[], int],
         wanted: Callable[[], None],
-        *,
         blameless: tuple[type[Exception], ...],
     ) -> None:
         self._store = store
-        self._intake = intake
         self._running = running
         self._procedures = running.procedures
-        self._results = running.results
+        self._parking = running.parking
+        self._intake = intake
         self._steps = steps
         self._stepping = stepping
         self._pids = pids
-        self._parking = parking
-        self._age_ms = age_ms
         self._wanted = wanted
         self._blameless = blameless
         self._step_of = 0
@@ -84,7 +78,7 @@ class Turns(Generic[Env]):
         running = self._running
         self._intake.take_early(self._parking.take_early())
         running.resume(running.waiting.due())
-        roots = self._results.take_due(self._age_ms(), RECORDS_MAX)
+        roots = running.results.take_due(running.age_ms(), RECORDS_MAX)
         if roots:
             self._stage(group, Decided(self._procedures.evicted(roots)))
         await self._carry_out(group)

@@ -54,7 +54,7 @@ async def test_requests_about_ended_and_unknown_procedures_and_their_parts(tmp_p
             await term.engine.result(pid)
         assert len(parts) > 3, "its parts are known"
         if evicted:
-            later_ms = term.engine._age_ms() + 2 * KEPT_MS
+            later_ms = term.engine._running.age_ms() + 2 * KEPT_MS
             with mock.patch.object(term.engine._turns, "_age_ms", return_value=later_ms):
                 term.engine._wanted()
                 await eventually(lambda: pid not in term.engine.records)
