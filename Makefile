@@ -55,7 +55,7 @@ verify: verify-simulation verify-tests ## the long tests, hours on two cores; th
 verify-simulation: venv-pipeline ## planted bugs, 10,000 seeds, and 5,000 of regions
 	$(BIN)/python -m tests.simulation.kafka --mutations
 	$(BIN)/python -m tests.simulation.kafka --seeds 10000
-	REGENT_AUDITED_SEEDS=40 $(PYTEST) tests/real/pipeline/test_left_journals.py --timeout=3600
+	REGENT_AUDITED_SEEDS=40 $(PYTEST) tests/real/pipeline/test_audits.py --timeout=3600
 	$(BIN)/python -m tests.simulation.regions --mutations --audit
 	$(BIN)/python -m tests.simulation.regions --seeds 5000 --audit
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tests.contracts.kafka_commits import CommitContract, CreationContract
-from tests.contracts.kafka_deletion import TopicDeletionContract
 from tests.contracts.kafka_nodes import ClusterNodeContract, LoadContract
 from tests.contracts.kafka_riders import RiderContract
-from tests.contracts.kafka_topics import TopicCommitContract
+from tests.contracts.kafka_topics import TopicCommitContract, TopicDeletionContract
 
 
 class KafkaStoreContract(

@@ -6,10 +6,8 @@ A subclass needs a ``backend`` fixture.
 from __future__ import annotations
 
 from tests.contracts.acls import AclContract, ChrootContract
-from tests.contracts.hooks import HookContract
-from tests.contracts.nodes import NodeContract
-from tests.contracts.sessions import SessionContract
-from tests.contracts.watches import WatchContract
+from tests.contracts.nodes import HookContract, NodeContract
+from tests.contracts.sessions import SessionContract, WatchContract
 
 
 class PortContract(NodeContract, WatchContract, SessionContract, AclContract, HookContract, ChrootContract):

@@ -1,27 +1,27 @@
-"""Region procedures at their bounds: the largest tables, callers, names and options that requests may have.
-
-Nothing that a step makes of them is larger than the ZooKeeper store can write: no term ends by it.
-"""
+"""Region procedures at their bounds: the largest requests, and a ZooKeeper that takes little at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from msgspec.structs import replace
 
+from controller.procedures.writes import Scale
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.operator.crashes import failures_of
+from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from state_machines.regions.layout import NAME_CHARS_MAX
 from tests.kills import region_servers
 from tests.kills.harness import Clock, Deaths
-from tests.kills.region_cases import crashes, nothing
+from tests.kills.region_cases import CASES, Case, crashes, create, nothing
 from tests.kills.region_daemons import LEASE_MS, End, Life, Story, play
 from tests.kills.region_servers import Service
-from tests.kills.test_regions import STORES
+from tests.kills.test_regions import STORES, end_of, in_memory, narrow_end_of
 
 WIDE = "\U0001f680"
 """A character of four bytes."""
@@ -117,3 +117,31 @@ async def test_a_log_whose_parts_have_long_names_is_split(
     await run.play(nothing)
     assert not (await run.play(crashes)).servers[1:]
     assert {part for _, _, part in run.service.split} == set(parts)
+
+
+SOME = ["disable", *list(CASES)[::5]]
+
+
+@pytest.mark.parametrize("name", SOME)
+async def test_a_region_procedure_ends_the_same_where_little_fits_into_a_write(name: str, tmp_path: Path) -> None:
+    expected = await end_of(CASES[name], in_memory(tmp_path), Deaths())
+    fitting, parts = Scale.fitting, list[int]()
+
+    def noting(*of: object) -> int:
+        parts.append(fitting(*of))  # type: ignore[arg-type]
+        return parts[-1]
+
+    with mock.patch.object(Scale, "fitting", noting):
+        assert await narrow_end_of(CASES[name], Deaths()) == expected
+    if name == "disable":
+        assert min(parts) >= 1, "batches of four regions went in parts"
+
+
+async def test_regions_that_no_server_can_open_are_tried_once_by_a_batch_that_goes_in_parts() -> None:
+    """The next part begins behind them: a batch that began anew would try them for ever."""
+    failing = Case(create, (nothing,), {"open_attempts_max": 1})
+    service = Service()
+    service.failing = {region: [protocol.FAILED_OPEN] * 9 for region in range(2_000)}
+    end = await narrow_end_of(failing, Deaths(), service)
+    assert end.outcome == (State.SUCCESS, b"4")
+    assert {len(one) for one in service.failing.values()} == {8, 9}

@@ -1,4 +1,4 @@
-"""Every procedure of the regions' domain, with the daemon killed before and after each write of its store."""
+"""Procedures of the regions' domain: the daemon is killed at each write, operators come in any turn of a crash."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 from controller.procedures.kinds import Effect, Execute, Kind
 from controller.regions import fencing
 from controller.regions.environment import Options, RegionsEnv
-from controller.regions.kinds import every, many
+from controller.regions.kinds import assign, close, crash, every, many, move
 from controller.regions.kinds.every import KINDS
+from controller.regions.kinds.messages import MOVE, TRANSIT, Move, Transit
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords
@@ -24,8 +25,8 @@ from testing.memory import MemoryZooKeeper
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.contracts.memory import MemoryBackend
 from tests.kills.harness import Clock, Death, Deaths
-from tests.kills.region_cases import CASES, Case
-from tests.kills.region_daemons import LEASE_MS, Domains, End, Opened, play
+from tests.kills.region_cases import CASES, CREATED, TABLE, Case
+from tests.kills.region_daemons import LEASE_MS, Domains, End, Life, Opened, play
 from tests.kills.region_servers import Service
 from tests.kills.tally import RecordProperty, tally
 
@@ -96,7 +97,7 @@ STORES: dict[str, Callable[[Path], Domains]] = {
 }
 
 SOME = list(CASES)[::5]
-"""Families that are killed on SQLite here; ``tests/verify/test_region_kills.py`` has all of them."""
+"""Families that are killed on SQLite here; ``tests/verify/test_regions_at_length.py`` has all of them."""
 
 
 async def end_of(case: Case, domains: Domains, deaths: Deaths) -> End:
@@ -184,3 +185,46 @@ async def test_every_kind_is_killed_at_every_write(tmp_path: Path) -> None:
         for case in CASES.values():
             await end_of(case, in_memory(tmp_path), Deaths())
     assert kinds == {kind.name for kind in KINDS}
+
+
+TURNS_MAX = 60
+
+BEGUN: dict[str, Callable[[int], tuple[str, bytes]]] = {
+    "move": lambda region: (move.NAME, MOVE.encode(Move(region, TABLE, "s3"))),
+    "reopen": lambda region: (move.NAME, MOVE.encode(Move(region, TABLE, reopens=True))),
+    "assign": lambda region: (assign.NAME, TRANSIT.encode(Transit(region, TABLE))),
+    "close": lambda region: (close.NAME, TRANSIT.encode(Transit(region, TABLE))),
+}
+
+
+def is_crash(record: Record) -> bool:
+    return record.kind == crash.NAME
+
+
+@pytest.mark.parametrize("fence", ["lease", "log"])
+@pytest.mark.parametrize("what", BEGUN)
+async def test_what_begins_in_any_turn_of_a_crash_opens_no_region_twice(what: str, fence: str, tmp_path: Path) -> None:
+    over: list[int] = []
+    for turn in range(TURNS_MAX):
+        domains, service, clock = in_memory(tmp_path), Service(), Clock()
+        for name in ("s1", "s2", "s3"):
+            service.start(name)
+        options = Options(lease_ms=LEASE_MS, fence=fence)
+        for story in CREATED:
+            await play(domains, service, clock, options, story, Deaths())
+
+        async def begins(life: Life, turn: int = turn) -> None:
+            await life.turns(1)
+            mine = list(life.term.env.model.servers["s1", 1].regions)
+            life.service.servers["s1", 1].dies()
+            await life.until(lambda: any(map(is_crash, life.term.engine.records.values())))
+            await life.turns(turn)
+            if not any(map(is_crash, life.term.engine.live())):
+                over.append(turn)
+            for region in mine:
+                life.term.manager.start(*BEGUN[what](region), f"{what} {region}")
+
+        await play(domains, service, clock, options, begins, Deaths())
+        if over:
+            break
+    assert over, "the crash lasts longer than that"

@@ -1,17 +1,20 @@
-"""What assignments write: few writes, final states in the catalog, and all that memory is made of."""
+"""What assignments write and where they place: few writes, different servers in one turn, early moves."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
 import pytest
 
+from controller.http.procedure_models import Procedure
 from controller.regions.environment import Options
 from controller.regions.kinds import assign, tables
-from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
+from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
+from controller.regions.kinds.servers import DRAIN
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import NewRegions, Owner, PutTable
 from regent_agent import protocol
@@ -19,7 +22,19 @@ from regent_agent.protocol import CLOSED, FAILED_OPEN, OPENED, Close, Open, Oper
 from state_machines.procedures.record import Record
 from state_machines.regions.states import FINAL, RegionState, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.kit import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
+from tests.simulation.regions.kit import (
+    Server,
+    creates,
+    ended,
+    lists,
+    procedure,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
+from tests.simulation.regions.operating import Operator, Refusal
 
 S = RegionState
 ONE_ATTEMPT = Options(lease_ms=3_000, startup_wait_ms=1_000, open_attempts_max=1)
@@ -261,3 +276,60 @@ async def test_a_new_region_is_as_old_as_its_creation() -> None:
         [region] = regions_of(term)
         assert term.env.now_ms() - region.changed_ms < 1_000
         creating.cancel()
+
+
+@pytest.mark.parametrize("placement", ["retain", "round_robin"])
+def test_a_drain_spreads_the_regions_over_the_other_servers(placement: str) -> None:
+    @virtual
+    async def story() -> None:
+        async with running(RegionDisk(), placement=placement) as term, serving(Server(term, "a")):
+            await ended(term, creates(term, regions=40))
+            async with serving(Server(term, "b"), Server(term, "c")):
+                await ended(term, procedure(term, DRAIN, CRASH.encode(Crash("a", 1))))
+                counts = Counter(str(one.server) for one in regions_of(term))
+                assert counts == {"b,1": 20, "c,1": 20}
+                assert [one.expected for one in term.env.model.servers.values()] == [0, 0, 0]
+
+    story()
+
+
+@virtual
+async def test_a_drain_waits_for_a_region_for_which_a_step_of_its_turn_has_chosen_the_server() -> None:
+    """Its end means that the server may be stopped."""
+    async with running(RegionDisk(), placement="round_robin") as term, serving(Server(term, "b")):
+        fails = Server(term, "a")
+        await fails.register()
+        created = asyncio.ensure_future(ended(term, creates(term)))
+        opening = await fails.operation()
+        reported = asyncio.ensure_future(fails.report(Result(opening.pid, protocol.FAILED_OPEN)))
+        drained = asyncio.ensure_future(ended(term, procedure(term, DRAIN, CRASH.encode(Crash("b", 1)))))
+        await reported
+        serves = asyncio.ensure_future(fails.serve())
+        await drained
+        assert [str(one.server) for one in regions_of(term)] == ["a,1"]
+        assert await created == b"0"
+        serves.cancel()
+
+
+@virtual
+async def test_a_move_to_a_server_that_has_not_come_to_the_new_term_yet_closes_nothing_and_is_done_later() -> None:
+    disk = RegionDisk()
+    async with running(disk) as term, serving(Server(term, "a")):
+        await ended(term, creates(term))
+        await Server(term, "b").register()
+        [before] = regions_of(term)
+    async with running(disk) as term:
+        operator = Operator(lambda: term)
+        owner, wanted = Server(term, "a"), Server(term, "b")
+        await owner.register(*lists([before]))
+        [region] = regions_of(term)
+        refused = await operator.does(f"regions move {region.id} b")
+        assert isinstance(refused, Refusal)
+        assert "server b,1 has not come to this daemon yet" in refused.text
+        assert "try again in some seconds" in refused.text
+        assert (region.state, str(region.server), region.pid) == (RegionState.OPEN, "a,1", 0)
+        async with serving(owner, wanted):
+            found = await operator.does(f"regions move {region.id} b")
+            assert isinstance(found, Procedure)
+            await term.engine.result(found.pid)
+            assert (region.state, str(region.server)) == (RegionState.OPEN, "b,1")

@@ -1,4 +1,4 @@
-"""Most servers silent at once: the daemon doubts its own network for one lease, and no longer."""
+"""Servers that are silent or hang: nobody waits for them for long, and the daemon doubts its own network first."""
 
 from __future__ import annotations
 
@@ -8,12 +8,33 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
+from controller.http.procedure_models import Procedure
+from controller.regions.dispatcher import WORKERS_MAX
 from controller.regions.operator.reading import _warnings
+from controller.regions.regime import LOG
 from controller.regions.term import RegionsTerm
-from state_machines.regions.states import ServerState
+from regent_agent import protocol
+from state_machines.procedures.states import State
+from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import OPTIONS, Server, creates, ended, regions_of, running, until, virtual
+from tests.simulation.regions.cases import Case
+from tests.simulation.regions.kit import (
+    OPTIONS,
+    Server,
+    creates,
+    done,
+    ended,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
+from tests.simulation.regions.operating import Refusal
+from tests.simulation.regions.test_named_ways import in_situation
+from tests.simulation.regions.ways_out import ended_by_operator
 
 LEASE_S = OPTIONS.lease_ms / 1000
 
@@ -152,3 +173,193 @@ async def test_a_server_that_is_spared_with_the_first_one_stays_so_while_that_po
         assert online(term) == {"a", "b", "c"}
         await until(lambda: online(term) == {"a", "c"})
         assert asyncio.get_running_loop().time() - began_s < 2.2 * LEASE_S
+
+
+def fencing(term: RegionsTerm) -> int:
+    """Returns the pid of the procedure that fences a log, 0 without one."""
+    return next((one.pid for one in term.engine.live() if one.kind == "fence_log"), 0)
+
+
+async def polls(server: Server) -> None:
+    """Keeps a lease, and does nothing."""
+    while True:
+        await server.poll()
+
+
+@virtual
+async def test_new_regions_go_to_servers_that_poll() -> None:
+    async with running(RegionDisk()) as term:
+        silent = Server(term, "a")
+        await silent.register()
+        async with serving(Server(term, "b")):
+            await asyncio.sleep(LEASE_S * 0.6)
+            began_s = asyncio.get_running_loop().time()
+            await ended(term, creates(term, regions=4))
+            assert {str(one.server) for one in regions_of(term)} == {"b,1"}
+            assert asyncio.get_running_loop().time() - began_s < LEASE_S * 0.3, "none was sent to the other server"
+
+
+@virtual
+async def test_where_all_servers_are_silent_regions_are_sent_to_one_of_them() -> None:
+    async with running(RegionDisk()) as term:
+        late = Server(term, "a")
+        await late.register()
+        await asyncio.sleep(LEASE_S * 0.6)
+        pid = await creates(term)
+        await until(lambda: [str(one.server) for one in term.env.model.regions.values()] == ["a,1"])
+        async with serving(late):
+            assert (await term.engine.result(pid)).state is State.SUCCESS
+
+
+@virtual
+async def test_a_log_is_split_by_another_server_as_soon_as_the_first_one_is_silent() -> None:
+    loop = asyncio.get_running_loop()
+    async with running(RegionDisk(), replace(OPTIONS, fence=LOG)) as term:
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term))
+        await Server(term, "b").register()
+        began_s = loop.time()
+        term.manager.expire(term.env.model.servers["a", 1], "a test")
+        await until(lambda: term.env.dispatcher.expects(fencing(term)) == ("b", 1))
+        async with serving(Server(term, "c")):
+            [region] = regions_of(term)
+            await until(lambda: str(region.server) == "c,1")
+        assert loop.time() - began_s < LEASE_S, "the lease of the first one has not ended"
+
+
+@virtual
+async def test_a_server_that_was_left_and_has_done_the_work_has_its_result_taken() -> None:
+    async with running(RegionDisk(), replace(OPTIONS, fence=LOG)) as term:
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term))
+        slow, idle = Server(term, "b"), Server(term, "c")
+        await slow.register()
+        term.manager.expire(term.env.model.servers["a", 1], "a test")
+        task = await slow.operation()
+        await idle.register()
+        polling = asyncio.ensure_future(polls(idle))
+        await until(lambda: term.env.dispatcher.expects(task.pid) == ("c", 1))
+        assert await slow.report(done(task)) == []
+        assert not fencing(term)
+        polling.cancel()
+
+
+@virtual
+async def test_work_on_a_log_counts_only_from_a_server_that_was_to_do_it() -> None:
+    async with running(RegionDisk(), replace(OPTIONS, fence=LOG)) as term:
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term))
+        worker, other = Server(term, "b"), Server(term, "c")
+        await worker.register()
+        term.manager.expire(term.env.model.servers["a", 1], "a test")
+        task = await worker.operation()
+        await other.register()
+        assert await other.report(done(task)) == [], "it is not to repeat it"
+        assert fencing(term) == task.pid
+        await worker.report(done(task))
+        assert not fencing(term)
+        assert not term.env.dispatcher.is_worker(task.pid, ("b", 1))
+
+
+@virtual
+async def test_the_latest_servers_that_were_to_do_work_on_a_log_are_remembered() -> None:
+    async with running(RegionDisk()) as term:
+        dispatcher, count = term.env.dispatcher, WORKERS_MAX + 2
+        for number in (0, *range(count)):
+            name = f"s{number}"
+            await Server(term, name).register()
+            dispatcher.send(term.env.model.servers[name, 1], protocol.Task(7, "split", "a", 1, "p0"))
+            dispatcher.take_back(7)
+        found = [number for number in range(count) if dispatcher.is_worker(7, (f"s{number}", 1))]
+        assert found == list(range(2, count))
+        dispatcher.forget(7)
+        assert not dispatcher.is_worker(7, (f"s{count - 1}", 1))
+
+
+@virtual
+async def test_a_region_has_no_route_from_the_moment_on_that_its_server_counts_as_crashed() -> None:
+    async with running(RegionDisk(), replace(OPTIONS, fence=LOG)) as term:
+        server = Server(term, "a")
+        async with serving(server):
+            await ended(term, creates(term))
+            found = await server.ask(protocol.Locate("t", b""))
+            assert isinstance(found, protocol.Routes)
+            assert [one.server for one in found.routes] == ["a"]
+            follow = asyncio.ensure_future(server.ask(protocol.Follow(found.epoch, found.change, ["t"])))
+            await asyncio.sleep(0.1)
+            term.manager.expire(term.env.model.servers["a", 1], "a test")
+            changes = await follow
+        assert isinstance(changes, protocol.Changes)
+        located = await server.ask(protocol.Locate("t", b""))
+        assert isinstance(located, protocol.Routes)
+        assert [one.server for one in (*changes.routes, *located.routes)] == ["", ""]
+        assert regions_of(term)[0].server is not None, "it is fenced first"
+
+
+# -- an open that was given up
+
+
+@in_situation("a move whose open hangs")
+async def test_a_region_whose_open_was_given_up_is_assigned_to_another_server(case: Case) -> None:
+    region = next(iter(case.term.env.model.transit.values()))
+    await ended_by_operator(case, case.pid)
+    for actor in case.actors.values():
+        actor.heal()  # the open ends at last, and the region is closed
+    await case.reaches(lambda: region.state is RegionState.CLOSED)
+    [other] = [one for one in case.term.env.model.regions.values() if one is not region]
+    await case.done(f"regions move {other.id} a")
+    await case.begin_server("c")  # b would be chosen: it has no region, like c, and the first name
+    case.faulty("b", open="hangs")
+    await case.runs(f"regions assign {region.id}")
+    await case.reaches(lambda: region.state is RegionState.OPEN)
+    assert region.server is not None
+    assert region.server.name != "b"
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_server_that_an_operator_names_is_not_passed_over(*, pinned: bool) -> None:
+    @in_situation("a move whose open hangs")
+    async def story(case: Case) -> None:
+        region = next(iter(case.term.env.model.transit.values()))
+        await ended_by_operator(case, case.pid)
+        case.actors["b"].heal()
+        await case.reaches(lambda: region.state is RegionState.CLOSED)
+        if pinned:
+            await case.done(f"regions pin {region.id} b")
+        await case.done(f"regions assign {region.id}" + ("" if pinned else " b"))
+        assert region.server is not None
+        assert region.server.name == "b"
+
+    story()
+
+
+# -- one drain of a process
+
+
+@in_situation("a drain whose close hangs")
+async def test_a_second_drain_of_a_server_is_refused_with_the_pid_of_the_first(case: Case) -> None:
+    refused = await case.operator.does("servers drain a")
+    assert isinstance(refused, Refusal)
+    assert f"procedure {case.pid} does that" in refused.text
+    await ended_by_operator(case, case.pid)
+    await asyncio.sleep(1)
+    assert not case.live("drain_server")
+    assert isinstance(await case.operator.does("servers drain a"), Procedure)
+
+
+@in_situation("an enabled table")
+async def test_of_two_drains_at_the_same_moment_one_is_refused(case: Case) -> None:
+    case.faulty("a", close="hangs")
+    found = await asyncio.gather(case.operator.does("servers drain a"), case.operator.does("servers drain a"))
+    assert sorted(type(one).__name__ for one in found) == ["Procedure", "Refusal"]
+    assert len(case.live("drain_server")) == 1
+
+
+@in_situation("a drain whose close hangs")
+async def test_a_forced_drain_is_taken_once_beside_one_that_is_not_forced(case: Case) -> None:
+    assert case.server is not None
+    assert isinstance(await case.operator.does("servers drain a --force"), Procedure)
+    assert case.server.forced
+    refused = await case.operator.does("servers drain a")
+    assert isinstance(refused, Refusal)
+    assert len(case.live("drain_server")) == 2

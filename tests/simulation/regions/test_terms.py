@@ -1,26 +1,48 @@
-"""The works of a term: what ends it, and what it does again and again."""
+"""The works of a term: what ends it, what it repeats, and what servers send while the store writes."""
 
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 from unittest import mock
 
 import pytest
 
+from controller.regions import admission
+from controller.regions.comparison import OLD_MS
+from controller.regions.domain import RegionsDomain
 from controller.regions.endings import Left
+from controller.regions.http.requests import NamespaceCreation
 from controller.regions.kinds.messages import TABLE_TASK, TRANSIT, TableTask, Transit
 from controller.regions.manager import Manager
+from controller.regions.operator.changes import Changes
 from controller.regions.regime import Regime
 from controller.regions.term import RegionsTerm
 from controller.regions.waking import TOGETHER
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
+from regent_agent.protocol import Left as SlowStoreLeft
+from regent_agent.protocol import Owned, Registered
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.model import Region, Table
-from state_machines.regions.states import RegionState, TableKind, TableState
+from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.kit import OPTIONS, Server, Wall, virtual
+from tests.simulation.regions.kit import (
+    OPTIONS,
+    Server,
+    Wall,
+    creates,
+    done,
+    ended,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
+from tests.simulation.regions.test_members import WRITE_S, Slow
 
 
 async def term_of(disk: RegionDisk) -> RegionsTerm:
@@ -175,3 +197,65 @@ async def test_a_list_that_is_compared_as_its_term_ends_is_not_accepted() -> Non
     response = await listing
     assert isinstance(response, protocol.Refused)
     assert response.code == protocol.NOT_ACTIVE
+
+
+@virtual
+async def test_a_process_that_lists_a_region_during_its_last_request_to_leave_stays_a_member() -> None:
+    disk = RegionDisk()
+    async with running(disk, store=Slow) as term, serving(Server(term, "s2")):
+        await ended(term, creates(term))
+        await asyncio.sleep(OLD_MS / 1000)
+        [region] = regions_of(term)
+        server = Server(term, "s1")
+        await server.register()
+        leave = protocol.Leave("s1", 1, server.epoch)
+        assert await server.ask(leave) == SlowStoreLeft(1)
+        await until(lambda: not list(term.engine.live()))
+        last = asyncio.ensure_future(server.ask(leave))
+        await asyncio.sleep(WRITE_S / 2)
+        await server.ask(protocol.Regions("s1", 1, server.epoch, [Owned(region.id, region.token - 1)]))
+        assert await last == SlowStoreLeft(1)
+        assert ("s1", 1) in disk.servers
+        await server.report(done(await server.operation()))
+        await until(lambda: not list(term.engine.live()))
+        assert await server.ask(leave) == SlowStoreLeft(0)
+        assert ("s1", 1) not in disk.servers
+
+
+@virtual
+async def test_processes_that_register_together_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "SERVERS_MAX", 2)
+    disk = RegionDisk()
+    async with running(disk, store=Slow) as term:
+        found = await asyncio.gather(*(Server(term, name).register() for name in "abc"))
+        assert [isinstance(one, Registered) for one in found] == [True, True, False]
+        assert len(disk.servers) == 2
+
+
+@virtual
+async def test_a_request_that_is_sent_again_while_it_is_stored_has_the_same_procedure() -> None:
+    async with running(RegionDisk(), store=Slow) as term:
+        changes = Changes(cast("RegionsDomain", SimpleNamespace(term=term)))
+        request = NamespaceCreation(name="shop", nonce="n1")
+        first = asyncio.ensure_future(changes.create_namespace(request, "User:ops"))
+        found = []
+        while not first.done():
+            await asyncio.sleep(WRITE_S / 5)
+            found.append(asyncio.ensure_future(changes.create_namespace(request, "User:ops")))
+        assert {one.pid for one in await asyncio.gather(*found)} == {first.result().pid}
+        assert len(found) > 4
+
+
+@virtual
+async def test_a_crash_that_is_ahead_of_the_request_for_it_is_not_set_back() -> None:
+    async with running(RegionDisk(), store=Slow) as term:
+        await Server(term, "s1").register()
+        server = term.env.model.servers["s1", 1]
+        server.state = ServerState.FENCED
+        term.manager.crashed(server, "expired by User:ops")
+        assert server.state is ServerState.FENCED, "its regions may be elsewhere already"
+        assert server.key in term.env.crashing, "the check of leases begins no second one"
+        term.env.crashing.clear()
+        server.state = ServerState.ONLINE
+        term.manager.crashed(server, "expired by User:ops")
+        assert server.state is ServerState.CRASHED

@@ -1,4 +1,4 @@
-"""Sentences for operators and servers where nothing goes on: each has the cause, and what would change it."""
+"""Sentences for operators and servers at 3 a.m.: each has the cause, what would change it, and what hangs is named."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from controller.regions.kinds.messages import CRASH, MOVE, Crash, Move
 from controller.regions.kinds.servers import DRAIN
 from controller.regions.operator.checks import region_problem
 from controller.regions.operator.explain import explained
-from controller.regions.operator.items import detail_of
+from controller.regions.operator.items import detail_of, region_item
 from controller.regions.operator.progress import progress_of
+from controller.regions.operator.reading import _warnings
+from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Operation, Refused, Registered, Result, Task
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
+from tests.simulation.regions.cases import Case
 from tests.simulation.regions.kit import (
     OPTIONS,
     Server,
@@ -31,6 +34,7 @@ from tests.simulation.regions.kit import (
     until,
     virtual,
 )
+from tests.simulation.regions.test_named_ways import in_situation, reading, text_of
 
 
 @virtual
@@ -129,3 +133,125 @@ async def test_a_crash_whose_log_nobody_can_fence_says_why() -> None:
         assert told.server_because.endswith(
             f"; procedure {work.pid} (fence_log) repeats the work on its log: b,1 said failed: no such volume"
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "waits", "cause"),
+    [
+        ("a creation whose opens hang", "has opened it", ""),
+        ("a move whose close hangs", "it waits until a,1 has closed it", ""),
+        ("a creation whose opens fail", "attempts in vain", "in the last attempt"),
+    ],
+)
+def test_the_status_names_the_first_regions_that_hang_or_fail_with_their_wait_and_last_cause(
+    name: str, waits: str, cause: str
+) -> None:
+    @in_situation(name)
+    async def story(case: Case) -> None:
+        await asyncio.sleep(120)
+        region = next(iter(case.term.env.model.transit.values()))
+        warnings = reading(case).status().warnings
+        assert warnings is not None
+        [found] = [one for one in warnings if f"region {region}" in one]
+        assert found.startswith(f"procedure {region.pid} (")
+        assert "is in transition for 12" in found
+        assert waits in found
+        assert cause in found
+        assert found.endswith(f"see 'regent regions explain {region.id}'")
+
+    story()
+
+
+@virtual
+async def test_a_region_that_no_server_has_been_found_for_is_listed_with_its_wait() -> None:
+    async with running(RegionDisk()) as term:
+        await creates(term)
+        await until(lambda: bool(term.env.unplaced))
+        [region] = regions_of(term)
+        assert region_item(region, term.env).waits_for == "a server comes that may get regions"
+
+
+@in_situation("a region that failed to open")
+async def test_the_status_says_where_regions_that_no_server_could_open_are_listed(case: Case) -> None:
+    said = "2 regions could be opened by no server: see 'regent regions list --state failed_open', and"
+    assert [one for one in reading(case).status().warnings or () if one.startswith(said)]
+    await case.done("tables disable t")
+    assert [one for one in reading(case).status().warnings or () if one.startswith(said)], "the alert counts it, too"
+    await case.done("tables delete t")
+    assert not reading(case).status().warnings
+
+
+@in_situation("a move whose close hangs")
+async def test_a_region_that_has_just_begun_to_move_is_no_warning(case: Case) -> None:
+    assert not [one for one in reading(case).status().warnings or () if "in transition" in one]
+
+
+@virtual
+async def test_of_many_regions_that_hang_three_are_named_and_the_others_counted() -> None:
+    async with running(RegionDisk()) as term:
+        server = Server(term, "a")
+        await server.register()
+        polls = asyncio.ensure_future(_polls(server))
+        await creates(term, regions=20)
+        await asyncio.sleep(70)
+        case = Case(term.options)
+        case._term = term
+        found = [one for one in reading(case).status().warnings or () if "in transition" in one]
+        assert [one.startswith("procedure ") for one in found] == [True, True, True, False]
+        assert found[3] == "17 more regions in transition for over 60 s: see 'regent regions transitions'"
+        polls.cancel()
+
+
+async def _polls(server: Server) -> None:
+    """Takes operations, and does none."""
+    while True:
+        await server.poll()
+
+
+@virtual
+async def test_a_store_that_was_restored_says_for_how_long_it_waits_before_it_places_regions() -> None:
+    disk = RegionDisk()
+    async with running(disk) as term:
+        await term.copy.note(1)
+    async with running(disk) as term:
+        server = Server(term, "a")
+        await server.register()
+        polls = asyncio.ensure_future(server.serve())
+        await creates(term)
+        await until(lambda: term.env.unplaced)
+        [told] = _warnings(term)
+        for text in (told, _explained(term)):
+            assert "the store was restored from a copy" in text
+            assert "one lease to come or to stop" in text
+        assert "servers have come" not in told
+        await until(lambda: term.env.places)
+        assert not _warnings(term)
+        polls.cancel()
+
+
+def _explained(term: RegionsTerm) -> str:
+    region = next(iter(term.env.model.regions.values()))
+    return explained(region, term.env, term.engine).procedure_because
+
+
+@in_situation("a crash whose log cannot be split")
+async def test_a_process_that_is_fenced_and_whose_log_is_not_split_is_not_said_to_write(case: Case) -> None:
+    text = text_of(case)
+    assert "it may write" not in text
+    assert "is fenced, so it writes no more" in text
+    assert "(crash) is in step split" in text
+
+
+@in_situation("a crash whose log cannot be fenced")
+async def test_a_process_whose_log_is_not_fenced_yet_may_write(case: Case) -> None:
+    assert "is not fenced yet: until then it may write" in text_of(case)
+
+
+@in_situation("a crash whose log cannot be split")
+async def test_the_wait_for_a_crash_counts_from_the_crash_and_not_from_the_open(case: Case) -> None:
+    region = case.region
+    await until(lambda: case.term.env.now_ms() - region.changed_ms > 40_000)
+    await case.fail_over()
+    began_ms = case.live("crash")[0].submitted_ms
+    since_s = (case.term.env.wall_ms() - began_ms) / 1000
+    assert f"nothing serves its keys (for {since_s:.1f} s)" in text_of(case)

@@ -24,8 +24,7 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from testing.memory import MemoryZooKeeper
 from tests.contracts.records_damaged import ALL, NEWER
-from tests.kills.harness import Clock, Daemon
-from tests.kills.kinds import Notes, raises, step, topic
+from tests.kills.harness import Clock, Daemon, Notes, raises, step, topic
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.role_kit import Kafka, kafka
 

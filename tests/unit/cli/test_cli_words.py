@@ -1,4 +1,4 @@
-"""Words of commands: refusals for programs, brokers that there are not, what was not read, phases of procedures."""
+"""Words and rates of commands: refusals for programs, brokers that there are not, numbers with units."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
 from cli import planning
 from cli.exit_codes import Exit
+from cli.rates import Rates, given, rates
 from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.http.stray_models import StrayReport, UnreadBroker
 from controller.kafka.kinds.reassign import encode_plan
@@ -118,4 +120,34 @@ def test_a_mark_that_keeps_a_broker_out_is_named_with_its_author_and_the_command
     assert first == f"brokers = 2: broker 2 is {cordon}: regent uncordon 2, or name another one"
     assert second.endswith(
         "drained since 2023-11-14 22:13 UTC by uid 7 (new disk): regent undrain 3, or name another one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("0", Rates(0)),
+        ("50000000", Rates(50_000_000)),
+        ("50M", Rates(50_000_000)),
+        ("3k", Rates(3_000)),
+        ("1G", Rates(1_000_000_000)),
+        ("1M..50M", Rates(1_000_000, 50_000_000)),
+        ("1M .. 1M", Rates(1_000_000, 1_000_000)),
+    ],
+)
+def test_a_rate_is_a_number_with_a_unit_or_two_of_them(text: str, found: Rates) -> None:
+    assert rates(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "-1", "5m", "1.5M", "50 MB", "..", "1M..", "..5M", "9M..1M", "0..5M", "1..2..3"])
+def test_anything_else_is_refused_with_what_was_given(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"1M\.\.50M"):
+        rates(text)
+
+
+def test_a_request_has_an_upper_bound_only_where_one_is_given() -> None:
+    assert (given(None), given(Rates(0)), given(Rates(1, 2))) == (
+        {},
+        {"rateBytesPerS": 0},
+        {"rateBytesPerS": 1, "rateBytesPerSMax": 2},
     )

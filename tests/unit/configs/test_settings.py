@@ -1,16 +1,20 @@
-"""Settings from a file, the environment and defaults: one error names every problem with its remedy."""
+"""Settings from a file, the environment and defaults, and the example file, which is complete and explained."""
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from configs import example
 from configs.http_section import HttpSettings
 from configs.loading import load, load_section
 from configs.problems import ConfigError
-from configs.settings import differences
+from configs.settings import differences, keys
 from configs.values import Address, parse_address
 from tests.kit.settings_kit import MINIMAL, closed, problems, written
 
@@ -254,3 +258,47 @@ def test_a_reload_lists_changes_and_which_are_live(tmp_path: Path) -> None:
     assert not found["controller.id"].live
     assert (found["controller.id"].before, found["controller.id"].after) == ("1000001", "1000002")
     assert "new" not in found["zookeeper.digest"].after
+
+
+FILE = Path(example.__file__).with_name("example.toml")
+
+
+def test_the_example_is_generated_from_the_settings() -> None:
+    assert FILE.read_text() == example.render(), "run: python -m configs.example > configs/example.toml"
+
+
+CERTIFICATES = ("ca_file", "certificate_file", "key_file")
+ADMIN_CREDENTIALS = ("zookeeper_digest_file", "zookeeper_digest", "zookeeper_sasl_file", "zookeeper_sasl")
+
+
+def test_the_example_loads_unchanged() -> None:
+    settings = load(FILE, {}).settings
+    assert settings.listener.advertised_host == "regent1.example.com"
+
+
+def test_every_key_is_in_the_example_with_its_default(tmp_path: Path) -> None:
+    """It loads without the comment signs before keys, too, and then equals the defaults."""
+    full = re.sub(r"(?m)^#(?=\w+ = )", "", FILE.read_text())
+    shown = {f"{section}.{name}" for section, items in tomllib.loads(full).items() for name in items}
+    secrets = {key.name for key in keys() if key.meta("environment_only")}
+    assert shown | secrets == {key.name for key in keys()}
+    path = tmp_path / "full.toml"
+    path.write_text(re.sub(r"/etc/regent/(admin-)?zookeeper-(digest|sasl)", str(tmp_path / "secret"), full))
+    (tmp_path / "secret").write_text("user:password")
+    settings = load(path, {}).settings
+    plain = load(FILE, {}).settings
+    files: Any = {
+        "controller": {"create_topic_policy"},
+        "zookeeper": True,
+        "admin": {"secret_file", *CERTIFICATES[1:], *ADMIN_CREDENTIALS},
+        "http": {"token_file", "client_ca_file", *CERTIFICATES[1:]},
+        "security": {"sasl_file", "sasl_brokers_file", *CERTIFICATES},
+        "regions": {"host", "secret_file", "clients_secret_file", "file", "fence_command"},
+    }
+    assert settings.model_dump(exclude=files) == plain.model_dump(exclude=files)
+
+
+def test_every_key_is_explained() -> None:
+    for key in keys():
+        assert key.field.description, key.name
+        assert (key.field.description or "").endswith("."), key.name

@@ -1,18 +1,24 @@
-"""Watches each step on files: runs a hook there, and makes the folder that a crash at this step would leave."""
+"""Watches each step on files, and runs the owners of one region there: alive, frozen and fenced ones."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from examples.kv import logs, regions
 from examples.kv.logs import MARKER
+from examples.kv.memory import Region
+from examples.kv.records import Edit, encode
+from examples.kv.regions import Content
+from examples.kv.writer import Fenced, Segments
 
 
 class Disk:
@@ -117,3 +123,224 @@ class Disk:
             }
         else:
             self._contents[found.st_ino] = Path(f"/proc/self/fd/{handle}").read_bytes()
+
+
+REGION = 7
+NAME = "kv"
+SEGMENT_BYTES = 120
+"""Three or four edits."""
+LATER = 1_000_000
+"""Token of an owner after all others."""
+
+
+class Process:
+    """One process with its log. ``busy``: its thread for the log is at work, perhaps frozen there."""
+
+    def __init__(self, root: Path, incarnation: int) -> None:
+        self.incarnation = incarnation
+        self.segments = Segments(root, NAME, incarnation, SEGMENT_BYTES)
+        self.regions: list[Region] = []
+        self.busy = False
+        self.ended = False
+
+
+class Owner:
+    """An owner of the region: what it opened with, all that it put, and how much of that it acknowledged."""
+
+    def __init__(self, process: Process, token: int, content: Content) -> None:
+        self.process, self.token = process, token
+        self.opened_with = values(content)
+        self.region = Region(REGION, token, b"", b"", content)
+        process.regions.append(self.region)
+        self.edits: list[Edit] = []
+        self.written = 0
+        self.acknowledged = 0
+        self.survived: int | None = None
+        """How many of its edits the next owner has."""
+        self.flushing = False
+        self.closing = False
+
+    def after(self, count: int) -> dict[bytes, bytes]:
+        """Returns the region's content after the first edits."""
+        return self.opened_with | {edit.key: edit.value for edit in self.edits[:count]}
+
+    def kept(self, content: Content) -> int:
+        """Returns how many of the edits are in the content, which must be the first ones and all acknowledged ones."""
+        for count in range(self.acknowledged, len(self.edits) + 1):
+            if self.after(count) == values(content):
+                return count
+        raise AssertionError(
+            f"{values(content)} of {self.edits}, {self.acknowledged} acknowledged, upon {self.opened_with}"
+        )
+
+
+class Opening(NamedTuple):
+    """An open that the daemon has sent to a process, ``before``: to follow this owner."""
+
+    process: Process
+    token: int
+    sequence: int
+    before: Owner | None
+
+
+class Owners:
+    """Acts as the daemon and as all processes. ``current``: the owner that the daemon knows."""
+
+    def __init__(self, disk: Disk, images: Path) -> None:
+        self._disk, self._images = disk, images
+        self._numbers = itertools.count(1)
+        self._opening: list[Opening] = []
+        self._late: list[Opening] = []
+        self._sequence = 0
+        self._token = 0
+        self.fenced: list[int] = []
+        self.all: list[Owner] = []
+        self.current: Owner | None = None
+        self._open(self._dispatch(Process(disk.root, next(self._numbers))))
+
+    # -- the processes
+
+    def put(self, owner: Owner, key: bytes) -> None:
+        if not owner.closing:
+            value = f"{owner.token}.{len(owner.edits)}".encode()
+            owner.edits.append(owner.region.put(key, value, owner.process.segments.number))
+
+    def write(self, owner: Owner) -> None:
+        """Writes the owner's edits to the log, and acknowledges them unless the process is fenced."""
+        process = owner.process
+        if process.busy or process.ended:
+            return
+        process.busy, count = True, len(owner.edits)
+        try:
+            process.segments.write(b"".join(map(encode, owner.edits[owner.written : count])))
+        except Fenced:
+            assert process.incarnation in self.fenced
+            process.ended = True
+            return
+        finally:
+            process.busy = False
+            owner.written = count
+        owner.acknowledged = max(owner.acknowledged, count)
+        assert owner.survived is None or owner.acknowledged <= owner.survived, "acknowledged what the next owner lacks"
+
+    def flush(self, owner: Owner) -> None:
+        """Writes the owner's file, unless a flush is frozen; one that was fenced may do it as well."""
+        if owner.flushing or not owner.region.unflushed_from:
+            return
+        owner.flushing = True
+        content = owner.region.begin_flush(owner.process.segments.number)
+        try:
+            regions.save(self._disk.root, REGION, owner.token, content)
+        except FileNotFoundError:
+            assert owner is not self.current, "the next owner deletes the temporary file of one before"
+        else:
+            owner.region.end_flush(content)
+        finally:
+            owner.flushing = False
+
+    def trim(self, owner: Owner) -> None:
+        """Deletes the segments whose edits are in files."""
+        process = owner.process
+        if not process.busy:
+            process.busy = True
+            kept = [region.unflushed_from for region in process.regions if region.unflushed_from]
+            process.segments.delete_below(min(kept, default=process.segments.number))
+            process.busy = False
+
+    # -- the daemon
+
+    def move(self, same_process: bool) -> None:
+        """Closes the region and opens it elsewhere; nothing more where the close is frozen, and the daemon goes on."""
+        if (opening := self._closed(same_process)) is not None:
+            self._open(opening)
+
+    def move_late(self) -> None:
+        """Closes the region and has it opened by a process that freezes before it begins."""
+        if (opening := self._closed(same_process=False)) is not None:
+            self._late.append(opening)
+
+    def wake(self) -> None:
+        """Lets the process go on that is to open the region, even if others have opened it since."""
+        if self._late:
+            self._open(self._late.pop())
+
+    def take_over(self) -> None:
+        """Fences the current owner and those that open at this moment, splits their logs, and opens the region."""
+        owner = self.current
+        assert owner is not None
+        for process in (owner.process, *(opening.process for opening in self._opening)):
+            self.fence_and_split(process.incarnation)
+        starting = Process(self._disk.root, next(self._numbers))
+        if owner is self.current:
+            self._open(self._dispatch(starting))
+
+    def _closed(self, same_process: bool) -> Opening | None:
+        owner = self.current
+        assert owner is not None
+        if owner.closing or owner.flushing or owner.process.incarnation in self.fenced:
+            return None
+        owner.closing = True
+        self.flush(owner)
+        process = owner.process if same_process else Process(self._disk.root, next(self._numbers))
+        return self._dispatch(process) if owner is self.current else None
+
+    def _dispatch(self, process: Process) -> Opening:
+        self._token = next(self._numbers)
+        opening = Opening(process, self._token, self._sequence, self.current)
+        self._opening.append(opening)
+        return opening
+
+    def fence_and_split(self, incarnation: int) -> None:
+        self.fenced.append(incarnation)
+        parts = logs.fence(self._disk.root, NAME, incarnation)
+        before = self.current
+        for part in parts:
+            try:
+                logs.split(self._disk.root, NAME, incarnation, part)
+            except FileNotFoundError:
+                assert self.current is not before, "a later owner deletes the temporary files of those before"
+
+    def _open(self, opening: Opening) -> None:
+        """Opens the region. Where the daemon had others do it meanwhile, what this process has does not matter."""
+        try:
+            content = regions.open_content(self._disk.root, REGION, opening.token, opening.sequence)
+        except (regions.StaleOwner, regions.Lost, FileNotFoundError):
+            assert opening.token < self._token
+            return
+        finally:
+            self._opening.remove(opening)
+        owner = Owner(opening.process, opening.token, content)
+        self.all.append(owner)
+        if opening.token < self._token:
+            owner.survived = 0
+            return
+        if opening.before is not None:
+            opening.before.survived = opening.before.kept(content)
+        assert content.sequence > self._sequence
+        self.current, self._sequence = owner, content.sequence
+
+    # -- the judge
+
+    def judge_crash(self) -> None:
+        """Recovers the region from what a crash at this moment leaves, of all processes or of the machine."""
+        if self.current is None:
+            return
+        with self._disk.silent():
+            for number, leave in enumerate((self._disk.killed, self._disk.without_power)):
+                image = self._images / str(number)
+                shutil.rmtree(image, ignore_errors=True)
+                leave(image)
+                self.current.kept(recover(image, self._sequence))
+
+
+def values(content: Content) -> dict[bytes, bytes]:
+    return {key: entry.value for key, entry in content.entries.items()}
+
+
+def recover(data: Path, sequence: int) -> Content:
+    """Opens the region once all processes are fenced and their logs are split."""
+    for folder in sorted((data / "logs").iterdir()):
+        server, _, incarnation = folder.name.partition(",")
+        for part in logs.fence(data, server, int(incarnation)):
+            logs.split(data, server, int(incarnation), part)
+    return regions.open_content(data, REGION, LATER, sequence)

@@ -1,17 +1,20 @@
-"""Starts servers as processes of their own."""
+"""Makes services on one folder, in this process and as processes of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from examples.kv.client import Client
+from examples.kv.service import FLUSH_BYTES_MAX, KeyValueService
+from examples.kv.writer import SEGMENT_BYTES_MAX, Log, Segments
 from regent_agent.connection import Address
+from regent_agent.service import OpenedRegion
 from tests.unit.examples.daemon_kit import Daemon
 
 ROOT = Path(__file__).parents[3]
@@ -101,3 +104,35 @@ async def cluster(folder: Path) -> AsyncIterator[Cluster]:
         client = Client([daemon.address], timeout_s=20)
         yield Cluster(daemon, servers, client)
         await client.close()
+
+
+def region(token: int, number: int = 1, start: bytes = b"", end: bytes = b"", sequence: int = 0) -> OpenedRegion:
+    return OpenedRegion(number, "t", start, end, token, sequence, {})
+
+
+@asynccontextmanager
+async def service(
+    data: Path, name: str, *, segment_bytes: int = SEGMENT_BYTES_MAX, flush_bytes: int = FLUSH_BYTES_MAX
+) -> AsyncIterator[KeyValueService]:
+    log = Log(Segments(data, name, 1, segment_bytes))
+    try:
+        service = KeyValueService(data, log, flush_bytes)
+        service.admit(True)
+        yield service
+    finally:
+        await log.close()
+
+
+async def take_over(successor: KeyValueService, dead: str, opened: OpenedRegion) -> int:
+    """Does what the daemon has done once a server is dead: fence, split, open."""
+    for part in await successor.fence(dead, 1):
+        await successor.split(dead, 1, part)
+    return await successor.open(opened)
+
+
+async def error_of(call: Awaitable[object]) -> Exception | None:
+    try:
+        await call
+    except Exception as error:
+        return error
+    return None

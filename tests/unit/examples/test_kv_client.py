@@ -30,8 +30,8 @@ from regent_agent import protocol
 from regent_agent.protocol import Hello
 from tests.kit.polling import eventually
 from tests.unit.examples.daemon_kit import Daemon
-from tests.unit.examples.service_kit import region, service
-from tests.unit.regent_agent.stand_in import StandIn
+from tests.unit.examples.process_kit import region, service
+from tests.unit.regent_agent.kit import StandIn
 from tests.unit.regent_agent.test_connection import responding
 
 

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.examples.disk_kit import Disk
-from tests.unit.examples.owners_kit import Owners
+from tests.unit.examples.disk_kit import Disk, Owners
 
 DEPTH_MAX = 3
 """Actions that may be frozen within each other."""

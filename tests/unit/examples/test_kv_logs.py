@@ -1,4 +1,4 @@
-"""Logs: fences, splits, torn ends, and one fsync for many answers."""
+"""Logs and records: fences, splits, torn ends, and one fsync for many answers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from examples.kv import files, logs
-from examples.kv.records import Edit, decode, encode
+from examples.kv.records import HEAD, Edit, decode, encode
 from examples.kv.writer import Fenced, Log, Segments
 
 EDITS = [Edit(1 + number % 2, 5, number, b"key", b"v%d" % number) for number in range(6)]
@@ -174,3 +176,46 @@ def test_an_incarnation_is_not_used_twice(tmp_path: Path) -> None:
     written(tmp_path)
     with pytest.raises(FileExistsError):
         written(tmp_path)
+
+
+RECORD_EDITS = st.lists(
+    st.builds(
+        Edit,
+        region=st.integers(1, 2**63 - 1),
+        token=st.integers(1, 2**63 - 1),
+        sequence=st.integers(0, 2**63 - 1),
+        key=st.binary(max_size=20),
+        value=st.binary(max_size=200),
+    ),
+    max_size=5,
+)
+EDIT = Edit(1, 2, 3, b"key", b"value")
+
+
+@given(RECORD_EDITS)
+def test_records_are_read_back(edits: list[Edit]) -> None:
+    data = b"".join(map(encode, edits))
+    assert decode(data) == (edits, len(data))
+
+
+@given(RECORD_EDITS, st.data())
+def test_a_cut_leaves_the_records_before_it(edits: list[Edit], data: st.DataObject) -> None:
+    whole = b"".join(map(encode, edits))
+    cut = data.draw(st.integers(0, len(whole)))
+    found, end = decode(whole[:cut])
+    assert found == edits[: len(found)]
+    assert end == sum(len(encode(edit)) for edit in found) <= cut
+    assert len(found) == len(edits) or cut - end < len(encode(edits[len(found)]))
+
+
+def test_each_changed_bit_is_noticed() -> None:
+    record = encode(EDIT)
+    for bit in range(len(record) * 8):
+        changed = bytearray(record)
+        changed[bit // 8] ^= 1 << bit % 8
+        assert decode(bytes(changed) + record) == ([], 0), bit
+
+
+def test_zeros_are_no_records() -> None:
+    record = encode(EDIT)
+    assert decode(record + bytes(3 * HEAD.size)) == ([EDIT], len(record))

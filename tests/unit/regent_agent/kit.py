@@ -1,18 +1,165 @@
-"""Makes agents with a recording service for tests."""
+"""Makes agents with a recording service, and stands in for a daemon whose responses a test scripts."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from regent_agent.agent import Agent
+from regent_agent.codec import LENGTH, decode_request, encode
 from regent_agent.options import AgentOptions
-from regent_agent.protocol import Close, Open, Task
+from regent_agent.protocol import (
+    REGISTER,
+    VERSION,
+    Accepted,
+    Close,
+    Hello,
+    Open,
+    Operation,
+    Operations,
+    Poll,
+    Refused,
+    Regions,
+    Register,
+    Registered,
+    Report,
+    Request,
+    Response,
+    Result,
+    Task,
+    Welcome,
+)
 from regent_agent.service import OpenedRegion
-from tests.unit.regent_agent.stand_in import StandIn
+from tests.kit.polling import eventually
+
+Respond = Callable[[Request], Awaitable[Response | bytes | None]]
+M = TypeVar("M", bound=Request)
+
+
+class StandIn:
+    """A daemon with one server as its member.
+
+    ``responses``: functions of the test that respond to a kind of request; None as a response ends the connection.
+    ``requests`` has all that arrived. ``again``: pids that are not accepted yet.
+    """
+
+    def __init__(self, epoch: int = 1, *, lease_ms: int = 60_000, hold_ms: int = 200, suspends: bool = True) -> None:
+        self.epoch, self.lease_ms, self.hold_ms, self.suspends = epoch, lease_ms, hold_ms, suspends
+        self.requests: list[Request] = []
+        self.responses: dict[type[Request], Respond] = {}
+        self.again: set[int] = set()
+        self.address = ("127.0.0.1", 0)
+        self.connections: set[asyncio.StreamWriter] = set()
+        self._pending: list[Operation] = []
+        self._list = False
+        self._number = 0
+        self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- used by tests
+
+    def send(self, *operations: Operation, list_regions: bool = False) -> None:
+        """Gives operations to the next poll."""
+        self._pending.extend(operations)
+        self._list |= list_regions
+        self._news.set()
+
+    def seen(self, kind: type[M]) -> list[M]:
+        return [request for request in self.requests if isinstance(request, kind)]
+
+    def results(self) -> list[Result]:
+        return [result for report in self.seen(Report) for result in report.results]
+
+    async def result(self, pid: int, count: int = 1) -> Result:
+        """Waits until the result of ``pid`` has arrived ``count`` times."""
+
+        def arrived() -> list[Result]:
+            found = [result for result in self.results() if result.pid == pid]
+            return found if len(found) >= count else []
+
+        return (await eventually(arrived))[count - 1]
+
+    async def arrived(self, kind: type[M], count: int = 1) -> M:
+        return (await eventually(lambda: found if len(found := self.seen(kind)) >= count else []))[count - 1]
+
+    def close(self) -> None:
+        """Ends all connections once what was written has arrived."""
+        for writer in self.connections:
+            writer.close()
+
+    def cut(self) -> None:
+        """Ends all connections."""
+        for writer in self.connections:
+            writer.transport.abort()
+
+    # -- the daemon
+
+    @asynccontextmanager
+    async def running(self, port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Self]:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", port, ssl=tls)
+        self.address = server.sockets[0].getsockname()
+        try:
+            yield self
+        finally:
+            server.close()
+            self.cut()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.append(asyncio.create_task(self._serve(reader, writer)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.add(writer)
+        try:
+            while True:
+                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                request = decode_request(await reader.readexactly(length))
+                self.requests.append(request)
+                respond = self.responses.get(type(request), self.respond)
+                response = await respond(request)
+                if response is None:
+                    return
+                writer.write(response if isinstance(response, bytes) else encode(response))
+                await writer.drain()
+        except (OSError, EOFError):
+            pass
+        finally:
+            self.connections.discard(writer)
+            writer.transport.abort()
+
+    async def respond(self, request: Request) -> Response:
+        match request:
+            case Poll(epoch=epoch) | Report(epoch=epoch) | Regions(epoch=epoch) if epoch != self.epoch:
+                return Refused(REGISTER, f"the epoch is {self.epoch}")
+            case Hello():
+                return Welcome(VERSION, self.epoch, "stand-in")
+            case Register():
+                return Registered(self.epoch, self.lease_ms, self.hold_ms, self.suspends)
+            case Poll():
+                return await self._operations()
+            case Report(results=results):
+                return Accepted([result.pid for result in results if result.pid in self.again])
+            case Regions():
+                return Accepted()
+        raise AssertionError(f"the test scripts no response to {request}")
+
+    async def _operations(self) -> Operations:
+        try:
+            async with asyncio.timeout(self.hold_ms / 1000):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
+        operations, self._pending = self._pending, []
+        lists, self._list = self._list, False
+        self._number += 1
+        return Operations(self.epoch, self._number, operations, lists)
 
 
 class Recorded:

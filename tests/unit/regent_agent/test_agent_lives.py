@@ -30,8 +30,7 @@ from regent_agent.protocol import (
 )
 from regent_agent.threads import ThreadedAgent, ThreadedRouter
 from tests.kit.polling import eventually
-from tests.unit.regent_agent.kit import Recorded, closes, opens, options, started
-from tests.unit.regent_agent.stand_in import StandIn
+from tests.unit.regent_agent.kit import Recorded, StandIn, closes, opens, options, started
 from tests.unit.regent_agent.test_connection import responding
 from tests.unit.regent_agent.test_router import Catalog
 from tests.unit.regent_agent.test_routes import LOW

@@ -29,8 +29,7 @@ from regent_agent.protocol import (
     Welcome,
 )
 from tests.kit.certificates import Authority
-from tests.unit.regent_agent.kit import closes, opens
-from tests.unit.regent_agent.stand_in import Respond, StandIn
+from tests.unit.regent_agent.kit import Respond, StandIn, closes, opens
 
 LEAVE = Leave("s1", 5, 1)
 

@@ -31,8 +31,7 @@ from regent_agent.protocol import (
 )
 from regent_agent.service import OpenedRegion
 from tests.kit.polling import eventually
-from tests.unit.regent_agent.kit import Clock, Recorded, closes, opens, options, started, task
-from tests.unit.regent_agent.stand_in import StandIn
+from tests.unit.regent_agent.kit import Clock, Recorded, StandIn, closes, opens, options, started, task
 
 
 async def unknown(_: Request) -> Response:

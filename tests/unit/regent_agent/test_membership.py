@@ -28,8 +28,7 @@ from regent_agent.protocol import (
     Welcome,
 )
 from tests.kit.polling import eventually
-from tests.unit.regent_agent.kit import Clock, Recorded, closes, opens, options, started
-from tests.unit.regent_agent.stand_in import StandIn
+from tests.unit.regent_agent.kit import Clock, Recorded, StandIn, closes, opens, options, started
 
 
 def refusing(code: str) -> Response:

@@ -1,21 +1,26 @@
-"""docs/reference/agent-protocol.md has every message, field, outcome and code."""
+"""The README's service works, and docs/reference/agent-protocol.md has every message, field, outcome and code."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+import regent_agent
 from controller.regions.service import _bounded, _check
 from regent_agent import codec, protocol
 from regent_agent.codec import decode_request, encode
-from regent_agent.protocol import Register
+from regent_agent.protocol import DEAD, OPENED, Poll, Refused, Register, Request, Response, Result
+from regent_agent.service import Service
 from scripts import agent_protocol_page as page
 from tests.unit.regent_agent.examples import CONVERSATION
+from tests.unit.regent_agent.kit import StandIn, opens
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "agent-protocol.md"
 
@@ -71,3 +76,38 @@ def test_all_outcomes_codes_and_requests_are_listed() -> None:
     assert set(page.OUTCOMES) == protocol.OUTCOMES
     assert set(page.CODES) == protocol.CODES
     assert set(page.RESPONSES) == set(get_args(protocol.Request))
+
+
+README = Path(regent_agent.__file__).with_name("README.md")
+
+
+async def test_the_service_opens_a_region_and_ends_when_it_is_fenced() -> None:
+    (source,) = re.findall(
+        r"(?s)```python\n(import asyncio.*?)asyncio\.run\(main\(\)\)\n```", README.read_text("utf-8")
+    )
+    names: dict[str, Any] = {}
+    async with StandIn(hold_ms=20).running() as daemon:
+        exec(source.replace('("127.0.0.1", 9190)', repr(daemon.address)), names)
+        running = asyncio.create_task(ended(names))
+        daemon.send(opens(7, 1, sequence=3))
+        assert await daemon.result(7) == Result(7, OPENED, 4)
+
+        async def dead(request: Request) -> Response:
+            return Refused(DEAD, "fenced")
+
+        daemon.responses[Poll] = dead
+        assert await running == "fenced: start this process again"
+
+
+async def ended(names: dict[str, Any]) -> str:
+    with pytest.raises(SystemExit) as caught:
+        await names["main"]()
+    return str(caught.value)
+
+
+def test_the_callbacks_of_a_log_are_told_as_they_are_declared() -> None:
+    told = re.findall(r"async def (fence|split)\(self, (.*)\) -> (.*):\n", README.read_text("utf-8"))
+    declared = [(one.__name__, inspect.signature(one)) for one in (Service.fence, Service.split)]
+    assert [(name, f"(self, {given}) -> {back}") for name, given, back in told] == [
+        (name, str(found).replace("'", "")) for name, found in declared
+    ]

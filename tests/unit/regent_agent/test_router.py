@@ -26,7 +26,7 @@ from regent_agent.protocol import (
 )
 from regent_agent.router import NoOwner, Router, UnknownTable, Unwelcome
 from tests.kit.polling import eventually
-from tests.unit.regent_agent.stand_in import Respond, StandIn
+from tests.unit.regent_agent.kit import Respond, StandIn
 from tests.unit.regent_agent.test_connection import responding
 from tests.unit.regent_agent.test_routes import HIGH, LOW, route
 

@@ -26,8 +26,7 @@ from regent_agent.protocol import (
 from regent_agent.service import NotRunning
 from regent_agent.work import Work
 from tests.kit.polling import eventually
-from tests.unit.regent_agent.kit import Recorded, closes, opens, started, task
-from tests.unit.regent_agent.stand_in import StandIn
+from tests.unit.regent_agent.kit import Recorded, StandIn, closes, opens, started, task
 
 
 @pytest.mark.seed("S1-72", "S1-80")

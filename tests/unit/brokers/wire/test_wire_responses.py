@@ -1,7 +1,10 @@
-"""Responses of brokers, as kio writes them."""
+"""Responses of brokers as kio writes them, and DescribeLogDirs."""
 
 from __future__ import annotations
 
+import tracemalloc
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,10 +13,14 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from brokers.wire.errors import Error, error_name
-from brokers.wire.primitives import Malformed
+from brokers.wire.log_dirs import LogDirectories, encode_log_dirs, newest_version, read_log_dirs
+from brokers.wire.messages import response_codec
+from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.responses import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
 from brokers.wire.versions import Api
-from tests.kit.wire_kit import part, quickly, to_uuid, write_response
+from state_machines.model.replica_logs import LogDirectory, ReplicaLog
+from tests.kit.message_kit import a_few, entities, schema_of
+from tests.kit.wire_kit import part, quickly, read_request, to_uuid, write_response, written
 
 TOPIC = bytes(range(1, 17))
 codes = st.sampled_from([0, 0, 0, 11, 11, 3, 56, 74, 103, -1])
@@ -125,3 +132,172 @@ def test_error_codes_are_kafkas_and_are_named_with_their_number(error: Error) ->
 def test_an_unknown_error_code_is_named_by_its_number() -> None:
     assert len(Error.__members__) == len(Error), "no two names have one code"
     assert error_name(9_999) == "error 9999"
+
+
+VERSIONS = range(5)
+KEY = Api.DESCRIBE_LOG_DIRS
+CORRELATION = 7
+
+
+def header(version: int) -> bytes:
+    return CORRELATION.to_bytes(4, "big") + (b"\0" if version >= 2 else b"")
+
+
+def read(version: int, frame: bytes, **bounds: int) -> LogDirectories:
+    return read_log_dirs(version, frame, CORRELATION, **bounds)
+
+
+def response(version: int, directories: tuple[LogDirectory, ...], error: int = 0) -> bytes:
+    """Writes a response with kio; the volume has 5 bytes."""
+    made = partial(part, KEY, version, response=True)
+    results = []
+    for directory in directories:
+        names = list(dict.fromkeys(log.topic for log in directory.logs))
+        topics = tuple(
+            made(
+                "DescribeLogDirsTopic",
+                name=name,
+                partitions=tuple(
+                    made(
+                        "DescribeLogDirsPartition",
+                        partition_index=log.partition,
+                        partition_size=log.size_bytes,
+                        offset_lag=log.offset_lag,
+                        is_future_key=log.is_future,
+                    )
+                    for log in directory.logs
+                    if log.topic == name
+                ),
+            )
+            for name in names
+        )
+        fields: dict[str, Any] = {"total_bytes": 5, "usable_bytes": 5, "error_code": ErrorCode(directory.error)}
+        results.append(made("DescribeLogDirsResult", log_dir=directory.path, topics=topics, **fields))
+    top: dict[str, Any] = {"error_code": ErrorCode(error)} if version >= 3 else {}
+    return write_response(KEY, version, CORRELATION, throttle_time=timedelta(), results=tuple(results), **top)
+
+
+THREE = (
+    LogDirectory("/a", 0, (ReplicaLog("t", 0, 2**40, 0, False), ReplicaLog("t", 3, 0, -1, True))),
+    LogDirectory("/b", 56),
+    LogDirectory("/c", 0, (ReplicaLog("t", 0, 1, 2**40, True), ReplicaLog("u", 2**31 - 1, 2**63 - 1, 9, False))),
+)
+THREE_ITEMS = 3 + 3 + 4
+"""Directories, topics and replicas."""
+
+
+# -- requests
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("partitions", [None, {}, {"t": (0, 5)}, {"t": (0,), "u": ()}])
+def test_kio_reads_requests_as_they_were_meant(version: int, partitions: dict[str, tuple[int, ...]] | None) -> None:
+    frame = encode_log_dirs(version, CORRELATION, "regent", partitions)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    head, entity = read_request(frame[4:])
+    assert (head.request_api_version, head.correlation_id, head.client_id) == (version, CORRELATION, "regent")
+    found = None if entity.topics is None else {topic.topic: topic.partitions for topic in entity.topics}
+    assert found == partitions
+
+
+@pytest.mark.parametrize(
+    ("offered", "version"),
+    [((0, 4), 4), ((0, 9), 4), ((0, 1), 1), ((1, 3), 3), ((4, 7), 4), ((5, 7), None), ((0, -1), None)],
+)
+def test_the_newest_version_of_both_sides_is_in_use(offered: tuple[int, int], version: int | None) -> None:
+    assert newest_version(offered) == version
+
+
+# -- responses
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("directories", [(), THREE[1:2], THREE], ids=["none", "offline", "three"])
+def test_responses_are_read_in_every_version(version: int, directories: tuple[LogDirectory, ...]) -> None:
+    for error in (0, 31):
+        found = read(version, response(version, directories, error))
+        assert found == LogDirectories(error if version >= 3 else 0, directories)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@a_few
+@given(data=st.data())
+def test_any_response_of_kio_is_read_as_the_general_codec_reads_it(version: int, data: st.DataObject) -> None:
+    body = written(data.draw(entities(schema_of((KEY, version, True)))))
+    frame = header(version) + body
+    wanted = response_codec(KEY, version).read(Reader(body))
+    found = read(version, frame)
+    assert found.error == wanted.error_code
+    assert [(d.path, d.error) for d in found.directories] == [(r.log_dir, r.error_code) for r in wanted.results]
+    assert [log for directory in found.directories for log in directory.logs] == [
+        ReplicaLog(topic.name, p.partition_index, p.partition_size, p.offset_lag, p.is_future_key)
+        for result in wanted.results
+        for topic in result.topics
+        for p in topic.partitions
+    ]
+
+
+def test_unknown_tagged_fields_of_any_replica_are_skipped() -> None:
+    plain = bytes.fromhex("0000000c 0000000000000005 0000000000000006 01")
+    tagged, untagged = plain + b"\1\x09\3abc", plain + b"\0"
+    log = ReplicaLog("t", 12, 5, 6, True)
+    for records in ([tagged], [untagged, tagged], [tagged, untagged], [untagged, tagged, untagged]):
+        topic = b"\2t" + bytes((len(records) + 1,)) + b"".join(records) + b"\0"
+        frame = header(3) + bytes(4) + bytes(2) + b"\2" + bytes(2) + b"\3/a" + b"\2" + topic + b"\0\0"
+        assert read(3, frame).directories == (LogDirectory("/a", 0, (log,) * len(records)),)
+
+
+# -- malformed bytes
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_response_that_ends_too_early_or_too_late_is_malformed(version: int) -> None:
+    whole = response(version, THREE)
+    for size in range(len(whole)):
+        with pytest.raises(Malformed):
+            read(version, whole[:size])
+    with pytest.raises(Malformed, match="1 bytes follow"):
+        read(version, whole + b"\0")
+
+
+def test_log_directories_for_another_request_are_malformed() -> None:
+    with pytest.raises(Malformed, match="response to request 7 instead of request 8"):
+        read_log_dirs(4, response(4, THREE), 8)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_more_items_than_the_bound_are_malformed(version: int) -> None:
+    whole = response(version, THREE)
+    assert len(read(version, whole, replicas_max=THREE_ITEMS).directories) == 3
+    with pytest.raises(Malformed, match="more array items"):
+        read(version, whole, replicas_max=THREE_ITEMS - 1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_claimed_length_costs_more_than_the_frame(version: int) -> None:
+    claims = (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08")
+    frames = [header(version) + bytes(n) + claim + bytes(60) for claim in claims for n in range(24)]
+    tracemalloc.start()
+    try:
+        for frame in frames:
+            try:
+                read(version, frame)
+            except Malformed:
+                pass
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 200_000
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(noise=st.binary(max_size=200), at=st.integers(0, 300), cut=st.integers(0, 40))
+def test_changed_bytes_are_read_or_malformed(version: int, noise: bytes, at: int, cut: int) -> None:
+    whole = response(version, THREE)
+    frame = whole[:at] + noise + whole[at + cut :]
+    try:
+        found = read(version, frame)
+    except Malformed:
+        return
+    listed = sum(len(directory.logs) for directory in found.directories)
+    assert listed * 21 <= len(frame), "each listed replica was in the frame"

@@ -1,17 +1,21 @@
-"""Reads damaged journals: every whole row is found, and every gap is named."""
+"""Reads journals: every whole row is found, every gap is named, and deaths of brokers are read from former terms."""
 
 from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.journal.query import history
+from brokers.outbound.delivery import Delivered
+from brokers.wire.versions import Api
+from controller.journal.query import entity, history, sentence
 from controller.journal.reader import (
     CUT_SHORT,
     HOLE,
@@ -26,7 +30,13 @@ from controller.journal.reader import (
     read_file,
 )
 from controller.journal.segments import SegmentName, segments_in
+from controller.kafka.journal.term_journal import KafkaJournal
+from controller.kafka.path.remembered import Departed
+from controller.operator.dead_brokers import EarlierDeaths, departures
+from state_machines.decisions.leader_election import ElectionType
 from state_machines.journal.events import Kind, Row
+from tests.kit.controller_world import World, in_world
+from tests.kit.journal_kit import Book
 
 
 def row(seq: int, epoch: int = 1, lost: int | None = None, ctl_id: int = 1) -> Row:
@@ -156,3 +166,111 @@ def test_a_line_of_any_length_takes_bounded_memory(tmp_path: Path, ended: bool) 
     assert peak < 16 << 20
     begin = b"\0" * (LINE_BYTES_MAX + 1)
     assert found == ([(size + 1, begin, True), (size + 4, b"{}", True)] if ended else [(size, begin, False)])
+
+
+DOWN, UP = Kind.BROKER_DOWN, Kind.BROKER_UP
+
+
+def write(folder: Path, epoch: int, *events: tuple[Kind, int, int], cluster: str = "c", again: int = 0) -> None:
+    """Writes a term's file: kind, broker and time in milliseconds of each row."""
+    folder.mkdir(parents=True, exist_ok=True)
+    begin = Row(1, cluster, 7, epoch, 1, 0, 0, Kind.CTL_ELECTED)
+    rows = [
+        Row(1, cluster, 7, epoch, seq, at_ms * 1_000, 0, kind, broker=broker)
+        for seq, (kind, broker, at_ms) in enumerate(events, 2)
+    ]
+    name = str(SegmentName(epoch, 1, again))
+    (folder / name).write_bytes(msgspec.json.Encoder().encode_lines([begin, *rows]))
+
+
+def test_a_broker_that_died_in_an_earlier_term_and_has_not_come_back_has_its_time(tmp_path: Path) -> None:
+    write(tmp_path, 3, (DOWN, 1, 10), (DOWN, 2, 20), (DOWN, 3, 30), (UP, 3, 40))
+    write(tmp_path, 4, (UP, 2, 50), (DOWN, 2, 60))
+    write(tmp_path, 5, (DOWN, 9, 70))
+    assert departures(tmp_path, "c", 5) == {1: 10, 2: 60}, "the present term knows its own deaths"
+
+
+def test_a_term_of_another_controller_hides_what_was_before_it(tmp_path: Path) -> None:
+    """Broker 1 may have come back and gone in epoch 4, which this daemon did not have."""
+    write(tmp_path, 3, (DOWN, 1, 10))
+    write(tmp_path, 5, (DOWN, 2, 20))
+    assert departures(tmp_path, "c", 6) == {2: 20}
+    assert departures(tmp_path, "c", 7) == {}
+
+
+def test_terms_of_another_cluster_and_files_that_cannot_be_read_count_for_nothing(tmp_path: Path) -> None:
+    write(tmp_path, 3, (DOWN, 1, 10))
+    write(tmp_path, 4, (DOWN, 2, 20), cluster="other")
+    assert departures(tmp_path, "c", 5) == {}
+    write(tmp_path, 4, (DOWN, 3, 30), again=1)
+    assert departures(tmp_path, "c", 5) == {1: 10, 3: 30}
+    (tmp_path / str(SegmentName(4, 1, 1))).write_bytes(b"\xff\n")
+    assert departures(tmp_path, "c", 5) == {}
+    assert departures(tmp_path / "none", "c", 5) == {}
+
+
+async def test_a_term_learns_once_of_the_deaths_before_it(tmp_path: Path) -> None:
+    own: Any = SimpleNamespace(journal=SimpleNamespace(enabled=True), state=SimpleNamespace(directory=tmp_path))
+    folder = tmp_path / "events"
+    write(folder, 4, (DOWN, 1, 10), (DOWN, 2, 20))
+    departed, earlier = Departed(), EarlierDeaths(own)
+    controller = SimpleNamespace(departed=departed)
+    cluster = SimpleNamespace(brokers={2: None})
+    term: Any = SimpleNamespace(claim=SimpleNamespace(epoch=5), controller=controller, cluster=cluster)
+    await earlier.refresh(term, None)
+    assert departed.since_ms(1) is None, "the cluster's id is not known yet"
+    await earlier.refresh(term, "c")
+    assert (departed.since_ms(1), departed.since_ms(2)) == (10, None), "broker 2 has come back"
+    write(folder, 4, (DOWN, 1, 11))
+    await earlier.refresh(term, "c")
+    assert departed.since_ms(1) == 10
+
+
+async def running(w: World) -> None:
+    await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
+    await w.begin_term()
+    await w.propagated()
+
+
+def requests(w: World) -> list[Row]:
+    return [row for row in w.book.read() if row.kind == Kind.RPC_BATCH]
+
+
+@in_world(before=running)
+async def test_each_acknowledged_request_has_its_broker_epoch_its_size_and_its_times(w: World) -> None:
+    found = requests(w)
+    assert {row.api for row in found} >= {"LEADER_AND_ISR", "UPDATE_METADATA"}
+    assert {(row.broker, row.broker_epoch) for row in found} == {
+        (broker.id, broker.epoch) for broker in w.term.cluster.brokers.values()
+    }
+    assert {row.partitions for row in found if row.api == "LEADER_AND_ISR"} == {3}, "one row for all partitions"
+    assert all((row.t_sent or 0) <= (row.t_acknowledged or 0) for row in found)
+    assert {row.err for row in found} == {None}
+
+
+@in_world(before=running)
+async def test_a_request_that_its_broker_never_acknowledged_is_given_up_with_it(w: World) -> None:
+    before = len(requests(w))
+    w.term.channels._shared.on_request(Delivered(2, 12, Api.STOP_REPLICA, 5, 1.5, False, 0, "connection refused"))
+    [row] = requests(w)[before:]
+    assert (row.api, row.partitions, row.t_acknowledged) == ("STOP_REPLICA", 5, None)
+    assert row.err == "given up: connection refused"
+    assert row.mono_us - (row.t_sent or 0) == 1_500_000
+
+
+@in_world(before=running)
+async def test_a_clients_election_is_one_row_with_its_counts(w: World) -> None:
+    await w.elect(ElectionType.PREFERRED, ("t", 0), ("t", 1), ("nowhere", 7))
+    [row] = [row for row in w.book.read() if row.kind == Kind.CALL]
+    assert (row.api, row.partitions, row.elected, row.refused) == ("ELECT_LEADERS", 3, 0, 3)
+    assert sentence(row) == "ELECT_LEADERS of 3 partitions by a client: 0 elected, 3 refused"
+
+
+def test_a_request_is_a_sentence() -> None:
+    book = Book()
+    book.term(7, 5, KafkaJournal).request(Delivered(2, 12, Api.LEADER_AND_ISR, 40, 0.25, error=11))
+    [row] = book.read()
+    assert entity(row) == "broker 2"
+    text = sentence(row)
+    assert text.startswith("LEADER_AND_ISR of 40 partitions to epoch 12 acknowledged in 250.0 ms: ")
+    assert text.endswith("STALE_CONTROLLER_EPOCH (11)")

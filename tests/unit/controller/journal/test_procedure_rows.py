@@ -19,8 +19,7 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Members, Transition
 from testing.memory.records import Disk, MemoryRecords
-from tests.kills.harness import Clock, Daemon
-from tests.kills.kinds import Notes, arrives, fails, last, spreads, step, topic, twice
+from tests.kills.harness import Clock, Daemon, Notes, arrives, fails, last, spreads, step, topic, twice
 from tests.kit.controller_world import World, in_world
 from tests.kit.journal_kit import Book, Desk
 from tests.kit.reassignment_kit import caught_up

@@ -21,7 +21,7 @@ from state_machines.procedures.record import NO_ENDING, Ending, Record, child
 from state_machines.procedures.states import State
 from testing.memory.records import MemoryRecords
 from tests.contracts.records import record
-from tests.kills.kinds import Notes, arrives, last, onwards, pauses, spreads, step, topic
+from tests.kills.harness import Notes, arrives, last, onwards, pauses, spreads, step, topic
 from tests.kit.virtual_time import in_exact_time
 from tests.unit.controller.procedures.test_procedures_engine import NOBODY, OPS, Host
 

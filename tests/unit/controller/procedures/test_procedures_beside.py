@@ -21,8 +21,7 @@ from state_machines.procedures.record import NO_ENDING, Record
 from state_machines.procedures.states import State
 from testing.memory.records import Disk, MemoryRecords
 from tests.contracts.records import record
-from tests.kills.harness import Daemon
-from tests.kills.kinds import Notes, arrives, fails, last, onwards, spreads, step, topic
+from tests.kills.harness import Daemon, Notes, arrives, fails, last, onwards, spreads, step, topic
 from tests.unit.controller.procedures.test_procedures_engine import NOBODY, OPS, Host, ended, submitted
 
 T = Resource(Scope.TOPIC, "t")

@@ -1,25 +1,29 @@
-"""Bounds of procedures: sizes after commands, texts of errors, clocks that differ, nonces of unreadable records."""
+"""Bounds of procedures and of groups of their changes, and refusals that name the command that ends one."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Iterable
 
 import pytest
 
 from controller.procedures import requests
 from controller.procedures.broadcast import UNDER_WAY_MAX, Resending, Responses
 from controller.procedures.kinds import Kind
+from controller.procedures.refusals import as_ended, not_ended
 from controller.procedures.requests import Refused
 from controller.procedures.stepping import ERROR_CHARS_MAX
 from controller.procedures.waiting import Waiting
-from controller.procedures.writes import CHANGE_BYTES_MAX
-from state_machines.procedures.kernel import RETRY_MS_MIN
+from controller.procedures.writes import CHANGE_BYTES_MAX, RECORDS_MAX, WEIGHT_MAX, Decided, Group
+from state_machines.procedures.kernel import RETRY_MS_MIN, Change
 from state_machines.procedures.outcome import RETRY_MS_MAX, Failed, Outcome, Wait
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.states import State
+from testing.memory.records import Disk, MemoryRecords
+from tests.contracts.records import record
 from tests.contracts.records_damaged import NEWER
-from tests.kills.harness import IDLE_MS
-from tests.kills.kinds import Notes, arrives, last, onwards, spreads, step, topic, twice
+from tests.kills.harness import IDLE_MS, Daemon, Notes, arrives, last, onwards, spreads, step, topic, twice
 from tests.unit.controller.procedures.test_procedures_engine import NOBODY, OPS, Host, ended, state, submitted
 
 HOUR_MS = 3_600_000
@@ -201,3 +205,115 @@ async def test_the_messages_of_a_procedure_that_are_under_way_are_bounded_howeve
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+LIMIT = 400_000
+
+
+class Narrow(MemoryRecords):
+    """A store whose writes have a bound; a row weighs what it says."""
+
+    bytes_max = LIMIT
+
+    def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
+        """Weighs messages and rows."""
+        return sum(len(put.data) for put in puts) + sum(int(str(row)) for row in rows)
+
+
+def change(pid: int, *rows: int, data: bytes = b"") -> Decided:
+    return Decided(Change(puts=(record(pid, data=data),)), rows=rows)
+
+
+def test_rows_without_weight_never_fill_a_group() -> None:
+    group = Group(MemoryRecords(Disk()))
+    for pid in range(1, RECORDS_MAX):
+        assert group.has_room(change(pid, *[LIMIT] * 10))
+        group.add(change(pid, *[LIMIT] * 10))
+    assert not group.is_full
+
+
+def test_rows_count_as_records_do() -> None:
+    group = Group(Narrow(Disk()))
+    for pid in range(1, RECORDS_MAX // 2):
+        group.add(change(pid, 1))
+    assert not group.is_full
+    group.add(change(RECORDS_MAX, 1, 1))
+    assert group.is_full
+
+
+def test_heavy_rows_fill_a_group_until_it_is_taken() -> None:
+    group = Group(Narrow(Disk()))
+    group.add(change(1, WEIGHT_MAX))
+    assert group.is_full
+    assert len(group.take()) == 1
+    assert not group.is_full
+
+
+def test_a_change_that_does_not_fit_beside_the_others_goes_alone() -> None:
+    group = Group(Narrow(Disk()))
+    assert group.has_room(change(2, LIMIT, data=bytes(10))), "alone, whatever it weighs"
+    group.add(change(1, 10))
+    assert not group.has_room(change(2, LIMIT - 19, data=bytes(10)))
+    assert not group.has_room(change(2, data=bytes(LIMIT - 9))), "nor without rows"
+    assert group.has_room(change(2, LIMIT - 20, data=bytes(10)))
+
+
+KINDS = (
+    Kind("root", (step(spreads("part", 2)), step(last)), topic, no_return=0),
+    Kind("part", (step(arrives), step(last)), topic),
+)
+
+
+async def family() -> tuple[Daemon[Notes], int]:
+    daemon = await Host(*KINDS).daemon()
+    pid = await submitted(daemon, "root")
+    await daemon.until(lambda: len(daemon.engine.records) == 3)
+    return daemon, pid
+
+
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        ("bypass", "it has parts that go on, and ends with them"),
+        ("abort", "it cannot be undone any more"),
+        ("remove", "its record can be used (waiting), and is not removed"),
+    ],
+)
+async def test_the_command_of_a_refusal_is_accepted(act: str, why: str) -> None:
+    daemon, pid = await family()
+    if act != "remove":
+        assert not await daemon.run(getattr(daemon.engine, act)(pid))
+    found = not_ended(daemon.engine, pid, act, "regent procedures")
+    assert found.why == f"pid {pid}: {why}"
+    [leaf] = map(int, re.findall(r"'regent procedures bypass (\d+)'", found.remedy))
+    assert await daemon.run(daemon.engine.bypass(leaf))
+    [other] = [one.pid for one in daemon.engine.live() if one.kind == "part" and not one.bypassed]
+    assert await daemon.run(daemon.engine.bypass(other))
+    assert (await ended(daemon, pid)).bypassed
+
+
+async def test_a_bypass_that_was_refused_for_parts_that_have_ended_since_is_to_be_sent_again() -> None:
+    """The refusal is worded a moment after it: a command that names itself as the way out would confuse."""
+    daemon = await Host(*KINDS).daemon()
+    pid = await submitted(daemon, "part")
+    found = not_ended(daemon.engine, pid, "bypass", "regent procedures")
+    assert found.why == f"pid {pid}: its parts ended only now"
+    assert found.remedy == f"'regent procedures bypass {pid}' ends it as it is: try again"
+    assert await daemon.run(daemon.engine.bypass(pid))
+
+
+async def test_what_has_ended_is_said_to_have() -> None:
+    daemon, _ = await family()
+    found = not_ended(daemon.engine, 999, "bypass", "regent procedures")
+    assert found == ("pid 999: it has ended already", "see 'regent procedures show 999'")
+
+
+async def test_a_part_that_is_gone_before_the_response_has_its_end_in_it() -> None:
+    daemon, pid = await family()
+    part = daemon.engine.records[pid + 1]
+    ending = Ending("bypass", "uid 7", "it hangs")
+    assert await daemon.run(daemon.engine.bypass(part.pid, ending))
+    await daemon.until(lambda: part.pid not in daemon.engine.records)
+    found = as_ended(daemon.engine, part, ending)
+    assert (found.state, found.bypassed, found.ending.reason) == (State.SUCCESS, True, "it hangs")
+    assert as_ended(daemon.engine, daemon.engine.records[pid], ending) is daemon.engine.records[pid]

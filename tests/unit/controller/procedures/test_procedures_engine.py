@@ -24,8 +24,9 @@ from state_machines.procedures.outcome import Children, Done, Next, Outcome, Ret
 from state_machines.procedures.record import Caller, Record, child
 from state_machines.procedures.states import State
 from testing.memory.records import Disk, MemoryRecords
-from tests.kills.harness import Clock, Daemon
-from tests.kills.kinds import (
+from tests.kills.harness import (
+    Clock,
+    Daemon,
     Notes,
     arrives,
     fails,

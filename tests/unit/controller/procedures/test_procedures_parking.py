@@ -21,8 +21,7 @@ from state_machines.procedures.record import NO_ENDING, Ending, Record, child
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
 from testing.memory.records import Disk, MemoryRecords
-from tests.kills.harness import Clock, Daemon
-from tests.kills.kinds import Notes, arrives, fails, last, noting, onwards, step, topic, undo
+from tests.kills.harness import Clock, Daemon, Notes, arrives, fails, last, noting, onwards, step, topic, undo
 from tests.unit.controller.procedures.test_procedures_engine import NOBODY, OPS, Host, submitted
 
 TERMS: int = 2 * TERMS_MAX

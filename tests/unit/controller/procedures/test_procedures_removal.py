@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.procedures.kinds import Kind
-from controller.procedures.parking import TOGETHER, Parking
+from controller.procedures.parking import REMOVED_MAX, TOGETHER, Parking, Removed
 from controller.procedures.requests import Refused, Remove, Unusable
 from metadata_store.hooks import Kill
 from state_machines.procedures.record import REMOVED, Ending, Record
@@ -19,8 +19,7 @@ from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
 from testing.memory.records import Disk, MemoryRecords
 from tests.contracts.records_damaged import NEWER
-from tests.kills.harness import Daemon, Death, Deaths, KillingStore
-from tests.kills.kinds import arrives, last, spreads, step, topic
+from tests.kills.harness import Daemon, Death, Deaths, KillingStore, arrives, last, spreads, step, topic
 from tests.unit.controller.procedures.test_procedures_engine import OPS, Host, ended, submitted
 
 REQUEST = Ending(REMOVED, "uid 7", "its disk was broken")
@@ -258,3 +257,25 @@ async def test_a_removal_and_a_submission_of_one_turn_are_both_carried_out() -> 
     )
     assert removed == [5]
     assert (await ended(daemon, pid)).state is State.SUCCESS
+
+
+def test_the_oldest_families_are_forgotten_and_the_latest_one_is_whole() -> None:
+    removed = Removed()
+    large = list(range(1, REMOVED_MAX + 1))
+    removed.note(large, large)
+    assert removed.family(7) is large
+    removed.note([REMOVED_MAX + 1], [REMOVED_MAX + 1])
+    assert removed.family(1) == []
+    assert removed.family(2) is large
+    assert removed.family(REMOVED_MAX + 1) == [REMOVED_MAX + 1]
+
+
+def test_a_family_larger_than_the_bound_is_remembered_alone() -> None:
+    removed = Removed()
+    removed.note([1], [1])
+    larger = list(range(2, 2 * REMOVED_MAX))
+    removed.note(larger, larger)
+    assert removed.family(1) == []
+    assert removed.family(larger[-1]) is larger
+    removed.note([1_000_000], [1_000_000])
+    assert removed.family(1_000_000) == [1_000_000]

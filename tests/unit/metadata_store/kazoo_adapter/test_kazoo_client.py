@@ -1,11 +1,14 @@
-"""Options that the adapter gives to kazoo, its logins, and how long a server may take."""
+"""Options that the adapter gives to kazoo, its logins, SASL and TLS, and how long a server may take."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,9 +17,11 @@ import pytest
 from kazoo.exceptions import AuthFailedError, ConnectionDropped
 from kazoo.protocol.serialization import SASL, Connect
 
-from metadata_store.kazoo_adapter import jute, kazoo_client
-from metadata_store.kazoo_adapter.sasl_digest import DigestMd5
-from metadata_store.kazoo_adapter.tls import ZooKeeperTls
+from metadata_store.kazoo_adapter import jute, kazoo_client, sasl_digest
+from metadata_store.kazoo_adapter.kazoo_client import _Handler
+from metadata_store.kazoo_adapter.sasl_digest import DigestMd5, SaslFailed, directives
+from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
+from tests.kit.certificates import Authority
 from tests.kit.kazoo_kit import CONNECT_S, Header, unconnected
 from tests.kit.virtual_time import in_exact_time
 
@@ -172,3 +177,125 @@ async def test_a_tcp_connect_is_bounded_by_an_attempt() -> None:
         for wanted, bound in [(99.0, 12.345 * 0.3), (1.0, 1.0)]:
             client.handler.create_connection(("10.0.0.1", 1), timeout=wanted, hostname="a")
             assert connect.call_args.kwargs == {"timeout": pytest.approx(bound), "hostname": "a"}
+
+
+MESSAGE = b"0123456789"
+
+
+def test_bytes_that_tls_has_decrypted_already_are_ready_to_be_read(tmp_path: Path) -> None:
+    """Two answers in one TLS record: the socket below has nothing more to tell when the first was read."""
+    authority = Authority(tmp_path)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.signed("server"))
+    near, far = socket.socketpair()
+    idle, waking = socket.socketpair()
+    done = threading.Event()
+
+    def serve() -> None:
+        with server.wrap_socket(far, server_side=True) as secured:
+            secured.sendall(MESSAGE)
+            done.wait(10.0)
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    handler = _Handler(lambda: 1.0)
+    with ssl.create_default_context(cafile=authority.file).wrap_socket(near, server_hostname="127.0.0.1") as secured:
+        assert handler.select([secured, idle], [], [], 10.0)[0] == [secured]
+        assert secured.recv(4) == MESSAGE[:4]
+        assert handler.select([secured, idle], [], [], 0)[0] == [secured]
+        waking.send(b"x")
+        assert set(handler.select([secured, idle], [], [], 0)[0]) == {secured, idle}
+        assert secured.recv(100) == MESSAGE[4:]
+        assert handler.select([secured, idle], [], [], 0)[0] == [idle]
+        assert idle.recv(1) == b"x"
+        assert handler.select([secured, idle], [], [], 0)[0] == []
+        done.set()
+        serving.join()
+    for each in (idle, waking):
+        each.close()
+
+
+@pytest.mark.parametrize("good", [True, False])
+async def test_a_handshake_that_fails_says_why(tmp_path: Path, *, good: bool) -> None:
+    authority, strangers = Authority(tmp_path), Authority(tmp_path / "strangers")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.signed("server"))
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    secured = await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context)
+    plain = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    try:
+        at, bare = (f"127.0.0.1:{each.sockets[0].getsockname()[1]}" for each in (secured, plain))
+        tls = ZooKeeperTls((authority if good else strangers).file)
+        said = await why_not(f"127.0.0.1:1,{at}", tls)
+        assert said is None if good else said is not None and "not accepted" in said
+        said = await why_not(bare, tls)
+        assert said is not None
+        assert "hangs up where TLS begins" in said
+        said = await why_not(at, ZooKeeperTls(authority.file, authority.signed("own"), sealed_key(tmp_path)))
+        assert said is not None
+        assert "cannot be used" in said, "and nobody is asked for the key's password"
+        said = await why_not(at, ZooKeeperTls(tmp_path / "none"))
+        assert said is not None
+        assert "cannot be used" in said
+    finally:
+        for each in (secured, plain):
+            each.close()
+            await each.wait_closed()
+
+
+def sealed_key(folder: Path) -> Path:
+    """A key with a password."""
+    file = folder / "sealed.key"
+    make = ["openssl", "genpkey", "-algorithm", "RSA", "-aes256", "-pass", "pass:word", "-out", str(file)]
+    subprocess.run(make, check=True, capture_output=True)
+    return file
+
+
+def test_options_of_the_client() -> None:
+    own, key = Path("/own.pem"), Path("/key.pem")
+    assert ZooKeeperTls(None, own).options()["keyfile"] == str(own)
+    assert ZooKeeperTls(None, own, key).options()["keyfile"] == str(key)
+    assert ZooKeeperTls().options()["certfile"] is None
+    assert ZooKeeperTls(None, own, key).options()["keyfile_password"] == "", "OpenSSL would ask at the terminal"
+
+
+DIGEST_CHALLENGE = b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8'
+
+
+def test_the_example_of_rfc_2831(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sasl_digest, "DIGEST_URI", b"imap/elwood.innosoft.com")
+    login = DigestMd5("chris", "secret", "OA6MHXh6VqTrRk")
+    response = directives(login.respond(DIGEST_CHALLENGE))
+    assert response[b"response"] == b"d388dad90d4bbd760a152321f2143af7"
+    assert (response[b"username"], response[b"realm"], response[b"nc"]) == (
+        b"chris",
+        b"elwood.innosoft.com",
+        b"00000001",
+    )
+    login.verify(b"rspauth=ea40f60335c427b5527b84dbabcdfffd")
+    with pytest.raises(SaslFailed, match="has not proved"):
+        login.verify(b"rspauth=00000000000000000000000000000000")
+
+
+def test_quotes_are_escaped_both_ways() -> None:
+    login = DigestMd5('a "b" \\c', "secret", "x")
+    assert directives(login.respond(DIGEST_CHALLENGE))[b"username"] == b'a "b" \\c'
+
+
+@pytest.mark.parametrize(
+    ("challenge", "why"),
+    [
+        (b"", "not DIGEST-MD5"),
+        (b'nonce="",algorithm=md5-sess', "not DIGEST-MD5"),
+        (b'nonce="x"', "not DIGEST-MD5"),
+        (b'nonce="x",algorithm=md5-sess,qop="auth-conf"', "protection of messages"),
+        (b"\xff\xff\xff", "cannot be understood"),
+        (b'nonce="x', "cannot be understood"),
+    ],
+)
+def test_a_malformed_or_unsupported_challenge_is_refused(challenge: bytes, why: str) -> None:
+    with pytest.raises(SaslFailed, match=why):
+        DigestMd5("u", "p", "x").respond(challenge)

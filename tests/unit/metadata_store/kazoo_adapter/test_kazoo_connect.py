@@ -1,23 +1,29 @@
-"""How a connect of the adapter ends: with a session, or with the reason why there is none."""
+"""How a connect of the adapter ends, the order and limits of its attempts, and what servers say of themselves."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from kazoo.protocol.states import KeeperState
 
 from metadata_store.acl import OPEN
-from metadata_store.errors import Code, ConnectFailed
+from metadata_store.errors import Code, ConnectFailed, NotConnected
 from metadata_store.kazoo_adapter import KazooZooKeeper, jute
+from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.kazoo_client import Client
-from metadata_store.kazoo_adapter.server_version import parse_version
+from metadata_store.kazoo_adapter.server_version import parse_version, server_limits, server_version
+from metadata_store.kazoo_adapter.servers import Address, Servers
 from metadata_store.kazoo_adapter.session import REFUSED_S_MAX, split_chroot
+from metadata_store.kazoo_adapter.silence import answered_or_left
 from metadata_store.kazoo_adapter.transport import CLOSE_S_MAX
 from metadata_store.port import ConnectionState, Create
+from tests.kit.controller_parts import Clock
 from tests.kit.kazoo_kit import CONNECT_S, STAT, connect, now_s, stuck, turns, unconnected
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.virtual_time import in_exact_time, in_virtual_time, skip
 
 CONNECTED, LOST = ConnectionState.CONNECTED, ConnectionState.LOST
 NO_SESSION = "no ZooKeeper of a:1 gave a session: is it running"
@@ -183,3 +189,108 @@ def test_a_connect_string_is_split_into_hosts_and_chroot() -> None:
 def test_credentials_without_a_colon_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="user:password"):
         KazooZooKeeper("a:1", session_timeout_ms=1_000, **wrong)  # type: ignore[arg-type]
+
+
+A: Address = ("a", "10.0.0.1", 2181)
+B: Address = ("b", "10.0.0.2", 2181)
+C: Address = ("c", "10.0.0.3", 2181)
+REPLY = Reply(0, 1, b"", 0)
+
+
+def test_the_servers_that_failed_lately_are_tried_last() -> None:
+    clock = Clock()
+    servers = Servers(clock)
+    assert servers.round([A, B, C]) == [A, B, C]
+    servers.failed(*A[1:])
+    clock.now_s += 1.0
+    servers.failed(*B[1:])
+    assert servers.round([B, A, C]) == [C, A, B]
+
+
+@pytest.mark.parametrize("session_s", [4.0, 6.0, 18.0, 40.0])
+def test_a_round_of_three_servers_fits_between_the_silence_and_the_end_of_the_lease(session_s: float) -> None:
+    servers = Servers()
+    servers.round([A, B, C])
+    left_s = session_s * (0.8 - 1 / 6 - 1 / 3)
+    unreachable = 1  # one of the two others
+    assert unreachable * servers.attempt_s(session_s) < left_s
+
+
+def test_a_single_server_has_the_longest_attempt_and_several_get_longer_with_each_round() -> None:
+    servers = Servers()
+    servers.round([A])
+    assert servers.attempt_s(18.0) == pytest.approx(5.4)
+    taken = []
+    for _ in range(6):
+        servers.round([A, B, C])
+        taken.append(servers.attempt_s(18.0))
+    assert taken == sorted(taken)
+    assert taken[-1] == pytest.approx(5.4)
+    servers.connected()
+    servers.round([A, B, C])
+    assert servers.attempt_s(18.0) == pytest.approx(1.5)
+
+
+class Link:
+    """A connection that was left or not."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.left = False
+        self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def leave(self, silent_s: float) -> bool:
+        self.left = True
+        self.answer.set_exception(NotConnected("given up"))
+        return True
+
+
+@in_virtual_time
+async def test_a_slow_server_that_replies_to_other_requests_is_not_left() -> None:
+    link = Link()
+    waiting = asyncio.create_task(answered_or_left(link, link.answer, 6.0))
+    for _ in range(10):
+        await asyncio.sleep(1.0)
+        link.received += 1
+    link.answer.set_result(REPLY)
+    assert await waiting == REPLY
+    assert not link.left
+
+
+@in_virtual_time
+async def test_a_server_is_not_left_for_replies_that_waited_while_this_process_stood_still() -> None:
+    link = Link()
+    waiting = asyncio.create_task(answered_or_left(link, link.answer, 6.0))
+    await asyncio.sleep(0.1)
+    skip(30.0)
+    await asyncio.sleep(0.1)
+    link.answer.set_result(REPLY)
+    assert await waiting == REPLY
+    assert not link.left
+
+
+LONG = b"x" * 200_000
+
+
+@asynccontextmanager
+async def serving(response: bytes) -> AsyncIterator[int]:
+    """Serves one response to every connection; yields the port."""
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(response)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize("response", [LONG, LONG + b"\n", b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+async def test_a_server_that_is_not_zookeeper_has_no_version(response: bytes) -> None:
+    async with serving(response) as port:
+        assert await server_version("127.0.0.1", port) is None
+        assert await server_limits("127.0.0.1", port) is None
+
+
+async def test_a_zookeeper_server_has_a_version() -> None:
+    async with serving(b"Zookeeper version: 3.8.4-abc, built on 2024\nLatency\n") as port:
+        assert await server_version("127.0.0.1", port) == (3, 8)

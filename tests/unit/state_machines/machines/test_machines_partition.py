@@ -1,19 +1,19 @@
-"""The partition machine over the full product of its states, and elections (S4-1..S4-26).
-
-What each legal transition writes and sends is in test_machines_requests.
-"""
+"""The partition machine over the full product of its states, elections (S4-1..S4-26), and the documented diagrams."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from state_machines.machines import selectors
+from state_machines.machines.diagrams import document, mermaid
 from state_machines.machines.draft import Draft
 from state_machines.machines.partition import PartitionStateMachine
+from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Refusal
 from state_machines.model.types import NO_LEADER, PartitionRow, PartitionState
@@ -213,3 +213,18 @@ def test_the_trace_has_every_legal_transition_in_order() -> None:
         (0, None, "NEW", "ONLINE"),
         (1, None, "ONLINE", "OFFLINE"),
     ]
+
+
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "state-machines.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == document(), "run: make docs"
+
+
+@pytest.mark.parametrize("machine", [PartitionStateMachine, ReplicaStateMachine])
+def test_every_transition_is_drawn_once(machine: type[PartitionStateMachine] | type[ReplicaStateMachine]) -> None:
+    lines = mermaid(machine).splitlines()
+    arrows = [line for line in lines if "-->" in line and "[*]" not in line]
+    assert len(arrows) == len(set(arrows)) == sum(len(previous) for previous in machine.VALID_PREVIOUS.values())
+    assert "    [*] --> NonExistent" in lines

@@ -1,4 +1,4 @@
-"""Files of plans: what is read back, and what is refused with its remedy."""
+"""Files of plans, the view of a model, and the time of a plan at a rate."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from state_machines.decisions.hindrances import at_once
+from state_machines.decisions.plan_progress import PlannedMove
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Assignment, TopicAssignment
+from state_machines.planning.cluster_view import PlannedBroker, view_in_turns, view_of
+from state_machines.planning.expected_time import Expected, Received, expected, received
 from state_machines.planning.goals import Decommission, Target, TargetReplicas
 from state_machines.planning.json_file import FILE_BYTES_MAX, UnusableFile
 from state_machines.planning.kafka_json import decode_kafka, encode_kafka
 from state_machines.planning.plan import INT32_MAX, TOPIC_CHARS_MAX
 from state_machines.planning.plan_file import VERSION, SavedPlan, decode_plan, encode_plan
 from state_machines.planning.planner import plan
-from tests.kit.planning_kit import CLUSTER_ID, goals, make_view, views
+from tests.kit.model import broker, topic_gone
+from tests.kit.planning_kit import CLUSTER_ID, DAEMON, assigned, goals, make_view, views
 
 RACKS: dict[int, str | None] = {1: None, 2: None, 3: None, 4: None}
 MOVE: dict[str, Any] = {"topic": "t", "partition": 0, "origin": [1, 2], "target": [2, 3], "bytes": 7}
@@ -167,3 +174,120 @@ def test_a_plan_is_written_for_kafka_s_tool_with_its_targets() -> None:
     found = plan(make_view(RACKS, {"t": [(1, 2)]}, cordoned=[4]), Decommission((1,)))
     partition = {"topic": "t", "partition": 0, "replicas": [2, 3]}
     assert json.loads(encode_kafka(found.moves)) == {"version": 1, "partitions": [partition]}
+
+
+def test_rows_are_sorted_by_topic_and_partition_and_found_by_name_also_where_numbers_have_holes() -> None:
+    numbers = {"c": range(10), "a": (7, 2, 3), "b": (9, 8)}
+    cluster = Cluster(7)
+    for name, found in numbers.items():
+        cluster.observe_topic(TopicAssignment(name, None, {p: Assignment((p + 1,)) for p in found}, 0, 50))
+    view = view_of(cluster, CLUSTER_ID)
+    names = [(t, p) for t in "abc" for p in sorted(numbers[t])]
+    assert list(view.topics) == ["a", "b", "c"]
+    assert list(view.partitions) == [p for _, p in names]
+    assert assigned(view) == {(t, p): Assignment((p + 1,)) for t, p in names}
+    for t, p in ((t, p) for t in "abcx" for p in range(-1, 12)):
+        assert view.find(t, p) == (names.index((t, p)) if (t, p) in names else None)
+
+
+def test_brokers_are_those_registered_and_absent_ones_that_assignments_name_without_daemons() -> None:
+    view = make_view({1: "a", 2: "b", 3: "c"}, {"t": [(1, 5), (DAEMON,)]}, dead=[3], stopping=[2], cordoned=[1, 5, 9])
+    assert view.brokers == {
+        1: PlannedBroker(1, "a", live=True, cordoned=True),
+        2: PlannedBroker(2, "b", live=False),
+        5: PlannedBroker(5, None, live=False, cordoned=True),
+    }
+    assert [b for b in (*view.brokers, 3, DAEMON) if view.is_live(b)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("live", "cordoned"), [(live, cordoned) for live in (True, False) for cordoned in (True, False)]
+)
+def test_only_a_live_broker_without_a_cordon_may_host(live: bool, cordoned: bool) -> None:
+    view = make_view({1: None}, {"t": [(1,)]}, dead=() if live else [1], cordoned=[1] if cordoned else ())
+    assert view.brokers[1].may_host == (live and not cordoned) == (view.why_no_host(1) is None)
+
+
+def test_the_assignment_is_that_of_the_topic_znode_which_a_reassignment_has_written() -> None:
+    cluster = Cluster(7)
+    cluster.observe_brokers({b: broker(b) for b in (1, 2)})
+    cluster.observe_topic(TopicAssignment("t", None, {0: Assignment((1,)), 1: Assignment((1,))}, 0, 50))
+    written = Assignment((1,)).reassigned_to((4,))
+    cluster.observe_assignments("t", 1, {1: written})
+    view = view_of(cluster, CLUSTER_ID)
+    assert view.assignments == [Assignment((1,)), written]
+    assert view.brokers.keys() == {1, 2, 4}
+
+
+def test_topics_that_vanished_are_not_in_the_view_and_those_to_be_deleted_are_named() -> None:
+    cluster = Cluster(7)
+    for name in "abc":
+        cluster.observe_topic(TopicAssignment(name, None, {0: Assignment((1,))}, 0, 50))
+    topic_gone(cluster, "b")
+    cluster.observe_deletions(["c"])
+    view = view_of(cluster, CLUSTER_ID, min_isr={"a": 2})
+    assert list(view.topics) == ["a", "c"]
+    assert view.deleting == {"c"}
+    assert (view.min_isr_of("a"), view.min_isr_of("c")) == (2, 1)
+
+
+def test_a_view_stays_as_it_is_when_the_model_changes() -> None:
+    cluster = Cluster(7)
+    cluster.observe_topic(TopicAssignment("t", None, {0: Assignment((1,))}, 0, 50))
+    view = view_of(cluster, CLUSTER_ID)
+    cluster.observe_topic(TopicAssignment("t", None, {0: Assignment((1,)), 1: Assignment((2,))}, 1, 50))
+    topic_gone(cluster, "t")
+    assert assigned(view) == {("t", 0): Assignment((1,))}
+
+
+def test_a_view_is_made_in_turns_between_which_topics_may_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("state_machines.planning.cluster_view.ROWS_PER_TURN", 2)
+    cluster = Cluster(7)
+    for name in "abcd":
+        cluster.observe_topic(TopicAssignment(name, None, {0: Assignment((1,)), 1: Assignment((2,))}, 0, 50))
+    turns = view_in_turns(cluster, CLUSTER_ID)
+    next(turns)
+    topic_gone(cluster, "c")
+    view = at_once(turns)
+    assert list(view.topics) == ["a", "b", "d"]
+    assert view == view_of(cluster, CLUSTER_ID)
+    some = at_once(view_in_turns(cluster, CLUSTER_ID, of=("d", "c")))
+    assert assigned(some) == {("d", 0): Assignment((1,)), ("d", 1): Assignment((2,))}
+    assert some.brokers == view.brokers
+
+
+Replicas = tuple[int, ...]
+
+
+@pytest.mark.parametrize(
+    ("moves", "found"),
+    [
+        ([], None),
+        ([((1, 2), (2, 1), 0)], None),
+        ([((1, 2), (1, 3), 0)], None),
+        ([((1, 2), (1, 3), 100)], Expected(10, 1, "sends", 100)),
+        ([((1, 2), (3, 4), 100)], Expected(10, 1, "sends", 100)),
+        ([((1, 2), (3, 2), 100), ((2, 1), (3, 1), 101)], Expected(21, 3, "receives", 201)),
+        ([((), (3,), 30)], Expected(3, 3, "receives", 30)),
+    ],
+)
+def test_the_busiest_broker_and_direction_decide(
+    moves: list[tuple[Replicas, Replicas, int]], found: Expected | None
+) -> None:
+    assert expected([PlannedMove("t", 0, *move) for move in moves], 10) == found
+
+
+@pytest.mark.parametrize(
+    ("most", "found"),
+    [(1, Received(3, 70)), (2, Received(3, 120)), (3, Received(3, 130)), (9, Received(3, 130))],
+)
+def test_the_broker_that_copies_most_traffic_counts_its_busiest_moves(most: int, found: Received) -> None:
+    moves = [PlannedMove("t", number, (1, 2), (3, 2) if number < 3 else (1, 4)) for number in range(5)]
+    traffic = {("t", 0): 50.0, ("t", 1): 9.6, ("t", 2): 70.0, ("t", 3): 60.0}
+    assert received(moves, traffic, most) == found
+
+
+def test_moves_without_traffic_or_without_a_further_replica_receive_nothing() -> None:
+    moves = [PlannedMove("t", 0, (1, 2), (2, 1)), PlannedMove("t", 1, (1,), (2,))]
+    assert received(moves, {("t", 0): 50.0}, 10) is None
+    assert received([], {}, 10) is None

@@ -1,4 +1,4 @@
-"""The reason of each decision in the journal, by the event."""
+"""Rows of a term's journal and reports of its decisions: reasons, states without a write, writes of others."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from controller.kafka.journal.report import Reason
+from controller.kafka.journal.report import BROKERS_SHOWN, UNCLEAN_SHOWN, Reason, Report, isr_sentences
+from controller.kafka.journal.term_journal import KafkaJournal
 from controller.kafka.kinds.drain import NAME, encode_drain
+from metadata_store import paths
+from metadata_store.errors import Code, ZkError
+from state_machines.decisions.alter_partition import ISR_CHANGED
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.leader_election import ElectionType
+from state_machines.journal.events import OBSERVED, Kind, Row
+from state_machines.model.decision import Change, Refusal
+from state_machines.model.types import NO_LEADER, PartitionRow, TopicPartition
 from state_machines.procedures.record import Caller
-from tests.kit.controller_world import World, in_world
+from tests.kit.controller_world import World, in_world, world
+from tests.kit.model import EPOCH, P, make_cluster
 from tests.kit.reassignment_kit import alter
+from tests.kit.virtual_time import in_virtual_time
 
 
 async def a_leader_dies(w: World) -> None:
@@ -112,3 +121,163 @@ def test_rows_of_the_journal_keep_their_words() -> None:
         *("broker_failure", "broker_return", "controlled_shutdown", "new_topic", "isr_by_leader", "failover"),
         *("taken_up", "reassignment", "election", "unclean_allowed", "log_directory", "deletion", "drain"),
     ]
+
+
+async def running(w: World) -> None:
+    await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
+    await w.begin_term()
+    await w.propagated()
+
+
+def partitions(w: World) -> list[Row]:
+    return [row for row in w.book.read() if row.partition is not None]
+
+
+def test_without_a_sink_no_row_is_kept() -> None:
+    journal = KafkaJournal()
+    journal.event(Kind.CTL_ELECTED)
+    assert not journal.kept
+
+
+@in_virtual_time
+async def test_an_isr_that_its_leader_wrote_has_the_leader_as_its_reason() -> None:
+    """Brokers with an old protocol write ISRs themselves, and notify the controller afterwards."""
+    async with world() as w:
+        await running(w)
+        await w.leader_writes("t", 0, (1, 3), notify=True)
+        await w.settle()
+        [row] = partitions(w)
+        assert (row.kind, row.reason, row.isr0, row.isr1) == (Kind.ISR, "isr_by_leader", [1, 2, 3], [1, 3])
+        assert row.t_committed is None, "the daemon did not write it"
+
+
+@in_virtual_time
+async def test_an_isr_that_a_leader_requested_has_times_and_epochs() -> None:
+    async with world() as w:
+        await running(w)
+        await w.alter_partition(1, w.proposal("t", 0, isr=(1, 2)))
+        [row] = partitions(w)
+        assert (row.kind, row.reason, row.steps) == (Kind.ISR, "isr_by_leader", None)
+        assert (row.leader_epoch0, row.pepoch1) == (row.leader_epoch1, (row.pepoch0 or 0) + 1)
+        assert (row.t_detect or 0) <= (row.t_decide or 0) <= (row.t_committed or 0)
+
+
+@in_virtual_time
+async def test_a_refused_write_leaves_a_state_that_is_recorded() -> None:
+    """The partition is Offline under a dead leader, although no state znode says so."""
+    async with world() as w:
+        await running(w)
+
+        def refuse() -> None:
+            raise ZkError(Code.TOO_BIG, paths.state("t", 0))
+
+        w.active.script.at("t/partitions/0/state", refuse)
+        w.die(1)
+        await w.propagated()
+        [row] = [row for row in partitions(w) if row.partition == 0]
+        found = row.kind, row.reason, row.from_state, row.to_state
+        assert found == (Kind.PARTITION_STATE, OBSERVED, "ONLINE", "OFFLINE")
+        assert row.pepoch0 == row.pepoch1
+
+
+@in_virtual_time
+async def test_a_write_with_a_lost_reply_is_recorded_once_as_observed() -> None:
+    async with world() as w:
+        await running(w)
+        w.server.lose_replies(w.active.zk.session_id)
+        w.die(1)
+        await w.propagated()
+        rows = partitions(w)
+        assert [(row.partition, row.leader1, row.reason) for row in rows] == [(0, 2, OBSERVED), (1, 2, OBSERVED)]
+
+
+@in_virtual_time
+async def test_stopped_replicas_have_rows() -> None:
+    async with world() as w:
+        await running(w)
+        await w.controlled_shutdown(2)
+        stopped = [row for row in partitions(w) if row.kind == Kind.REPLICA_STATE]
+        assert [(row.partition, row.broker, row.from_state, row.to_state) for row in stopped] == [
+            (0, 2, "ONLINE", "OFFLINE")
+        ]
+        begin, end = (row for row in w.book.read() if row.kind.startswith("BROKER_SHUTDOWN"))
+        assert (begin.kind, end.kind) == (Kind.BROKER_SHUTDOWN_BEGIN, Kind.BROKER_SHUTDOWN_END)
+        assert begin.broker == end.broker == 2
+
+
+def row(leader: int | None, *isr: int) -> PartitionRow:
+    return make_cluster(P((1, 2, 3), leader=leader, isr=isr), brokers=(1, 2, 3)).rows[0]
+
+
+def change(before: PartitionRow, after: PartitionRow, why: str = "a rule", i: int = 0) -> Change:
+    return Change(i, before, after, why)
+
+
+CLEAN = change(row(1, 1, 2), row(2, 2))
+UNCLEAN = change(row(1, 1), row(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("found", "moved", "unclean"),
+    [
+        (CLEAN, 1, 0),
+        (UNCLEAN, 1, 1),
+        (change(row(1, 1, 2), row(1, 1)), 0, 0),
+        (change(row(1, 1), row(NO_LEADER, 1)), 0, 0),
+        (change(row(NO_LEADER, 1), row(1, 1)), 1, 0),
+        (change(row(NO_LEADER, 1), row(2, 2)), 1, 1),
+        (change(row(None), row(1, 1, 2, 3)), 1, 0),
+        (change(row(1, 2), row(1, 1, 2)), 0, 0),
+    ],
+    ids=["clean", "unclean", "same leader", "lost", "returned", "returned uncleanly", "first", "odd ISR"],
+)
+def test_an_applied_election_is_counted_as_clean_or_unclean(found: Change, moved: int, unclean: int) -> None:
+    report = Report("a death")
+    report.applied([found])
+    assert (report.moved_leaders, report.unclean) == (moved, unclean)
+    assert report.sentence() == "a death: 1 x a rule"
+
+
+def test_isr_changes_are_counted_by_the_brokers_that_joined_and_left() -> None:
+    report = Report("ISR changes")
+    report.applied([change(row(1, 1, 2), row(1, 1, 3), ISR_CHANGED), change(row(1, 1, 2), row(1, 1), ISR_CHANGED)])
+    assert (report.joined, report.left, report.moved_leaders) == ({3: 1}, {2: 2}, 0)
+    assert report.sentence() == (
+        "ISR changes: broker 2 left the ISR of 2 partitions; broker 3 joined the ISR of 1 partition"
+    )
+
+
+def test_a_sentence_names_the_brokers_with_most_partitions() -> None:
+    counts = Report("").left
+    counts.update({broker: 10 - broker for broker in range(BROKERS_SHOWN + 2)})
+    found = isr_sentences(Report("").joined, counts)
+    assert found[0] == "broker 0 left the ISR of 10 partitions"
+    assert (len(found), found[-1]) == (BROKERS_SHOWN + 1, "2 more brokers left ISRs")
+
+
+@pytest.mark.parametrize(("epoch", "unclean"), [(EPOCH - 1, 1), (EPOCH, 0)])
+def test_an_unclean_election_with_a_lost_reply_counts_if_its_epoch_is_ours(epoch: int, unclean: int) -> None:
+    report = Report("a death")
+    report.read_back([UNCLEAN, CLEAN], epoch)
+    assert report.unclean == unclean
+
+
+@pytest.mark.parametrize("count", [1, UNCLEAN_SHOWN, UNCLEAN_SHOWN + 2])
+def test_unclean_elections_are_named_up_to_a_bound(count: int) -> None:
+    report = Report("a death")
+    report.applied(change(UNCLEAN.before, UNCLEAN.after, i=i) for i in range(count))
+    found = report.unclean_sentence(lambda i: TopicPartition("t", i))
+    assert found.count("t-") == min(count, UNCLEAN_SHOWN)
+    assert (" and 2 more are led" in found) == (count > UNCLEAN_SHOWN)
+
+
+def test_a_sentence_contains_refusals_failures_conflicts_and_lost_replies() -> None:
+    report = Report("a death")
+    assert report.sentence() == "a death: nothing to change"
+    report.refuse([Refusal(0, "ONLINE", "no live replica")] * 2)
+    report.failed["denied by an ACL"] = 3
+    report.conflicts, report.unknown = 4, 5
+    assert report.sentence() == (
+        "a death: not done: 2 x no live replica; failed: 3 x denied by an ACL; 4 decided again after a conflict; "
+        "5 read back after a lost reply"
+    )

@@ -31,8 +31,8 @@ from state_machines.procedures.states import State
 from tests.kit.carried_kit import CALL, carried, create, created, grow, topic
 from tests.kit.controller_world import World, in_world, world
 from tests.kit.virtual_time import in_virtual_time
-from tests.unit.controller.kafka.clients.test_handlers_scram import request as scram
-from tests.unit.controller.kafka.clients.test_handlers_scram import upsert
+from tests.unit.controller.kafka.clients.test_handlers_clients import request as scram
+from tests.unit.controller.kafka.clients.test_handlers_clients import upsert
 
 FIRST: Final = f"{own.PROCEDURES}/0000000001"
 ALICE: Final = {"principal": "User:alice", "client_id": "admin-1"}

@@ -1,4 +1,4 @@
-"""The automatic balance in virtual time: first look, interval, ratio, budget (S4-83)."""
+"""The automatic balance in virtual time (S4-83), and a daemon that dies at any write of an election."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 
 from controller.kafka.path.leader_balance import LeaderBalance
 from controller.kafka.term.dispatch import controller_state
+from state_machines.decisions.leader_election import ElectionType
 from tests.kit.controller_world import World, in_world
 from tests.kit.reassignment_kit import request_by_znode, written
+from tests.kit.virtual_time import in_virtual_time
+from tests.unit.controller.kafka.path.test_controller_kills import Scenario, ends_as_a_clean_run
 
 
 async def unbalanced(w: World, not_led: int, led: int = 0) -> None:
@@ -160,3 +163,74 @@ def test_the_budget_is_that_of_the_last_minute() -> None:
     assert LeaderBalance(20.0, 10, 10).next_look_s(5.0, left=True) == 20.0
     balance.spend(3_000.0, 10)
     assert balance.next_look_s(3_000.0 + 59.999_999, left=True) == 1.0, "never a look after the other without a pause"
+
+
+async def led_by_others(w: World) -> None:
+    await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True, led_by=3)
+    await w.topic("u", (3, 1), leaders=True)
+
+
+async def requested_by_znode(w: World) -> None:
+    await w.request_preferred(("t", 0), ("u", 0), ("gone", 0), ("t", 1))
+    await w.settle()
+
+
+async def left_behind(w: World) -> None:
+    """What a controller that died left: a request, a note, and an election that only a setting allows."""
+    await led_by_others(w)
+    await w.topic("behind", (1, 2), leaders=True, isr=(9,), led_by=9)
+    await w.configure("topics", "behind", unclean_leader_election_enable="true")
+    await w.request_preferred(("t", 0), ("t", 1))
+    w.wires.lost[3] = {("u", 0)}
+    await w.log_directory_fails(3)
+
+
+async def asked_by_request(w: World) -> None:
+    await w.elect(ElectionType.PREFERRED, everything=True)
+    await w.settle()
+
+
+async def nothing_in_sync(w: World) -> None:
+    await w.topic("t", (1, 2), (1, 3), leaders=True, isr=(1,))
+    await w.topic("u", (1, 2), leaders=True, isr=(1,))
+    w.die(1)
+
+
+async def asked_uncleanly(w: World) -> None:
+    await w.elect(ElectionType.UNCLEAN, ("t", 0), ("t", 1))
+    await w.settle()
+
+
+async def allowed(w: World) -> None:
+    await w.configure("topics", "t", unclean_leader_election_enable="true")
+    await w.settle()
+
+
+async def directory_fails(w: World) -> None:
+    w.wires.lost[3] = {("t", 0), ("u", 0)}
+    await w.log_directory_fails(3)
+    await w.propagated()
+    await w.propagated()
+
+
+async def some_time_passes(w: World) -> None:
+    await asyncio.sleep(6.0)
+    await w.settle()
+
+
+SCENARIOS = [
+    Scenario("preferred election by znode", led_by_others, requested_by_znode),
+    Scenario("failover with a request, a note and a permission", left_behind, failover=True),
+    Scenario("ElectLeaders", led_by_others, asked_by_request, asked_by_request),
+    Scenario("unclean election by request", nothing_in_sync, asked_uncleanly, asked_uncleanly),
+    Scenario("unclean election by configuration", nothing_in_sync, allowed),
+    Scenario("log directory", led_by_others, directory_fails),
+    Scenario("automatic balance", led_by_others, some_time_passes, some_time_passes),
+]
+
+
+@pytest.mark.seed("S4-70", "S4-71", "S4-81", "S4-82", "S4-83")
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+@in_virtual_time
+async def test_killed_before_and_after_every_write(scenario: Scenario) -> None:
+    await ends_as_a_clean_run(scenario)

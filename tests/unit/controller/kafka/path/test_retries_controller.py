@@ -44,7 +44,7 @@ from tests.kit.daemon_world import daemon, epoch, now_s, regent_has_role
 from tests.kit.reassignment_kit import alter, join, written
 from tests.kit.virtual_time import in_exact_time
 from tests.unit.admin.test_retries import BROKER, pauses
-from tests.unit.controller.kafka.brokers.test_handlers_endpoint import BOTH, INTERNAL, endpoint, listed
+from tests.unit.controller.kafka.brokers.test_handlers_brokers import BOTH, INTERNAL, endpoint, listed
 
 ABOUT = 0.3
 

@@ -1,15 +1,18 @@
-"""A term of office and its connection: suspended and back again; and the lease."""
+"""A term of office and its connection: suspended, back again, and still without its lease."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from unittest import mock
 
 import pytest
 
+from brokers.listener.controller_listener import NotController
 from controller.role.claim import Claim
 from metadata_store import paths
 from metadata_store.port import ConnectionState
+from state_machines.journal.events import Kind
 from tests.kit.controller_kafka import registration
 from tests.kit.controller_parts import UPDATE_METADATA
 from tests.kit.controller_world import World, in_world
@@ -161,3 +164,186 @@ async def test_without_a_lease_nothing_is_written_or_sent_though_connected(w: Wo
     await w.propagated()
     assert w.leaders()["t", 0] == (2, (2, 3))
     assert w.wires.sent_while_closed == 0
+
+
+LEASE_S = 4.81
+
+
+async def stand_still(w: World) -> None:
+    """Loses the connection for longer than the lease."""
+    w.server.suspend(session(w))
+    await asyncio.sleep(0)
+    w.clock.now_s += LEASE_S
+    await eventually(lambda: w.term.stands_still)
+
+
+async def go_on(w: World) -> None:
+    """Brings the connection back, with the response to a heartbeat."""
+    w.server.resume(session(w))
+    w.active.renew()
+    await eventually(lambda: not w.term.stands_still)
+    await w.propagated()
+
+
+@pytest.mark.seed("S4-86")
+@in_world(before=running)
+async def test_a_lease_that_runs_out_while_suspended_costs_no_term_where_the_session_survives(w: World) -> None:
+    epoch = w.term.claim.epoch
+    await stand_still(w)
+    zxid, frames = w.server.tree.zxid, len(w.wires.frames)
+    w.die(1)
+    await w.topic("new", (2, 3))
+    await asyncio.sleep(60.0)
+    assert not w.term.gate.ended
+    assert (w.leaders()["t", 0], len(w.wires.frames)) == ((1, (1, 2, 3)), frames), "nothing is written or sent"
+    assert w.server.tree.zxid > zxid, "by others"
+    await go_on(w)
+    assert w.leaders() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("new", 0): (2, (2, 3))}
+    assert (w.term.claim.epoch, w.counters.standstills, w.wires.sent_while_closed) == (epoch, 1, 0)
+    w.agreed()
+
+
+@in_world(before=running)
+async def test_callers_are_refused_from_the_end_of_the_lease_until_what_changed_was_read(w: World) -> None:
+    w.server.suspend(session(w))
+    first, waiting = (asyncio.create_task(w.controlled_shutdown(broker)) for broker in (1, 2))
+    await eventually(lambda: len(w.term.queue) == 1)
+    assert not waiting.done(), "a short outage refuses nobody"
+    w.clock.now_s += LEASE_S
+    with pytest.raises(NotController):
+        await waiting
+    with pytest.raises(NotController):
+        await w.producer_ids(2)
+    again, w.active.script.writes = asyncio.Event(), []
+    really = w.term.rearm
+
+    async def slow() -> None:
+        await again.wait()
+        await really()
+
+    with mock.patch.object(w.term, "rearm", slow):
+        w.server.resume(session(w))
+        w.active.renew()
+        await eventually(lambda: not w.term.stands_still and not len(w.term.queue))
+        with pytest.raises(NotController):
+            await w.producer_ids(2)
+        again.set()
+        await first
+        await w.propagated()
+    assert (await w.producer_ids(2)).error == 0
+    assert {leader for leader, _ in w.leaders().values()} == {2}, "the call under way was carried out"
+
+
+@in_world(before=running)
+async def test_a_connection_alone_lets_nothing_go_on_before_a_heartbeat_has_its_response(w: World) -> None:
+    await stand_still(w)
+    w.term.channels.live_list_changed()
+    frames = len(w.wires.frames)
+    w.server.resume(session(w))
+    w.die(1)
+    await asyncio.sleep(10.0)
+    assert w.active.zk.state is ConnectionState.CONNECTED
+    assert (w.term.stands_still, w.term.gate.open(), len(w.wires.frames)) == (True, False, frames)
+    assert w.leaders()["t", 0] == (1, (1, 2, 3))
+    await go_on(w)
+    assert w.leaders()["t", 0] == (2, (2, 3))
+    assert w.wires.sent_while_closed == 0
+
+
+@in_world(before=running)
+async def test_a_lease_alone_lets_nothing_go_on_before_the_claim_was_compared(w: World) -> None:
+    """Also where the connection stands all the time: ZooKeeper answered no heartbeat."""
+    compared, really = asyncio.Event(), w.active.role.is_ours
+
+    async def slow(claim: Claim) -> bool:
+        await compared.wait()
+        return await really(claim)
+
+    w.clock.now_s += LEASE_S
+    await eventually(lambda: w.term.stands_still)
+    with mock.patch.object(w.active.role, "is_ours", slow):
+        w.active.renew()
+        w.die(1)
+        await asyncio.sleep(1.0)
+        assert (w.term.gate.lease.valid(), w.term.gate.open()) == (True, False)
+        compared.set()
+        await w.propagated()
+    assert w.leaders()["t", 0] == (2, (2, 3))
+    assert (w.counters.standstills, w.wires.sent_while_closed) == (1, 0)
+
+
+async def rewrite_controller(w: World) -> None:
+    await w.operator.set(paths.CONTROLLER, b'{"version":2,"brokerid":1,"timestamp":"0"}', -1)
+
+
+async def delete_controller(w: World) -> None:
+    await w.operator.delete(paths.CONTROLLER, -1)
+
+
+async def raise_epoch(w: World) -> None:
+    await w.operator.set(paths.CONTROLLER_EPOCH, b"99", -1)
+
+
+@pytest.mark.parametrize("foreign", [rewrite_controller, delete_controller, raise_epoch, World.seize])
+@in_world(before=running)
+async def test_another_claim_or_epoch_ends_a_term_that_stands_still(
+    w: World, foreign: Callable[[World], Awaitable[object]]
+) -> None:
+    await stand_still(w)
+    await foreign(w)
+    w.die(1)
+    before = w.leaders()
+    w.server.resume(session(w))
+    w.active.renew()
+    assert "no longer ours" in await w.active.ended()
+    assert (w.leaders(), w.wires.sent_while_closed) == (before, 0)
+
+
+@in_world(before=running)
+async def test_an_expired_session_ends_a_term_that_stands_still(w: World) -> None:
+    await stand_still(w)
+    w.server.expire(session(w))
+    assert await w.active.ended() == "the ZooKeeper session is lost"
+
+
+@in_world(before=running)
+async def test_a_lease_that_runs_out_during_the_comparison_stops_it(w: World) -> None:
+    really, compared = w.active.role.is_ours, 0
+
+    async def slow(claim: Claim) -> bool:
+        nonlocal compared
+        compared += 1
+        if compared == 1:
+            w.clock.now_s += LEASE_S
+        return await really(claim)
+
+    await stand_still(w)
+    with mock.patch.object(w.active.role, "is_ours", slow):
+        w.server.resume(session(w))
+        w.active.renew()
+        await asyncio.sleep(5.0)
+        assert (w.term.stands_still, compared) == (True, 1)
+        w.active.renew()
+        await eventually(lambda: not w.term.stands_still)
+        assert compared == 2
+    await w.propagated()
+
+
+@in_world(before=running)
+async def test_a_term_stands_still_each_time_that_its_lease_runs_out(w: World) -> None:
+    for number in (1, 2, 3):
+        await stand_still(w)
+        await go_on(w)
+        assert (w.counters.standstills, (await w.producer_ids(2)).error) == (number, 0)
+    assert not w.term.gate.ended
+    told = [row.why for row in w.book.rows() if row.kind is Kind.CTL_PHASE]
+    assert [why.partition(":")[0] for why in told if why is not None][1:] == [
+        "suspended", "ZooKeeper answers again, session and claim are unchanged",
+    ] * 3  # fmt: skip
+
+
+@in_world(before=running)
+async def test_a_short_outage_is_not_journaled(w: World) -> None:
+    w.server.reconnect(session(w))
+    await w.propagated()
+    assert sum(row.kind is Kind.CTL_PHASE for row in w.book.rows()) == 1
