@@ -29,9 +29,8 @@ from brokers.wire.envelope import (
     read_envelope_response,
 )
 from brokers.wire.errors import Error, error_name
-from brokers.wire.frames import reason
+from brokers.wire.frames import reason, run_off_loop
 from brokers.wire.messages import response_codec
-from brokers.wire.off_loop import run_off_loop
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.refusals import refusal
 

@@ -10,21 +10,28 @@ from typing import Any, Final, Protocol
 from msgspec import Struct
 
 from admin.endpoint_tls import EndpointTls
-from admin.framing import Header, body_of, head, i16, request_frame, rewritten
 from admin.identity import ANONYMOUS, Identity
-from admin.limits import CHUNK_BYTES, ITEM_BYTES, REWRITTEN_BYTES_MAX, UNKNOWN_FRAME_BYTES_MAX, Limits
-from admin.own_configs import about_configs, names_own, with_own, without_own
-from admin.own_node import own_response
-from admin.ports import Call, ControllerPort, Directory, NotController
+from admin.own_node import about_configs, names_own, own_response, with_own, without_own, wrong_node
+from admin.ports import (
+    CHUNK_BYTES,
+    ITEM_BYTES,
+    REWRITTEN_BYTES_MAX,
+    UNKNOWN_FRAME_BYTES_MAX,
+    Call,
+    ControllerPort,
+    Directory,
+    Limits,
+    NotController,
+)
+from admin.rewriting import Header, body_of, head, i16, request_frame, rewritten
 from admin.routes import Route, route
 from admin.streams import Stream
 from admin.upstream import BrokerLost, Upstream
-from admin.wrong_node import wrong_node
 from brokers.listener.connection_slots import ConnectionSlot
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.errors import Error
+from brokers.wire.frames import run_off_loop
 from brokers.wire.messages import Request, read_request, request_codec, response_codec
-from brokers.wire.off_loop import run_off_loop
 from brokers.wire.primitives import NO_TAGS, Malformed
 from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api

@@ -11,13 +11,13 @@ import anyio
 
 from admin.ports import Address, Holder, Node
 from brokers.rate_limited_log import RateLimitedLog
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from metadata_store import paths
 from metadata_store.codecs.controller import ControllerZnode
 from metadata_store.errors import Code, NotConnected, SessionLost, ZkError, ZooKeeperError
 from metadata_store.nodes.cluster_nodes import read_cluster_id, read_controller
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, endpoint_path
-from metadata_store.own.registry import ENDPOINTS
+from metadata_store.own import ENDPOINTS
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 from metadata_store.reads import read_brokers
 from state_machines.model.types import Broker

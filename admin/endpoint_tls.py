@@ -16,7 +16,7 @@ class EndpointTls(Struct, frozen=True):
 
 
 def endpoint_tls(settings: Settings) -> EndpointTls | None:
-    """Returns the TLS of the settings; raises :class:`brokers.security.users.SecurityUnusable`."""
+    """Returns the TLS of the settings; raises :class:`brokers.security.authentication.SecurityUnusable`."""
     admin, security = settings.admin, settings.security
     if not admin.tls:
         return None

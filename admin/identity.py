@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from brokers.wire.errors import Error
-from brokers.wire.messages import sasl
+from brokers.wire.messages import security
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a connection without authentication (``KafkaPrincipal.ANONYMOUS``)."""
@@ -45,17 +45,17 @@ class Identity:
     def observe(self, request: Struct, response: Struct) -> None:
         """Takes one request of the client and the broker's response into account."""
         match request, response:
-            case sasl.SaslHandshakeRequest(mechanism=wanted), sasl.SaslHandshakeResponse(error_code=Error.NONE):
+            case security.SaslHandshakeRequest(mechanism=wanted), security.SaslHandshakeResponse(error_code=Error.NONE):
                 self._mechanism, self._claimed, self._began = wanted, None, False
             case (
-                sasl.SaslAuthenticateRequest(auth_bytes=message),
-                sasl.SaslAuthenticateResponse(error_code=Error.NONE) as granted,
+                security.SaslAuthenticateRequest(auth_bytes=message),
+                security.SaslAuthenticateResponse(error_code=Error.NONE) as granted,
             ):
                 self._step(message, granted)
             case _:
                 self._mechanism, self._found, self.authenticated = "", None, False
 
-    def _step(self, message: bytes, response: sasl.SaslAuthenticateResponse) -> None:
+    def _step(self, message: bytes, response: security.SaslAuthenticateResponse) -> None:
         if not self._began:
             self._began, self._claimed = True, _claimed(self._mechanism, message)
         if self._mechanism in SCRAM and not response.auth_bytes.startswith(_SERVER_FINAL):

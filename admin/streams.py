@@ -8,8 +8,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from admin.limits import CHUNK_BYTES
-from admin.ports import Address
+from admin.ports import CHUNK_BYTES, Address
 
 
 class Stream:

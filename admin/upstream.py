@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from random import sample
 from typing import Final
 
-from admin.limits import CHUNK_BYTES, Limits
-from admin.ports import Address
+from admin.ports import CHUNK_BYTES, Address, Limits
 from admin.streams import Stream, dial
 from brokers.security.tls import Tls
 from brokers.wire.frames import reason
@@ -48,7 +47,7 @@ class Upstream:
     async def request(self, frame: bytes) -> int:
         """Sends a request without its length; returns the size of its response after the correlation id.
 
-        Raises :class:`BrokerLost`. The wait has no limit: see :class:`admin.limits.Limits`.
+        Raises :class:`BrokerLost`. The wait has no limit: see :class:`admin.ports.Limits`.
         """
         assert not self.left, "one request at a time"
         with self._naming_broker():

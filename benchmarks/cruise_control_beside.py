@@ -23,11 +23,10 @@ from typing import Final
 
 from benchmarks.planner_speed import SIZES, STARTS, cluster
 from pipeline.planner.arrays import Array, np
-from pipeline.planner.bounds import bounds_of, leader_out, loads_of
 from pipeline.planner.certifying import Certificate, certified
-from pipeline.planner.lower_bound import bytes_at_least
-from pipeline.planner.planning import attempt
+from pipeline.planner.planning import attempt, bytes_at_least
 from pipeline.planner.problem import Problem
+from pipeline.planner.state import bounds_of, leader_out, loads_of
 
 SOURCE: Final = Path(__file__).parent / "cruise_control" / "Optimizer.java"
 USED: Final = 0.4

@@ -24,7 +24,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import procfs
-from pipeline.columns import COLUMNS, GAP_COLUMNS
 from pipeline.layout import GAPS, MANIFEST, ROWS, VERSION, Manifest, RowsFile, bucketed
 from pipeline.merge import Workers
 from pipeline.report.asking import Wanted
@@ -32,6 +31,7 @@ from pipeline.report.files import Files
 from pipeline.report.job import Engine, on_spark, report, source
 from pipeline.report.outputs import aside, write
 from pipeline.report.result import Result
+from pipeline.schema import COLUMNS, GAP_COLUMNS
 
 BROKERS: Final = 50
 TOPIC_PARTITIONS: Final = 50

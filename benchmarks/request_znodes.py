@@ -16,7 +16,7 @@ from benchmarks.oracle import Oracle
 from benchmarks.znodes import in_multis, topic_text
 from metadata_store import paths
 from metadata_store.codecs.notifications import encode_partitions
-from metadata_store.codecs.reassignment import encode_reassignments
+from metadata_store.nodes.reassignment_node import encode_reassignments
 from metadata_store.port import Create, Node, Op, ZooKeeper
 from state_machines.model.types import TopicPartition
 

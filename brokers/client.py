@@ -12,14 +12,13 @@ from msgspec import Struct
 from brokers.transport import Connection, TcpTransport, Transport
 from brokers.wire import kio_messages
 from brokers.wire.errors import Error, error_name
-from brokers.wire.frames import reason
+from brokers.wire.frames import LARGE_BYTES, reason, run_off_loop
 from brokers.wire.log_dirs import REPLICAS_MAX, encode_log_dirs, newest_version, read_log_dirs
 from brokers.wire.messages import prepare
-from brokers.wire.off_loop import LARGE_BYTES, run_off_loop
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from state_machines.admin_rules.inherited_configs import Setting
-from state_machines.model.replica_logs import LogDirectory
+from state_machines.model.types import LogDirectory
 
 CLIENT_ID: Final = "regent"
 BROKER_RESOURCE: Final = 4

@@ -14,12 +14,11 @@ from typing import Final, Protocol, TypeVar
 
 from brokers.client import BrokerCallFailed, BrokerClient, ClusterMetadata, prepare_queries
 from brokers.security.access import access_of
-from brokers.security.users import SecurityUnusable
+from brokers.security.authentication import SecurityUnusable
 from brokers.wire.log_dirs import REPLICAS_MAX
 from configs.settings import Settings
 from state_machines.admin_rules.inherited_configs import Setting
-from state_machines.model.replica_logs import LogDirectory
-from state_machines.model.types import Broker, Endpoint
+from state_machines.model.types import Broker, Endpoint, LogDirectory
 
 T = TypeVar("T")
 

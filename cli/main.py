@@ -35,7 +35,7 @@ from cli.commands import (
     tables,
     throttle,
 )
-from cli.ending import leave
+from cli.exit_codes import leave
 from cli.help import Group
 from cli.session import ConfigOption, FormatOption, NoColorOption, ServerOption, Session, TimeoutOption
 

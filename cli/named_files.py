@@ -87,7 +87,7 @@ def _check_fence_command(settings: Settings) -> str | None:
 
 
 def _failure(section: str, use: Callable[[], object]) -> str | None:
-    from brokers.security.users import SecurityUnusable
+    from brokers.security.authentication import SecurityUnusable
 
     try:
         use()

@@ -16,18 +16,12 @@ from cli.offline import role_at
 from controller.kafka.term.procedures import KINDS as KINDS_OF_KAFKA
 from controller.procedures.kinds import Kind, Kinds
 from controller.regions.kinds.every import KINDS as KINDS_OF_REGIONS
-from controller.role import own_znodes as own
-from metadata_store import paths
+from metadata_store import own, paths
 from metadata_store.errors import ZooKeeperError
-from metadata_store.own import registry
 from metadata_store.records import sqlite_offline, zookeeper_offline
-from metadata_store.records.found import Content, Found
-from metadata_store.records.port import StoreFailed
-from state_machines.procedures.faults import Unusable
-from state_machines.procedures.offline_end import NotEnded, bypassed
-from state_machines.procedures.record import Ending, Record, family
-from state_machines.procedures.recovery import load
-from state_machines.procedures.repair import moved_aside
+from metadata_store.records.port import Content, Found, StoreFailed
+from state_machines.procedures.record import Ending, Record, Unusable, family
+from state_machines.procedures.recovery import NotEnded, bypassed, load, moved_aside
 
 if TYPE_CHECKING:
     from configs.settings import Settings
@@ -51,9 +45,7 @@ class Place(NamedTuple):
 
 
 KAFKA: Final = Place(own.PROCEDURES, paths.CONTROLLER_EPOCH, KINDS_OF_KAFKA)
-REGIONS: Final = Place(
-    f"{registry.REGIONS}/procedures", f"{registry.REGIONS}/epoch", KINDS_OF_REGIONS, f"{registry.REGIONS}/daemon"
-)
+REGIONS: Final = Place(f"{own.REGIONS}/procedures", f"{own.REGIONS}/epoch", KINDS_OF_REGIONS, f"{own.REGIONS}/daemon")
 
 
 class Judged(NamedTuple):

@@ -173,6 +173,16 @@ def command(
     return register
 
 
+def of_parameters(
+    run: Callable[..., None], like: Callable[..., object], own: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """Returns ``run`` as a function for :func:`command`: with the name and text of ``like``, and given parameters."""
+    first = inspect.Parameter("session", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Session)
+    run.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
+    run.__doc__, run.__name__, run.__module__ = like.__doc__, like.__name__, like.__module__
+    return run
+
+
 def _of_a_shell() -> Client:
     """Returns the client of a shell that completes a value: options on its line are not known yet."""
     config = os.environ.get("REGENT_CONFIG")

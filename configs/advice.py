@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from configs import endpoint_identity
+from configs import credentials
 from configs.daemon_user import ROOT, daemon_user
 from configs.settings import Settings, value_of
 
@@ -42,7 +42,7 @@ def _open_regions(settings: Settings) -> Iterator[str]:
 
 
 def _endpoint(settings: Settings) -> Iterator[str]:
-    if (sentence := endpoint_identity.advice(settings.zookeeper, settings.admin)) is not None:
+    if (sentence := credentials.advice(settings.zookeeper, settings.admin)) is not None:
         yield sentence
 
 

@@ -12,8 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from configs.credentials import CREDENTIALS, GIVEN_SECRET, credential_name, systemd_credential, with_credential
-from configs.endpoint_identity import endpoint_problems
+from configs.credentials import (
+    CREDENTIALS,
+    GIVEN_SECRET,
+    credential_name,
+    endpoint_problems,
+    systemd_credential,
+    with_credential,
+)
 from configs.problems import ConfigError, Problem, section_problems, unknown_section
 from configs.regions_section import RegionsSettings
 from configs.rules import RULES

@@ -16,7 +16,7 @@ from typing import Final
 import anyio
 
 from brokers.security.access import access_of
-from brokers.security.users import SecurityUnusable
+from brokers.security.authentication import SecurityUnusable
 from configs.advice import advice
 from configs.settings import Settings
 from controller.app import create_app

@@ -17,8 +17,17 @@ from msgspec import Struct, field
 
 from metadata_store.acl import Acl
 from metadata_store.errors import Code, ZkError
-from metadata_store.own.acls import Identities, given_acls, is_open, perms_text, shell_text, strangers
-from metadata_store.own.registry import Access, access_of, own_path
+from metadata_store.own import (
+    Access,
+    Identities,
+    access_of,
+    given_acls,
+    is_open,
+    own_path,
+    perms_text,
+    shell_text,
+    strangers,
+)
 from metadata_store.port import Stat, ZooKeeper
 
 log = logging.getLogger("regent.role")

@@ -12,7 +12,7 @@ from typing import overload
 
 from metadata_store import reads
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.config import Config
+from metadata_store.codecs.cluster import Config
 from metadata_store.commits.state_commit import Names, StateOutcome, commit_states
 from metadata_store.commits.topic_commit import TopicOutcome, commit_topics, commit_topics_with
 from metadata_store.fencing.fenced import WRITES_MAX

@@ -8,7 +8,7 @@ relative to the chroot of the connect string. While the connection is not CONNEC
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from metadata_store.acl import Acl
 from metadata_store.errors import Code
-from metadata_store.own.acls import Identities, OwnAcls
+from metadata_store.own import Identities, OwnAcls
 
 T = TypeVar("T")
 
@@ -279,3 +279,20 @@ class ZooKeeper(Protocol):
 
     async def heartbeat(self) -> None:
         """Makes a cheap round trip through the ensemble's leader: its reply proves a session at the request's time."""
+
+
+Result = TypeVar("Result")
+
+
+class Kill(BaseException):
+    """The process dies here, as far as a test is concerned: not an Exception, so that nothing cleans up after it."""
+
+
+async def surrounded(hooks: WriteHooks | None, ops: Sequence[Write], write: Callable[[], Awaitable[Result]]) -> Result:
+    """Runs a write between the hooks."""
+    if hooks is None:
+        return await write()
+    await hooks.before(ops)
+    result = await write()
+    await hooks.after(ops)
+    return result

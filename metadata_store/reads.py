@@ -11,7 +11,7 @@ from msgspec import Struct
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.broker import decode_broker
-from metadata_store.codecs.config import DEFAULT_ENTITY, Config, decode_config
+from metadata_store.codecs.cluster import DEFAULT_ENTITY, Config, decode_config
 from metadata_store.codecs.notifications import Partitions, decode_log_dir_event, decode_partitions
 from metadata_store.codecs.state import decode_state
 from metadata_store.codecs.topic import TopicDecoder

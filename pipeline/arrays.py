@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pipeline import kernel
 from pipeline.kernel import ABSENT, Ints, Table
 from state_machines.journal.audit import PARTITION_STEPS, PROCEDURE_BEGINS, REPLICA_STEPS
-from state_machines.journal.region_checks import REGION_STEPS
+from state_machines.journal.checks import REGION_STEPS
 from state_machines.procedures.states import VALID_PREVIOUS
 
 READ: Final = (*kernel.FIELDS, *kernel.LISTS)

@@ -13,14 +13,11 @@ from pipeline.executors import workers_of
 from pipeline.judging import given, judge_buckets, judge_terms, shares
 from pipeline.layout import VIOLATIONS, Manifest, in_folder, rows_by_bucket
 from pipeline.progress import Phase, of_buckets, telling
-from pipeline.racks import racks_kept
-from pipeline.region_opens import opens_kept
-from pipeline.regions import owned_once
+from pipeline.regions import keys_covered, opens_kept, owned_once
 from pipeline.schema import GAPS
-from pipeline.storage import for_spark, remove_folder
-from pipeline.tables import keys_covered
+from pipeline.storage import for_spark, remove_folder, writing
 from pipeline.verdict import ASIDE, cleared, take
-from pipeline.writing import writing
+from pipeline.violations import racks_kept
 from state_machines.journal.events import Kind
 
 RACKS: Final = {"A13": "only judged for a cluster that promises racks"}
@@ -36,8 +33,8 @@ def audit(spark: SparkSession, folder: str, manifest: Manifest, rows: Callable[[
 
     ``rows`` makes the frame of all rows; a plan in Spark takes seconds, so it is only made for what the folder has.
     ``racks``: the cluster promises to spread replicas over racks (A13). Raises
-    :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.writing.CannotMerge`,
-    :class:`~pipeline.disagreement.Disagreement`, :class:`~pipeline.executors.Unfit`.
+    :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.storage.CannotMerge`,
+    :class:`~pipeline.ending.Disagreement`, :class:`~pipeline.executors.Unfit`.
     """
     found, into = given(folder, manifest), in_folder(folder, VIOLATIONS)
     with writing(into):

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipeline.columns import VIOLATION_COLUMNS
 from pipeline.kernel import Ints
+from pipeline.schema import VIOLATION_COLUMNS
 from state_machines.journal.events import SCHEMA_VERSION, Row
 
 NAMED: Final = tuple(VIOLATION_COLUMNS.names[2:])
@@ -47,7 +47,7 @@ class Gaps:
 
 
 def table_of(found: Iterable[Broken]) -> pa.Table:
-    """Returns violations as a table of columns :data:`~pipeline.columns.VIOLATION_COLUMNS`."""
+    """Returns violations as a table of columns :data:`~pipeline.schema.VIOLATION_COLUMNS`."""
     rows = [{"invariant": one.invariant, "what": one.what} | _named(one.row) for one in found]
     return pa.Table.from_pylist(rows, schema=VIOLATION_COLUMNS)
 
@@ -59,7 +59,7 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 
 def keyed(rows: Iterable[tuple[int, ...]], lines: int) -> Ints:
-    """Returns rows of numbers as sorted columns, for :func:`pipeline.latest.latest`."""
+    """Returns rows of numbers as sorted columns, for :func:`pipeline.compiling.latest`."""
     return np.ascontiguousarray(np.array(sorted(rows), np.int64).reshape(-1, lines).T)
 
 

@@ -23,9 +23,8 @@ from pipeline.gaps import EXPIRED, HOLE, UNRECORDED
 from pipeline.layout import AUDIT, VIOLATIONS, Manifest, in_folder, manifest_of, table_in
 from pipeline.merge import merge
 from pipeline.schema import EVENT
-from pipeline.storage import for_spark
+from pipeline.storage import CannotMerge, discard, for_spark, write
 from pipeline.verdict import sentence, verdict
-from pipeline.writing import CannotMerge, discard, write
 
 Summary = dict[str, Any]
 """The result of a job for programs, as JSON."""
@@ -39,7 +38,7 @@ def ingest(spark: SparkSession, journals: Sequence[str], into: str) -> Summary:
     """Runs J1: merges ``journals`` (folders of ``*.jsonl``, or single files) into a bronze folder ``into``.
 
     It replaces the folder's content, audits as well, once all is there. Raises
-    :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.writing.CannotMerge`,
+    :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.storage.CannotMerge`,
     :class:`~pipeline.executors.Unfit`.
     """
     made, terms, missing = merge(workers_of(spark), journals, into)
@@ -62,8 +61,8 @@ def audit(spark: SparkSession, folder: str, *, racks: bool = False, strict: bool
 
     ``racks``: the cluster promises to spread replicas over racks. ``strict``: unexpected gaps and lines in quarantine
     count against a clean journal. Raises :class:`~pipeline.storage.NothingToRead`,
-    :class:`~pipeline.writing.CannotMerge`, also where another job changes the folder meanwhile,
-    :class:`~pipeline.disagreement.Disagreement`, :class:`~pipeline.executors.Unfit`.
+    :class:`~pipeline.storage.CannotMerge`, also where another job changes the folder meanwhile,
+    :class:`~pipeline.ending.Disagreement`, :class:`~pipeline.executors.Unfit`.
     """
     made = manifest_of(folder)
     discard(in_folder(folder, AUDIT))  # of other violations
@@ -103,7 +102,7 @@ def _time(microseconds: int | None) -> str | None:
 
 
 def _kept(folder: str, name: str, summary: Summary) -> Summary:
-    """Writes the summary beside the Parquet. Raises :class:`~pipeline.writing.CannotMerge`."""
+    """Writes the summary beside the Parquet. Raises :class:`~pipeline.storage.CannotMerge`."""
     text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
     write(in_folder(folder, name), uuid4().hex, text.encode())
     return summary

@@ -15,12 +15,12 @@ from pipeline import arrays, kernel
 from pipeline.arrays import Arrays
 from pipeline.broken import NAMED, Broken, keyed, rows_of
 from pipeline.brokers_seen import Life
-from pipeline.disagreement import Disagreement
+from pipeline.compiling import latest
+from pipeline.ending import Disagreement
 from pipeline.kernel import Ints, Masks
-from pipeline.latest import latest
 from state_machines.journal.audit import CHECKS
+from state_machines.journal.checks import COMPARISONS, excusable
 from state_machines.journal.events import Row
-from state_machines.journal.history import COMPARISONS, excusable
 from state_machines.model.types import NO_LEADER
 
 JUDGED: Final = tuple(dict.fromkeys((*arrays.READ, *NAMED, "procedure")))
@@ -35,7 +35,7 @@ def judged(table: pa.Table, lives: Sequence[Life]) -> Iterator[Broken]:
     """Yields each invariant that rows of a table break; its columns are :data:`JUDGED`.
 
     ``table`` has all rows of its partitions, of all terms; ``lives`` all brokers of those terms. Raises
-    :class:`~pipeline.disagreement.Disagreement`.
+    :class:`~pipeline.ending.Disagreement`.
     """
     masks, before = masked(arrays.arrays(table), lives)
     found = np.flatnonzero(masks)

@@ -7,7 +7,7 @@ the gaps, is little, and is given to them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import chain
@@ -20,7 +20,7 @@ from pipeline.arrays import CODED
 from pipeline.broken import Broken, Gaps, rows_of
 from pipeline.brokers_seen import BROKERS, Life, Registration, lives, registrations
 from pipeline.brokers_seen import READ as OF_BROKERS
-from pipeline.disagreement import Disagreement
+from pipeline.ending import Disagreement
 from pipeline.gaps import SAME_NUMBER
 from pipeline.judge import BATCH_ROWS_MAX, JUDGED, judged
 from pipeline.layout import REST, VIOLATIONS, Manifest, bucket_parts, in_folder, rows_by_bucket, table_in
@@ -28,11 +28,32 @@ from pipeline.procedures import READ as OF_PROCEDURES
 from pipeline.procedures import Families
 from pipeline.requests import READ as OF_REQUESTS
 from pipeline.requests import overtaken, requests_kept
-from pipeline.storage import NothingToRead
-from pipeline.terms import Term, one_writer
+from pipeline.storage import CannotMerge, NothingToRead, writing
 from pipeline.verdict import put
-from pipeline.writing import CannotMerge, writing
-from state_machines.journal.events import Kind, Row
+from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
+
+Term = Mapping[str, Any]
+"""A row of :func:`pipeline.gaps.terms`."""
+
+
+def one_writer(terms: Iterable[Term]) -> Iterator[Broken]:
+    """Yields violations of A7 that the terms show; no row should follow that of the fence."""
+    every = list(terms)
+    writers = Counter((term["cluster"], term["ctl_epoch"]) for term in every)
+    for term in every:
+        several, fenced, last = writers[term["cluster"], term["ctl_epoch"]], term["fenced"], term["last_write"]
+        if several > 1:
+            yield Broken("A7", f"epoch {term['ctl_epoch']} was written by {several} daemons", _last(term))
+        elif fenced is not None and last is not None and last > fenced:
+            yield Broken("A7", f"row {last} is a write after the fence", _last(term))
+
+
+def _last(term: Term) -> Row:
+    """Returns the row of the fence, or where the term begins."""
+    seq = term["first_seq"] if term["fenced"] is None else term["fenced"]
+    place = (term["cluster"], term["ctl_id"], term["ctl_epoch"], seq, term["last_us"])
+    return Row(SCHEMA_VERSION, *place, mono_us=0, kind=Kind.FENCED.value)
+
 
 TASK_ROWS_MIN: Final = 100_000
 """A task for fewer rows takes longer to start than to run."""
@@ -96,7 +117,7 @@ def judge_buckets(given: Given, buckets: Sequence[int]) -> int | NothingToRead |
 def judge_terms(given: Given) -> int:
     """Judges the terms, and writes their violations into a file; returns how many.
 
-    Raises :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.writing.CannotMerge`.
+    Raises :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.storage.CannotMerge`.
     """
     terms: list[Term] = table_in(given.folder, given.manifest.terms).to_pylist()
     return _kept(one_writer(terms), Gaps(()), given.folder, "terms")

@@ -1,6 +1,6 @@
 """Judges rows of a journal in compiled loops: one bit of a row's mask for each invariant that it breaks.
 
-The rules are those of :mod:`state_machines.journal.audit` and :mod:`state_machines.journal.history`, which make the
+The rules are those of :mod:`state_machines.journal.audit` and :mod:`state_machines.journal.checks`, which make the
 sentences of the rows that are found here. A row is a column of numbers (:mod:`pipeline.arrays`).
 """
 

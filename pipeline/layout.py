@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pipeline.columns import COLUMNS
+from pipeline.schema import COLUMNS
 from pipeline.storage import NothingToRead, first_line, opened
 
 BUCKETS: Final = 16

@@ -17,9 +17,8 @@ import pyarrow.json as pj
 from msgspec import Meta, Struct
 from pyarrow import ArrowInvalid
 
-from pipeline.columns import COLUMNS
 from pipeline.layout import filled, with_nulls
-from pipeline.schema import REQUIRED
+from pipeline.schema import COLUMNS, REQUIRED
 from state_machines.journal.events import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Lines:
             self._plain = Plain()
 
     def parsed(self, block: bytes) -> tuple[Any, list[Bad]]:
-        """Returns the rows of whole lines as :data:`~pipeline.columns.COLUMNS`, in their order, and the other lines."""
+        """Returns the rows of whole lines as :data:`~pipeline.schema.COLUMNS`, in their order, and the other lines."""
         rows = self._rows(block) if _plain(block) else None
         if rows is not None:
             return rows, []

@@ -21,8 +21,7 @@ from pipeline.inputs import BadInput, Floats
 from pipeline.load_samples import SAMPLES, read_samples
 from pipeline.merge import Workers
 from pipeline.progress import Phase
-from pipeline.storage import NothingToRead, listed, opened, remove_folder, size_of, written
-from pipeline.writing import reason
+from pipeline.storage import NothingToRead, listed, opened, reason, remove_folder, size_of, written
 
 T = TypeVar("T")
 

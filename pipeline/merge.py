@@ -18,7 +18,6 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from pipeline.columns import COLUMNS
 from pipeline.gaps import Gap, gaps, terms
 from pipeline.layout import (
     AUDIT,
@@ -35,10 +34,10 @@ from pipeline.layout import (
 )
 from pipeline.pieces import Piece
 from pipeline.progress import Phase
+from pipeline.schema import COLUMNS
 from pipeline.segments import PORTION_BYTES, PUT_ASIDE, Digest, Made, Source, digest, make, make_together
 from pipeline.small_tables import gaps_table, keep_table, terms_table
-from pipeline.storage import NothingToRead, listed, remove, size_of, under
-from pipeline.writing import CannotMerge, discard, reason, write, writing
+from pipeline.storage import CannotMerge, NothingToRead, discard, listed, reason, remove, size_of, under, write, writing
 
 T = TypeVar("T")
 
@@ -82,7 +81,7 @@ class _Failed(NamedTuple):
 def merge(workers: Workers, journals: Sequence[str], into: str) -> Merged:
     """Replaces the content of the folder ``into``. What it had stays whole until all is there.
 
-    Raises :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.writing.CannotMerge`, and what the workers raise.
+    Raises :class:`~pipeline.storage.NothingToRead`, :class:`~pipeline.storage.CannotMerge`, and what the workers raise.
     """
     run = secrets.token_hex(4)
     try:

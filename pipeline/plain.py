@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline import scanning
-from pipeline.columns import COLUMNS
-from pipeline.schema import REQUIRED
+from pipeline.schema import COLUMNS, REQUIRED
 
 _KINDS: Final = {
     pa.int32(): scanning.WORD,

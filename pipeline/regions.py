@@ -1,4 +1,4 @@
-"""Judges the histories of regions: one owner (A16), growing tokens (A19), and no way around a fence (A18).
+"""Judges the histories of regions (A16, A18, A19), their opens (A20, A21), and the key space of tables (A17).
 
 A region's rows are compared with the one of its latest open, and with those of that process of a server.
 """
@@ -12,8 +12,9 @@ from pyspark.sql import functions as fn
 
 from pipeline.schema import VIOLATIONS
 from pipeline.violations import sentence, unexcused
+from regent_agent.protocol import OPENED
 from state_machines.journal.events import Kind
-from state_machines.regions.states import RegionState
+from state_machines.regions.states import RegionState, TableState
 
 OPENING, OPEN, CLOSED = RegionState.OPENING.name, RegionState.OPEN.name, RegionState.CLOSED.name
 CRASHED: Final = RegionState.ABNORMALLY_CLOSED.name
@@ -167,3 +168,137 @@ def _compared(invariant: str, broken: DataFrame, what: Column, since: Column) ->
     place = {"since_epoch": since["ctl_epoch"], "since_seq": since["seq"]}
     named = broken.withColumns({"invariant": fn.lit(invariant), "what": what} | place)
     return named.select(*VIOLATIONS.names, *place)
+
+
+def opens_kept(rows: DataFrame, gaps: DataFrame) -> DataFrame:
+    """Returns violations of A20 and A21."""
+    before = earlier("pid")
+    process = fn.struct("at", "server", "incarnation")
+    events = _events(rows)
+    told = events.withColumns(
+        {
+            "stored": fn.last(fn.when(fn.col("event") == OPENING, process), ignorenulls=True).over(before),
+            "reported": fn.last(fn.when(fn.col("event") == OPENED, process), ignorenulls=True).over(before),
+        }
+    )
+    stored, reported, event = fn.col("stored"), fn.col("reported"), fn.col("event")
+    here = fn.struct("server", "incarnation")
+    elsewhere = ~fn.struct("stored.server", "stored.incarnation").eqNullSafe(here)
+    unsaid = ~fn.struct("reported.server", "reported.incarnation").eqNullSafe(here)
+    what = (
+        fn.when(
+            (event == "open") & elsewhere,
+            sentence(
+                "pid", fn.col("pid"), "was sent to", fn.col("server"), "and stored as opening at", stored["server"]
+            ),
+        )
+        .when(
+            (event == OPENED) & elsewhere,
+            sentence("pid", fn.col("pid"), "was opened by", fn.col("server"), "and sent to", stored["server"]),
+        )
+        .when(
+            (event == OPEN) & unsaid,
+            sentence("pid", fn.col("pid"), "is open at", fn.col("server"), "as reported by", reported["server"]),
+        )
+    )
+    found = told.withColumn("what", what).filter(fn.col("what").isNotNull())
+    since = fn.coalesce("stored.at", nothing())
+    named = found.withColumns(
+        {
+            "invariant": fn.when(event == "open", "A21").otherwise("A20"),
+            "since_epoch": since["ctl_epoch"],
+            "since_seq": since["seq"],
+            "excusable": fn.lit(True),
+        }
+    )
+    return unexcused(named.select(*VIOLATIONS.names, "since_epoch", "since_seq", "excusable"), gaps)
+
+
+def _events(rows: DataFrame) -> DataFrame:
+    """Returns what happened to opens: OPENING and OPEN were stored, an "open" was sent, it was reported "opened"."""
+    seen = rows_of(rows, Kind.REGION_STATE, Kind.REGION_DISPATCH, Kind.REGION_REPORT)
+    kept = [*VIOLATIONS.names[2:], "incarnation", "pid", "at", "event"]
+    state = fn.col("to_state")
+    stored = seen.filter(
+        (fn.col("kind") == Kind.REGION_STATE.value)
+        & state.isin(OPENING, OPEN)
+        & fn.col("server").isNotNull()
+        & fn.col("pid").isNotNull()
+    ).withColumn("event", state)
+    reported = _each(seen.filter((fn.col("kind") == Kind.REGION_REPORT.value) & (fn.col("outcome") == OPENED)))
+    sent = (
+        seen.filter(fn.col("kind") == Kind.REGION_DISPATCH.value)
+        .withColumn("one", fn.explode(fn.arrays_zip("pids", "operations")))
+        .withColumns({"pid": fn.col("one.pids"), "event": fn.col("one.operations")})
+        .filter(fn.col("event") == "open")
+    )
+    return (
+        stored.select(*kept)
+        .unionByName(reported.withColumn("event", fn.lit(OPENED)).select(*kept))
+        .unionByName(sent.select(*kept))
+    )
+
+
+def _each(rows: DataFrame) -> DataFrame:
+    """Returns a row for each procedure of ``pids`` where a row has many."""
+    return rows.withColumn("pid", fn.explode(fn.coalesce("pids", fn.array("pid"))))
+
+
+_TABLE = ["cluster", "table", "made"]
+
+
+def keys_covered(rows: DataFrame, gaps: DataFrame) -> DataFrame:
+    """Returns violations of A17: holes, overlaps, and regions that are too few or too many.
+
+    Keys are text whose order is another one than that of their bytes, so ends are looked up among starts.
+    """
+    seen = _since_creation(rows)
+    enabled = seen.filter(
+        (fn.col("kind") == Kind.TABLE_STATE.value)
+        & (fn.col("from_state") == TableState.CREATING.name)
+        & (fn.col("to_state") == TableState.ENABLED.name)
+    )
+    new = seen.filter(fn.col("start").isNotNull()).select(*_TABLE, "start", "end")
+    counts = new.groupBy(*_TABLE).agg(
+        fn.count("*").alias("count"),
+        fn.countDistinct("start").alias("starts"),
+        fn.countDistinct("end").alias("ends"),
+        fn.count(fn.when(fn.col("start") == "", 1)).alias("first"),
+        fn.count(fn.when(fn.col("end") == "", 1)).alias("last"),
+    )
+    starts = new.select(*_TABLE, fn.col("start").alias("end"))
+    loose = (
+        new.filter(fn.col("end") != "").join(starts, [*_TABLE, "end"], "left_anti").groupBy(*_TABLE)
+        .agg(fn.count("*").alias("loose"), fn.min("end").alias("key"))
+    )  # fmt: skip
+    joined = enabled.join(counts, _TABLE, "left").join(loose, _TABLE, "left").fillna(0, ["count", "loose", "starts"])
+    count, key = fn.col("count"), fn.col("key")
+    what = (
+        fn.when(count != fn.col("regions"), sentence("it has", fn.col("regions"), "regions and", count, "were made"))
+        .when(fn.col("loose") > 0, sentence("no region begins at", key, "where one ends"))
+        .when((fn.col("starts") != count) | (fn.col("ends") != count), sentence("two regions have the same key"))
+        .when((fn.col("first") != 1) | (fn.col("last") != 1), sentence("no region has the first key, or the last one"))
+    )
+    found = joined.withColumn("what", what).filter(fn.col("what").isNotNull())
+    return unexcused(
+        found.withColumns(
+            {
+                "invariant": fn.lit("A17"),
+                "since_epoch": fn.col("made.ctl_epoch"),
+                "since_seq": fn.col("made.seq"),
+                "excusable": fn.lit(True),
+            }
+        ).select("invariant", *VIOLATIONS.names[1:], "since_epoch", "since_seq", "excusable"),
+        gaps,
+    )
+
+
+def _since_creation(rows: DataFrame) -> DataFrame:
+    """Returns rows of tables and of new regions with ``made``, where the table was created last."""
+    seen = rows_of(rows, Kind.TABLE_STATE, Kind.REGION_STATE).filter(
+        (fn.col("kind") == Kind.TABLE_STATE.value) | fn.col("start").isNotNull()
+    )
+    so_far = Window.partitionBy("cluster", "table").orderBy("at").rowsBetween(Window.unboundedPreceding, 0)
+    creates = (fn.col("kind") == Kind.TABLE_STATE.value) & (fn.col("to_state") == TableState.CREATING.name)
+    made = fn.last(fn.when(creates, fn.col("at")), ignorenulls=True).over(so_far)
+    return seen.withColumn("made", made).filter(fn.col("made").isNotNull())

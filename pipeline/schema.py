@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import NoneType
 from typing import Any, Final, get_args
 
+import pyarrow as pa
 from msgspec.structs import fields
 from pyspark.sql.types import (
     ArrayType,
@@ -84,3 +85,26 @@ VIOLATIONS: Final = StructType(
     ]
 )
 """A violation: the invariant's number, a sentence with the values, and the row that shows it."""
+
+
+_PLAIN: Final = {"integer": pa.int32(), "long": pa.int64(), "string": pa.string(), "boolean": pa.bool_()}
+
+
+def arrow_schema(fields: StructType) -> Any:
+    """Returns Arrow's schema of a schema in Spark."""
+    return pa.schema([pa.field(field.name, _arrow_type(field.dataType)) for field in fields.fields])
+
+
+def _arrow_type(of: DataType) -> Any:
+    return (
+        pa.list_(pa.field("element", _arrow_type(of.elementType)))
+        if isinstance(of, ArrayType)
+        else _PLAIN[of.typeName()]
+    )
+
+
+COLUMNS: Final = arrow_schema(EVENT)
+"""Columns of a row."""
+
+GAP_COLUMNS: Final = arrow_schema(GAPS)
+VIOLATION_COLUMNS: Final = arrow_schema(VIOLATIONS)

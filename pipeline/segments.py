@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pipeline.columns import COLUMNS
 from pipeline.layout import QUARANTINE, ROWS, RowsFile, bucketed, in_folder
 from pipeline.lines import BLOCK_BYTES, Bad, Lines, blocks, count, lines_of
 from pipeline.pieces import Piece, concatenated, narrow, pieces_of
+from pipeline.schema import COLUMNS
 from pipeline.storage import opened, written
 
 PORTION_BYTES: Final = 64_000_000

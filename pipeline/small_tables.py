@@ -8,12 +8,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.columns import GAP_COLUMNS
 from pipeline.gaps import Gap
 from pipeline.layout import in_folder
 from pipeline.pieces import Piece
-from pipeline.storage import written
-from pipeline.writing import writing
+from pipeline.schema import GAP_COLUMNS
+from pipeline.storage import writing, written
 
 TERM_COLUMNS: Final = pa.schema(
     [
@@ -46,7 +45,7 @@ def gaps_table(found: Sequence[Gap]) -> Any:
 def keep_table(into: str, path: str, aside: str, table: Any) -> str:
     """Writes a table as a file of the folder, and returns its path in it.
 
-    Raises :class:`~pipeline.writing.CannotMerge`.
+    Raises :class:`~pipeline.storage.CannotMerge`.
     """
     with writing(into), written(in_folder(into, path), aside) as stream:
         pq.write_table(table, stream, compression="zstd")

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.broken import Broken, Gaps, table_of
-from pipeline.columns import VIOLATION_COLUMNS
-from pipeline.storage import first_line, listed, move, opened, remove, written
-from pipeline.writing import CannotMerge
+from pipeline.schema import VIOLATION_COLUMNS
+from pipeline.storage import CannotMerge, first_line, listed, move, opened, remove, written
 
 BATCH_ROWS_MAX: Final = 10_000
 """Violations in memory at once."""
@@ -76,7 +75,7 @@ def take(aside: str, folder: str) -> int:
 def verdict(folder: str, shown_max: int) -> Verdict:
     """Reads how many violations a folder has, and the first ``shown_max`` of them.
 
-    Raises :class:`~pipeline.writing.CannotMerge`.
+    Raises :class:`~pipeline.storage.CannotMerge`.
     """
     counts: Counter[str] = Counter()
     first = VIOLATION_COLUMNS.empty_table()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy
 
-from pipeline.disagreement import Disagreement
+from pipeline.ending import Disagreement
 from pipeline.inputs import NONE, BadInput, Loads, Snapshot
 from state_machines.machines.selectors import Election, offline
 
@@ -61,7 +61,7 @@ def sets_of(snapshot: Snapshot, named: Mapping[str, tuple[int, ...]] | None = No
 
 
 def losses(snapshot: Snapshot, loads: Loads, sets: Mapping[str, tuple[int, ...]]) -> Iterator[Loss]:
-    """Yields what each loss costs; raises :class:`~pipeline.disagreement.Disagreement`."""
+    """Yields what each loss costs; raises :class:`~pipeline.ending.Disagreement`."""
     world = _World(snapshot, loads)
     for name, brokers in sets.items():
         decided = world.decided(frozenset(brokers))

@@ -10,8 +10,7 @@ from typing import Annotated, Final, NamedTuple, get_args
 import msgspec
 from msgspec import Meta
 
-from regent_agent.head import length_of, scalars
-from regent_agent.listed import listed
+from regent_agent.head import length_of, listed, scalars
 from regent_agent.protocol import (
     OWNED_MAX,
     PARTS_MAX,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts import agent_protocol_page, checklist_page, settings_page
-from state_machines.machines import diagrams
+from scripts import agent_protocol_page, pages
 from tests.verify.clients import page as clients
 from tests.verify.stock_tools import page as stock_tools
 
@@ -13,16 +12,16 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def main() -> None:
-    pages = {
-        "reference/state-machines.md": diagrams,
-        "evidence/checklist.md": checklist_page,
-        "reference/settings-keys.md": settings_page,
-        "reference/agent-protocol.md": agent_protocol_page,
-        "evidence/stock-tools.md": stock_tools,
-        "evidence/clients.md": clients,
+    made = {
+        "reference/state-machines.md": pages.state_machines,
+        "evidence/checklist.md": pages.checklist,
+        "reference/settings-keys.md": pages.settings_keys,
+        "reference/agent-protocol.md": agent_protocol_page.document,
+        "evidence/stock-tools.md": stock_tools.document,
+        "evidence/clients.md": clients.document,
     }
-    for name, source in pages.items():
-        text = source.document()
+    for name, text_of in made.items():
+        text = text_of()
         page = DOCS / name
         page.write_text(text)
         print(f"wrote {page.relative_to(DOCS.parent)}")

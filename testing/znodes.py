@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from metadata_store import paths
-from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.controller import ControllerZnode, encode_controller, encode_epoch
 from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic

@@ -19,7 +19,7 @@ from benchmarks.procedures import hbase
 from benchmarks.procedures.plan import Sizes, goal
 from benchmarks.procedures.rows import paired
 from benchmarks.results import Row
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.scheduler import Scheduler
 
 TABLES: Final = 5

@@ -20,7 +20,7 @@ from metadata_store import paths
 from metadata_store.fencing.outcome import Fence
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.records.zookeeper import ZooKeeperRecords
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Next, Outcome
 from state_machines.procedures.record import Caller, Record
 

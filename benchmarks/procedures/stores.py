@@ -22,7 +22,7 @@ from controller.procedures.kinds import Kind, Kinds, Step
 from controller.procedures.running import Running
 from metadata_store.records import codec
 from metadata_store.records.sqlite import SqliteRecords
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Outcome
 from state_machines.procedures.record import Record
 from state_machines.procedures.recovery import load

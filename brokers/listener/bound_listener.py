@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from brokers.listener.binding import unbound
 from brokers.listener.connection_slots import ConnectionSlot, ConnectionSlots
 from brokers.listener.entrance import Entrance, ServerTls
 from brokers.listener.inbound import InboundConnection, Listener, ListenerLimits
 from brokers.rate_limited_log import RateLimitedLog
+
+
+class Unbound(OSError):
+    """Raised for an address that cannot be bound; the text names cause and remedy."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def unbound(listener: str, key: str, host: str, port: int, error: OSError) -> Unbound:
+    """Returns the error to raise for a failed bind of ``listener``, whose port is the setting ``key``."""
+    number = error.errno or 0
+    if number == errno.EADDRINUSE:
+        cause, remedy = "another process listens there", f"stop that process, or set another {key}"
+    else:
+        cause = error.strerror or str(error)
+        remedy = f"correct {key.partition('.')[0]}.host, or set another {key}"
+    return Unbound(number, f"{listener} cannot listen on {host}:{port}: {cause}. Remedy: {remedy}")
 
 
 class Bounds(Protocol):

@@ -37,7 +37,7 @@ from brokers.wire.calls import (
 )
 from brokers.wire.envelope import Envelope
 from brokers.wire.errors import Error
-from brokers.wire.off_loop import LARGE_BYTES, run_off_loop
+from brokers.wire.frames import LARGE_BYTES, run_off_loop
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.replies import (
     AllocateProducerIdsReply,

@@ -30,8 +30,8 @@ from brokers.wire.envelope import (
     read_envelope,
 )
 from brokers.wire.errors import Error
+from brokers.wire.frames import LARGE_BYTES, run_off_loop
 from brokers.wire.messages import CARRIED, MESSAGES, read_request, response_codec
-from brokers.wire.off_loop import LARGE_BYTES, run_off_loop
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
 

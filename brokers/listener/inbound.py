@@ -14,8 +14,7 @@ from msgspec import Struct
 from brokers.listener.connection_slots import ConnectionSlot
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.calls import Header
-from brokers.wire.frames import FrameBuffer
-from brokers.wire.off_loop import LARGE_BYTES
+from brokers.wire.frames import LARGE_BYTES, FrameBuffer
 from brokers.wire.primitives import Malformed, Reader
 
 log = logging.getLogger("regent.listener")

@@ -23,7 +23,7 @@ from brokers.wire.partitions import (
     topic_piece,
 )
 from brokers.wire.primitives import compact_string
-from brokers.wire.responses import Failure, TopicKey
+from brokers.wire.requests import Failure, TopicKey
 from brokers.wire.versions import Ibp
 from state_machines.model.types import PartitionRow, PartitionState, TopicPartition
 from state_machines.propagation.propagation import Propagation

@@ -30,8 +30,7 @@ from brokers.outbound.delivery import BrokerResponse, LogsStopped, Shared
 from brokers.outbound.link import Link
 from brokers.outbound.snapshot import Turn
 from brokers.wire.errors import error_name
-from brokers.wire.requests import EMPTY_BODY
-from brokers.wire.responses import Errors
+from brokers.wire.requests import EMPTY_BODY, Errors
 from brokers.wire.versions import Api
 from state_machines.model.types import Broker, TopicPartition
 from state_machines.propagation.pending_requests import PendingRequests

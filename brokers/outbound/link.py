@@ -11,7 +11,7 @@ from brokers.outbound.delivery import Delivered, Shared
 from brokers.transport import PROTOCOL_NAMES, Connection
 from brokers.wire.frames import reason
 from brokers.wire.primitives import Malformed
-from brokers.wire.responses import Errors, parse_response
+from brokers.wire.requests import Errors, parse_response
 from brokers.wire.versions import Api
 from state_machines.model.types import Broker, Endpoint
 

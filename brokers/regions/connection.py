@@ -1,18 +1,39 @@
-"""Connections of servers and clients of regions: the beginning of a large request decides whether its rest is kept."""
+"""Connections of servers and clients of regions: which side connected, and which of its large requests are read."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final, Protocol, cast
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, NamedTuple, Protocol, cast
 
 from brokers.listener.connection_slots import ConnectionSlot
 from brokers.listener.inbound import InboundConnection, Listener
-from brokers.regions.peer import Peer
 from brokers.wire.calls import Header
-from brokers.wire.off_loop import LARGE_BYTES
+from brokers.wire.frames import LARGE_BYTES
 from brokers.wire.primitives import Malformed, Reader
+
+PROOF_BYTES_MIN = 16
+DIGEST_CHARS = 32
+
+
+class Peer(NamedTuple):
+    """A connection that was greeted.
+
+    ``serves``: it gave the secret of servers; otherwise it may only ask for routes. ``proof``: digest of the proof in
+    its Hello, empty without one.
+    """
+
+    serves: bool = True
+    proof: str = ""
+
+
+def digest_of(proof: bytes) -> str:
+    """Returns the hash that is stored in place of a proof: no request can be sent with it."""
+    return hashlib.sha256(proof).hexdigest()[:DIGEST_CHARS] if proof else ""
+
 
 HEAD_BYTES: Final = 4_096
 """Bytes of a large request that decide; names that are accepted fit into them."""
@@ -105,3 +126,41 @@ class RegionConnection(InboundConnection):
             self._frames.skip()
             self._refusals.append(refusal)
             self._expected = 0
+
+
+PLACES_MAX: Final = 4
+"""Large requests that are decoded or carried out at a time."""
+
+
+class Places:
+    """Holds the places. An address with many large requests waits for itself, others wait for one of them at most."""
+
+    def __init__(self, places_max: int = PLACES_MAX) -> None:
+        self._all = asyncio.Semaphore(places_max)
+        self._addresses: dict[str, tuple[asyncio.Lock, int]] = {}
+        self.taken = 0
+        """Places that are taken."""
+
+    @asynccontextmanager
+    async def place(self, address: str) -> AsyncIterator[None]:
+        """Waits for a place, and has it inside the block."""
+        async with self._turn(address), self._all:
+            self.taken += 1
+            try:
+                yield
+            finally:
+                self.taken -= 1
+
+    @asynccontextmanager
+    async def _turn(self, address: str) -> AsyncIterator[None]:
+        lock, users = self._addresses.get(address) or (asyncio.Lock(), 0)
+        self._addresses[address] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._addresses[address]
+            if users > 1:
+                self._addresses[address] = lock, users - 1
+            else:
+                del self._addresses[address]

@@ -20,11 +20,9 @@ from typing import Final, Protocol
 from brokers.listener.bound_listener import InboundListener
 from brokers.listener.entrance import ServerTls
 from brokers.listener.inbound import InboundConnection, ListenerLimits
-from brokers.regions.connection import HEAD_BYTES, Greeting, RegionConnection
-from brokers.regions.peer import PROOF_BYTES_MIN, Peer, digest_of
-from brokers.regions.places import Places
+from brokers.regions.connection import HEAD_BYTES, PROOF_BYTES_MIN, Greeting, Peer, Places, RegionConnection, digest_of
 from brokers.regions.secret import NO_SECRETS, Secrets
-from brokers.wire.off_loop import LARGE_BYTES, run_off_loop
+from brokers.wire.frames import LARGE_BYTES, run_off_loop
 from brokers.wire.primitives import Malformed
 from regent_agent import codec, protocol
 from regent_agent.codec import Head

@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from brokers.security.users import SecurityUnusable
+from brokers.security.authentication import SecurityUnusable
 
 LINES_MAX: Final = 2
 _SECRET: Final = re.compile(r"[!-~]{16,1000}")

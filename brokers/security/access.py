@@ -9,11 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from brokers.security.authentication import Authenticator
+from brokers.security.authentication import Authenticator, Login, read_user, read_users
 from brokers.security.callers import Callers, KnownBrokers
-from brokers.security.login import Login
 from brokers.security.tls import Tls
-from brokers.security.users import read_user, read_users
 from brokers.transport import RESPONSE_BYTES_MAX, Connection, OnConnected, TcpTransport, Transport
 from brokers.wire.frames import FrameConnection
 from configs.security_section import SecuritySettings
@@ -79,7 +77,7 @@ class Access(Struct, frozen=True):
 
 
 def access_of(security: SecuritySettings, *, only_brokers: bool = False, listens: bool = True) -> Access:
-    """Reads the files that the settings name; raises :class:`brokers.security.users.SecurityUnusable`.
+    """Reads the files that the settings name; raises :class:`brokers.security.authentication.SecurityUnusable`.
 
     ``only_brokers`` is ``listener.only_brokers``; ``listens`` is False for a process that needs no brokers' passwords.
     """

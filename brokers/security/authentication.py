@@ -1,28 +1,87 @@
-"""Authenticates brokers at the controller listener by SASL; before that, it serves only ApiVersions and SASL."""
+"""Authenticates brokers at the controller listener and the daemon with brokers by SASL, with users from files."""
 
 from __future__ import annotations
 
 import hmac
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
-from brokers.security.login import PLAIN
-from brokers.security.scram import Credential, ScramRefused, ScramServer, credential
+from msgspec import Struct
+
+from brokers.security.scram import Credential, ScramClient, ScramRefused, ScramServer, credential
+from brokers.transport import Connection
 from brokers.wire.calls import SERVED, Header
-from brokers.wire.errors import Error
+from brokers.wire.errors import Error, error_name
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.replies import encode_api_versions
 from brokers.wire.sasl import (
     SASL_SERVED,
     AuthenticateResponse,
     HandshakeResponse,
+    encode_authenticate,
     encode_authenticate_response,
+    encode_handshake,
     encode_handshake_response,
     read_auth_bytes,
+    read_authenticate_response,
+    read_handshake_response,
     read_mechanism,
 )
 from brokers.wire.versions import Api
+
+PLAIN: Final = "PLAIN"
+
+
+class AuthenticationFailed(OSError):
+    """Raised where a broker does not authenticate the daemon, or cannot prove that it knows the password itself."""
+
+
+class Login(Struct, frozen=True):
+    """The daemon's user at brokers."""
+
+    mechanism: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.mechanism}, {self.user})"
+
+    async def authenticate(self, connection: Connection) -> float:
+        """Authenticates a connection; returns the seconds for which it holds, 0 for the connection's whole life.
+
+        Raises :class:`AuthenticationFailed` and other OSErrors.
+        """
+        try:
+            offered = read_handshake_response(await connection.exchange([encode_handshake(1, self.mechanism)]), 1)
+            if offered.error != Error.NONE:
+                raise AuthenticationFailed(
+                    f"SASL {self.mechanism} is not offered, but {', '.join(offered.mechanisms) or 'nothing'}: "
+                    f"set security.sasl_mechanism ({error_name(offered.error)})"
+                )
+            if self.mechanism == PLAIN:
+                _, lifetime_s = await self._step(connection, 2, f"\0{self.user}\0{self.password}".encode())
+                return lifetime_s
+            return await self._scram(connection)
+        except (Malformed, ScramRefused) as error:
+            raise AuthenticationFailed(f"SASL {self.mechanism} as {self.user}: {error}") from error
+
+    async def _scram(self, connection: Connection) -> float:
+        client = ScramClient(self.mechanism, self.user, self.password, secrets.token_urlsafe(24))
+        first, _ = await self._step(connection, 2, client.first())
+        final, lifetime_s = await self._step(connection, 3, client.final(first))
+        client.verify(final)
+        return lifetime_s
+
+    async def _step(self, connection: Connection, number: int, message: bytes) -> tuple[bytes, float]:
+        frame = await connection.exchange([encode_authenticate(number, message)])
+        response = read_authenticate_response(frame, number)
+        if response.error != Error.NONE:
+            why = response.message or error_name(response.error)
+            raise AuthenticationFailed(f"SASL {self.mechanism} as {self.user} is refused: {why}")
+        return response.data, response.lifetime_ms / 1000
+
 
 FRAME_BYTES_MAX: Final = 65_536
 """Largest request before authentication."""
@@ -121,3 +180,40 @@ class Authentication:
         final = self._scram.final(message)
         self.user = self._scram.user
         return final
+
+
+USERS_MAX: Final = 10_000
+
+
+class SecurityUnusable(OSError):
+    """Raised where a file of ``[security]`` cannot be used; the text names the file and the remedy."""
+
+
+def read_users(path: Path) -> dict[str, str]:
+    """Returns passwords by user name, at least one; raises :class:`SecurityUnusable`."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SecurityUnusable(
+            f"{path} cannot be read: {why}; give a file that the daemon's user may read, one user:password in each line"
+        ) from error
+    users: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        name, colon, password = line.strip().partition(":")
+        if not line.strip() or line.startswith("#"):
+            continue
+        if not (name and colon and password) or len(users) >= USERS_MAX:
+            raise SecurityUnusable(f"{path}, line {number}, is not user:password")
+        users[name] = password
+    if not users:
+        raise SecurityUnusable(f"{path} contains no user: write user:password into it")
+    return users
+
+
+def read_user(path: Path) -> tuple[str, str]:
+    """Returns the only user of a file; raises :class:`SecurityUnusable`."""
+    users = read_users(path)
+    if len(users) != 1:
+        raise SecurityUnusable(f"{path} contains {len(users)} users: the daemon needs one line user:password")
+    return next(iter(users.items()))

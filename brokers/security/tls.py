@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from brokers.rate_limited_log import RateLimitedLog
-from brokers.security.users import SecurityUnusable
+from brokers.security.authentication import SecurityUnusable
 
 log = logging.getLogger("regent.brokers")
 

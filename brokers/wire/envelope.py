@@ -1,7 +1,7 @@
 """Encodes Envelope v0 (KIP-590): a client's request on its way from an admin endpoint to the active daemon.
 
 The frame is that of Kafka's brokers, which forward requests to a controller in it, with Kafka's serialised principal.
-One tagged field is added, the seal (:mod:`brokers.security.attested`). It proves that the sender has the secret of
+One tagged field is added, the seal (:mod:`brokers.security.shared_secret`). It proves that the sender has the secret of
 daemon and endpoint, and that the envelope is no replay. Its key (:func:`envelope_key`) binds the envelope to this
 daemon of this cluster. The response has a seal, too.
 

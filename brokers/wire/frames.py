@@ -7,8 +7,9 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from struct import Struct
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from brokers.wire.primitives import Malformed
 
@@ -181,3 +182,21 @@ class FrameConnection(asyncio.Protocol):
         if self._response is not None and not self._response.done():
             self._response.set_exception(ConnectionLost(why))
         self.close()
+
+
+T = TypeVar("T")
+
+LARGE_BYTES: Final = 32_768
+"""A message up to this size takes the loop some tens of milliseconds at most, whatever its content."""
+
+_thread: Final = ThreadPoolExecutor(1, "reader")
+
+
+async def run_off_loop(work: Callable[[], T], size: int) -> T:
+    """Runs ``work`` on a message of ``size`` bytes, on the thread if that is large, and returns the result.
+
+    A cancellation leaves running work to end by itself: the bounds of a message limit it.
+    """
+    if size <= LARGE_BYTES:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_thread, work)

@@ -16,7 +16,7 @@ from io import BytesIO
 from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin
 
-from brokers.wire.layout import IMPLICIT_DEFAULTS, Field, Layout
+from brokers.wire.message_codec import IMPLICIT_DEFAULTS, Field, Layout
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
 

@@ -1,7 +1,7 @@
 """Writes DescribeLogDirs requests and reads the responses, v0 to v4 (KIP-113, KIP-827).
 
 A response about all replicas of a broker has 22 bytes or more for each: some megabytes at 100,000 replicas. Its reader
-belongs on the thread of :mod:`brokers.wire.off_loop`.
+belongs on the thread of :mod:`brokers.wire.frames`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from brokers.wire.messages import MESSAGES, request_codec
 from brokers.wire.messages.nodes import DescribableTopic, DescribeLogDirsRequest
 from brokers.wire.primitives import NO_TAGS, Malformed, Reader, legacy_string
 from brokers.wire.versions import Api
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
+from state_machines.model.types import LogDirectory, ReplicaLog
 
 T = TypeVar("T")
 

@@ -13,8 +13,49 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args
 
 import msgspec
 
-from brokers.wire.layout import IMPLICIT_DEFAULTS, Field, Layout
-from brokers.wire.primitives import Malformed, Reader, varint
+from brokers.wire.primitives import ZERO_ID, Malformed, Reader, varint
+
+IMPLICIT_DEFAULTS: Final[dict[str, object]] = {
+    "bool": False,
+    "bytes": b"",
+    "int8": 0,
+    "int16": 0,
+    "int32": 0,
+    "int64": 0,
+    "string": "",
+    "uuid": ZERO_ID,
+}
+"""The kinds of primitive fields, with the value of an omitted field of each."""
+
+
+class Field(NamedTuple):
+    """One field. ``kind`` is a key of :data:`IMPLICIT_DEFAULTS` or the layout of a nested structure.
+
+    ``tag`` is None for a field that is always present. ``default`` is the value of a field that no struct sets, and of
+    an absent tagged field.
+    """
+
+    name: str
+    kind: str | Layout
+    array: bool
+    nullable: bool
+    tag: int | None
+    default: object
+
+
+class Layout(NamedTuple):
+    """A structure. ``flexible``: its lengths are compact (KIP-482). ``tags``: a section of tagged fields ends it."""
+
+    name: str
+    flexible: bool
+    tags: bool
+    fields: tuple[Field, ...]
+
+    def head(self, until: str) -> Layout:
+        """Returns the part before the field ``until``, for messages whose large rest is forwarded unread."""
+        names = [field.name for field in self.fields]
+        return self._replace(fields=self.fields[: names.index(until)], tags=False)
+
 
 T = TypeVar("T", bound=msgspec.Struct)
 Read = Callable[[Reader], Any]

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cli.ending import ends_at_once
-from cli.exit_codes import Exit, Failure
+from cli.exit_codes import Exit, Failure, ends_at_once
 from cli.help import Panel
 from cli.session import Session, command
 

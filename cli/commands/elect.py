@@ -129,8 +129,7 @@ def _parsed(text: str) -> Json:
 
 
 def _read(file: Path) -> list[Json]:
-    from state_machines.planning.json_file import UnusableFile
-    from state_machines.planning.kafka_json import decode_elections
+    from state_machines.planning.json_files import UnusableFile, decode_elections
 
     try:
         found = decode_elections(file.read_bytes())

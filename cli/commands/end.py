@@ -2,19 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+import uuid
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import typer
-
-from cli.commands import way_back
-from cli.commands.procedures import KAFKA, Pid, Why, Yes, name_families
+from cli.commands.procedures import MEASURED_S_MAX
 from cli.exit_codes import Exit, Failure
-from cli.help import Panel
-from cli.session import Session, command, confirmed
+from cli.session import Session
 
 if TYPE_CHECKING:
     from cli.client import Json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.commands.procedures import KAFKA, Pid, Why, Yes, name_families
+from cli.help import Panel
+from cli.session import command, confirmed
+
+if TYPE_CHECKING:
+    from cli.client import Json
+
+
+SHOWN_MAX: Final = 20
+"""Moves that are shown before they begin."""
+PLANNED: Final = "planned"
+
+
+class WayBack(NamedTuple):
+    """Moves that take a procedure back, and those that are refused, each with its cause."""
+
+    moves: list[Json]
+    refused: list[Json]
+
+
+def way_back(session: Session, pid: int) -> WayBack:
+    """Has the daemon plan the way back of a procedure; changes nothing."""
+    items = session.client(MEASURED_S_MAX).get(f"/v1/procedures/{pid}/way-back")["items"]
+    planned = [one for one in items if one["status"] == PLANNED]
+    return WayBack(planned, [one for one in items if one["status"] != PLANNED])
+
+
+def show(session: Session, back: WayBack) -> None:
+    """Shows the first moves in rows, and what stays with its cause; programs get all moves."""
+    output = session.output
+    if output.for_programs:
+        output.document("Move", [*back.moves, *back.refused])
+        return
+    if back.moves:
+        output.listing("PlannedMove", back.moves[:SHOWN_MAX])
+    if len(back.moves) > SHOWN_MAX:
+        output.message(f"and {len(back.moves) - SHOWN_MAX} more moves")
+    tell_refused(session, back)
+
+
+def tell_refused(session: Session, back: WayBack) -> None:
+    """Names partitions that stay where they are."""
+    for one in back.refused[:SHOWN_MAX]:
+        session.output.message(f"{one['topic']}-{one['partition']} stays: {one['why']}", style="yellow")
+    if len(back.refused) > SHOWN_MAX:
+        session.output.message(f"and {len(back.refused) - SHOWN_MAX} more stay", style="yellow")
+
+
+def begun(session: Session, pid: int, back: WayBack, reason: str) -> Json:
+    """Begins the plan that takes a procedure back; while it runs a second one is refused."""
+    moves = [{name: one[name] for name in ("topic", "partition", "origin", "target")} for one in back.moves]
+    request = {"moves": moves, "nonce": uuid.uuid4().hex, "reason": reason or f"takes back {pid}"}
+    try:
+        found: Json = session.client(MEASURED_S_MAX).post("/v1/reassignments", request)["items"][0]
+    except Failure as failure:
+        if failure.code is not Exit.UNREACHABLE:
+            raise
+        again = "the plan may have begun: see 'regent reassign list', then repeat the command, it begins no second one"
+        raise Failure(failure.code, failure.message, again) from failure
+    return found
+
 
 NOTHING_QUEUED: Final = "queued moves do not begin, moves under way are completed, and moved replicas stay"
 
@@ -57,7 +119,7 @@ def end(
     items = client.get(KAFKA.path)["items"]
     found = next((one for one in items if one["pid"] == pid), None) or client.get(f"{KAFKA.path}/{pid}")["items"][0]
     way = way_of(found, items, undo=undo)
-    back = way_back.way_back(session, pid) if way.moves_back else None
+    back = way_back(session, pid) if way.moves_back else None
     if back is not None:
         way = _with_moves(way, pid, back, dry_run=dry_run)
     named = f"{found['kind']} {pid}: {way.does}{f' ({way.same_as})' if way.same_as else ''}"
@@ -69,7 +131,7 @@ def end(
         output.message(way.does)
         return
     if back is not None and not output.for_programs:
-        way_back.show(session, back)
+        show(session, back)
     confirmed(yes, f"{named}?")
     _carry_out(session, way, pid, back, reason)
     output.message(named, style="green")
@@ -77,15 +139,15 @@ def end(
         output.message(way.then)
 
 
-def _foretell(session: Session, named: str, found: Json, back: way_back.WayBack | None) -> None:
+def _foretell(session: Session, named: str, found: Json, back: WayBack | None) -> None:
     if back is not None:
-        way_back.show(session, back)
+        show(session, back)
     elif session.output.for_programs:
         session.output.detail("Procedure", found)
     session.output.message(f"{named}; nothing was done")
 
 
-def _with_moves(way: Way, pid: int, back: way_back.WayBack, *, dry_run: bool) -> Way:
+def _with_moves(way: Way, pid: int, back: WayBack, *, dry_run: bool) -> Way:
     """Words what the moves of a way back add; raises :class:`Failure` where there is nothing else to do, and none."""
     from controller.process.wording import counted
 
@@ -106,7 +168,7 @@ def _with_moves(way: Way, pid: int, back: way_back.WayBack, *, dry_run: bool) ->
     return way._replace(does=f"every partition has its former replicas already, or is gone{stay}: nothing was done")
 
 
-def _carry_out(session: Session, way: Way, pid: int, back: way_back.WayBack | None, reason: str) -> None:
+def _carry_out(session: Session, way: Way, pid: int, back: WayBack | None, reason: str) -> None:
     """Sends the request that ends a procedure, then begins the plan that moves replicas back; shows both responses."""
     client, output, frees = session.client(), session.output, "brokers" in way.body
     moves = back if back is not None and back.moves else None
@@ -119,7 +181,7 @@ def _carry_out(session: Session, way: Way, pid: int, back: way_back.WayBack | No
             output.detail("Procedure", ended[0])
             name_families(session, ended)
     if moves is not None:
-        plan = way_back.begun(session, pid, moves, reason)
+        plan = begun(session, pid, moves, reason)
         output.detail("Procedure", plan)
         output.message(f"plan {plan['pid']} moves replicas back: regent procedures wait {plan['pid']}")
 

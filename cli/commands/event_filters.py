@@ -127,7 +127,7 @@ def _process(named: str | None) -> tuple[str | None, int | None]:
 
 def moment(option: str, text: str | None, now: datetime) -> int | None:
     """Returns microseconds of the wall clock."""
-    from pipeline.verbs import times
+    from pipeline.verbs import options
 
     with as_failure():
-        return times.moment(option, text, now)
+        return options.moment(option, text, now)

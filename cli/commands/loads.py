@@ -104,7 +104,7 @@ def _from_prometheus(session: Session, source: Source, into: Path, moments_s: Se
 def _moments(since: str | None, step: str) -> Sequence[int]:
     """Returns moments in seconds of the wall clock, the last one now."""
     from cli.verbs import as_failure
-    from pipeline.verbs.times import length, moment
+    from pipeline.verbs.options import length, moment
 
     now = datetime.now(UTC)
     with as_failure():

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.cells import cell
 from cli.exit_codes import Exit
 from cli.help import Panel
-from cli.output import Format
+from cli.output import Format, cell
 from cli.session import Session, command
 
 VERIFY_TIMEOUT_S: Final = 120.0

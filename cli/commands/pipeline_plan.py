@@ -6,20 +6,19 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli.commands import pipeline_plan_options as options
 from cli.commands.pipeline_plan_shown import scenario_row, show, worse_in_words
 from cli.commands.reassign import MOVES_MAX
-from cli.commands.spark import Conf, running
 from cli.exit_codes import Exit, Failure
-from cli.planner_needs import agreeing, needed, snapshot_named, warn_of_strangers
 from cli.rates import TimeRate
 from cli.session import Session
+from cli.verbs import Conf, agreeing, needed, running, snapshot_named, warn_of_strangers
 
 if TYPE_CHECKING:
     from pipeline.planner.cluster import Wanted
@@ -27,6 +26,78 @@ if TYPE_CHECKING:
     from pipeline.planner.planning import Planned
     from pipeline.planner.problem import Problem
     from pipeline.planner.scenarios import Each
+
+
+class Export(StrEnum):
+    """Form of the files."""
+
+    REGENT = "regent"
+    KAFKA = "kafka"
+
+
+# -- cluster and loads
+
+Snapshot = Annotated[
+    Path | None, typer.Option("--snapshot", help="Snapshot of a daemon, or a folder of them: the newest counts.")
+]
+Assignment = Annotated[
+    Path | None, typer.Option("--from-assignment", help="Instead: a file of kafka-reassign-partitions.")
+]
+Loads = Annotated[Path | None, typer.Option("--loads", help="Loads of partitions: CSV, JSON lines or Parquet.")]
+LoadsBefore = Annotated[
+    Path | None, typer.Option("--loads-before", help="An earlier file of 'regent loads': two of them give rates.")
+]
+Brokers = Annotated[
+    Path | None, typer.Option("--brokers", help="Racks and capacities of brokers, CSV; may name new brokers.")
+]
+BrokerSets = Annotated[
+    Path | None,
+    typer.Option("--broker-sets", help="JSON list of sets: brokers that are for some topics alone."),
+]
+ClusterId = Annotated[str, typer.Option("--cluster-id", help="Id of the cluster, where the input does not have it.")]
+Retire = Annotated[
+    list[int] | None, typer.Option("--retire", min=0, help="A broker that all replicas leave; repeatable.")
+]
+ExcludeBroker = Annotated[
+    list[int] | None,
+    typer.Option("--exclude-broker", min=0, help="A broker that takes no further replica; repeatable."),
+]
+ExcludeTopic = Annotated[
+    list[str] | None,
+    typer.Option("--exclude-topic", help="A topic, or those of a pattern, that stay as they are; repeatable."),
+]
+
+# -- goals
+
+Spread = Annotated[
+    float, typer.Option("--spread", min=0.01, max=1, help="How far a broker may be from its share, as a share.")
+]
+ReplicasMax = Annotated[int, typer.Option("--replicas-max", min=1, help="Replicas of one broker.")]
+DiskMax = Annotated[float, typer.Option(min=0.01, max=1, help="Share of a disk that may be full.")]
+InMax = Annotated[float, typer.Option(min=0.01, max=1, help="Share of the capacity for bytes in.")]
+OutMax = Annotated[float, typer.Option(min=0.01, max=1, help="Share of the capacity for bytes out.")]
+CpuMax = Annotated[float, typer.Option(min=0.01, max=1, help="Share of the CPU.")]
+
+# -- searches
+
+Seeds = Annotated[int, typer.Option("--seeds", min=1, max=64, help="Searches, of which the best counts.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="First seed: the same ones give the same plan.")]
+Scenarios = Annotated[
+    Path | None, typer.Option("--scenarios", help="JSON list of scenarios, which are compared; writes no plan.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="Runs the searches as tasks of Spark: local[2], spark://host:7077, yarn, ..."),
+]
+
+# -- files
+
+Out = Annotated[Path | None, typer.Option("--out", help="File of the plan; without it nothing is written.")]
+Form = Annotated[
+    Export, typer.Option("--export", help="kafka: files of kafka-reassign-partitions, each with its way back.")
+]
+Parts = Annotated[int, typer.Option("--parts", min=1, max=10_000, help="Number of files at least.")]
+
 
 KAFKA_MOVES_MAX: Final = 200_000
 """Moves of one file for Kafka's tool."""
@@ -42,31 +113,31 @@ EXAMPLES: Final = (
 
 def plan(
     session: Session,
-    snapshot: options.Snapshot = None,
-    from_assignment: options.Assignment = None,
-    loads: options.Loads = None,
-    loads_before: options.LoadsBefore = None,
-    brokers: options.Brokers = None,
-    broker_sets: options.BrokerSets = None,
-    cluster_id: options.ClusterId = "",
-    retire: options.Retire = None,
-    exclude_broker: options.ExcludeBroker = None,
-    exclude_topic: options.ExcludeTopic = None,
-    spread: options.Spread = 0.10,
-    replicas_max: options.ReplicasMax = 10_000,
-    disk_max: options.DiskMax = 0.80,
-    in_max: options.InMax = 0.80,
-    out_max: options.OutMax = 0.80,
-    cpu_max: options.CpuMax = 0.70,
-    seeds: options.Seeds = 4,
-    seed: options.Seed = 0,
+    snapshot: Snapshot = None,
+    from_assignment: Assignment = None,
+    loads: Loads = None,
+    loads_before: LoadsBefore = None,
+    brokers: Brokers = None,
+    broker_sets: BrokerSets = None,
+    cluster_id: ClusterId = "",
+    retire: Retire = None,
+    exclude_broker: ExcludeBroker = None,
+    exclude_topic: ExcludeTopic = None,
+    spread: Spread = 0.10,
+    replicas_max: ReplicasMax = 10_000,
+    disk_max: DiskMax = 0.80,
+    in_max: InMax = 0.80,
+    out_max: OutMax = 0.80,
+    cpu_max: CpuMax = 0.70,
+    seeds: Seeds = 4,
+    seed: Seed = 0,
     rate: TimeRate = None,
-    scenarios: options.Scenarios = None,
-    master: options.Master = None,
+    scenarios: Scenarios = None,
+    master: Master = None,
     conf: Conf = None,
-    out: options.Out = None,
-    export: options.Form = options.Export.REGENT,
-    parts: options.Parts = 1,
+    out: Out = None,
+    export: Form = Export.REGENT,
+    parts: Parts = 1,
 ) -> None:
     """Plan moves that balance replicas, bytes, CPU and leaders; changes nothing. Needs neither a daemon nor Spark.
 
@@ -96,7 +167,7 @@ def plan(
             make(one.added_to(wanted))  # a wrong one is refused before the first search, and none is kept
     except BadInput as error:
         raise Failure(Exit.USAGE, str(error)) from None
-    if out is not None and export is options.Export.REGENT and not first.cluster_id:
+    if out is not None and export is Export.REGENT and not first.cluster_id:
         raise Failure(Exit.USAGE, "the input does not name its cluster", "give --cluster-id, or --export kafka")
     compiles = "the first one after an installation compiles for 10 to 60 s"
     session.output.message(f"{seeds * max(1, len(several))} searches of {len(first.topic)} partitions; {compiles}")
@@ -170,15 +241,13 @@ def _input(
     return partial(problem_of, read, known, cluster_id=cluster_id, log_dirs=log_dirs)
 
 
-def _write(
-    session: Session, found: Planned, placed: OnDisks | None, out: Path, form: tuple[options.Export, int]
-) -> None:
+def _write(session: Session, found: Planned, placed: OnDisks | None, out: Path, form: tuple[Export, int]) -> None:
     from pipeline.planner.output import left_over, log_dirs_of, moves_by_part, moves_within, write_kafka, write_plan
     from pipeline.planner.parting import in_parts
-    from state_machines.planning.json_file import UnusableFile
+    from state_machines.planning.json_files import UnusableFile
 
     export, parts = form
-    kafkas = export is options.Export.KAFKA
+    kafkas = export is Export.KAFKA
     within = moves_within(found, placed) if kafkas and placed is not None else []
     if not len(found.rows) and not within:
         session.output.message(f"nothing is to be moved: {out} is not written", style="yellow")
@@ -206,9 +275,9 @@ def _write(
         session.output.message(f"not of this plan, remove what an earlier one left: {named}", style="yellow")
 
 
-def _next(files: list[Path], export: options.Export, moves: int) -> str:
+def _next(files: list[Path], export: Export, moves: int) -> str:
     """Returns where the moves are, and the command that comes next."""
-    if export is options.Export.KAFKA:
+    if export is Export.KAFKA:
         there = files[::2]
         named = f"{there[0]}" if len(there) == 1 else f"{there[0]} to {there[-1]}"
         order = "" if len(there) == 1 else ", each once the one before is complete, and back in the opposite order"

@@ -1,20 +1,20 @@
-"""Requests changes of regions, tables and servers: each once, however often it is sent, and waits for its end."""
+"""Makes commands that change regions, tables and servers: each is requested once, however often it is sent."""
 
 from __future__ import annotations
 
+import inspect
 import time
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.commands.procedures import REGIONS, awaited, report
+from cli.commands.procedures import REGIONS, WaitS, Yes, awaited, report
 from cli.exit_codes import Exit, Failure
-from cli.session import Session
+from cli.session import Session, command, confirmed, of_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cli.client import Json
 
 AGAIN_S: Final = 0.5
@@ -25,7 +25,13 @@ WAITED_S: Final = 60.0
 """The same with ``--wait``, at most: a failover is over by then, a full disk is not."""
 SAID_AGAIN_S: Final = 10.0
 """Time after which a cause that lasts is printed again."""
+AT_ONCE_S: Final = 60.0
+"""Longest wait for a change that is done at once."""
 
+Request = tuple[str, dict[str, Any]]
+"""The path of a change, and the fields of its body that other changes do not have."""
+
+ServerName = Annotated[str, typer.Argument(help="Name of the server.", metavar="SERVER")]
 Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the procedure.")]
 Nonce = Annotated[
     str,
@@ -39,6 +45,52 @@ Force = Annotated[
     bool, typer.Option("--force", help="Move regions that rest after a move (regions.move_cooldown_ms), too.")
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end, also over restarts of the daemon.")]
+
+
+def change(
+    named: typer.Typer,
+    request: Callable[..., Request],
+    *examples: str,
+    asks: str = "",
+    force: bool = False,
+    at_once: bool = False,
+) -> None:
+    """Adds a command with the parameters of ``request``, which returns the change, and the options of all changes.
+
+    ``asks``: a question before it, which names parameters in braces. ``force``: it has this option. ``at_once``: it has
+    no ``--wait``, and waits for its end.
+    """
+    own = list(inspect.signature(request, eval_str=True).parameters.values())
+    common: list[tuple[str, Any, Any]] = [("reason", Reason, ""), ("nonce", Nonce, "")]
+    common += [("force", Force, False)] if force else []
+    common += [("dry_run", DryRun, False)]
+    common += [("yes", Yes, False)] if asks else []
+    common += [] if at_once else [("wait", Wait, False), ("timeout", WaitS, 3600)]
+
+    def run(session: Session, **given: Any) -> None:
+        chosen = {parameter.name: given[parameter.name] for parameter in own}
+        if asks:
+            confirmed(given["yes"] or given["dry_run"], asks.format(**chosen))
+        path, body = request(**chosen)
+        body |= {"reason": given["reason"], "nonce": given["nonce"], "dryRun": given["dry_run"]}
+        body |= {"force": given["force"]} if force else {}
+        changed(session, path, body, given.get("wait", True), given.get("timeout", AT_ONCE_S))
+
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, annotation, default in common
+    ]
+    command(named, examples=examples)(of_parameters(run, request, [*own, *options]))
+
+
+def marked(kind: str, subject: str, **more: Any) -> Request:
+    """Returns the change that sets a mark of operators."""
+    return "/v1/regions/marks", {"kind": kind, "subject": subject, **more}
+
+
+def unmarked(kind: str, subject: str) -> Request:
+    """Returns the change that removes a mark."""
+    return "/v1/regions/marks/remove", {"kind": kind, "subject": subject}
 
 
 def changed(session: Session, path: str, body: dict[str, Any], wait: bool, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Adds regent regions: the state of regions, their transitions, and changes of one region."""
+"""Adds regent regions: the state of regions, their transitions, their marks, and changes of one region."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.commands import region_marks, region_procedures
-from cli.commands.procedures import WaitS, Yes
-from cli.commands.region_changes import DryRun, Force, Nonce, Reason, Wait, changed
+from cli.commands import region_procedures
+from cli.commands.region_changes import Request, ServerName, change, marked, unmarked
 from cli.help import Panel
-from cli.session import Session, command, confirmed, group
+from cli.session import Session, command, group
 
 if TYPE_CHECKING:
     from cli.client import Json
@@ -48,11 +47,14 @@ def register(app: typer.Typer) -> None:
     command(named, examples=("regent regions describe 17",))(describe)
     command(named, examples=("regent regions explain 17", "regent regions explain 17 -o json"))(explain)
     command(named, examples=("regent regions transitions", "regent regions transitions -o wide"))(transitions)
-    command(named, examples=("regent regions assign 17 --wait", "regent regions assign 17 --to kv-2"))(assign)
-    command(named, examples=("regent regions unassign 17 --yes --reason 'broken file'",))(unassign)
-    command(named, examples=("regent regions move 17 kv-2 --wait", "regent regions move 17 kv-2 --dry-run"))(move)
-    command(named, examples=("regent regions reopen 17 --wait --reason 'new options'",))(reopen)
-    region_marks.register_of_regions(named)
+    change(named, assign, "regent regions assign 17 --wait", "regent regions assign 17 --to kv-2")
+    asks = "Close region {region}? No server serves its keys then."
+    change(named, unassign, "regent regions unassign 17 --yes --reason 'broken file'", asks=asks)
+    change(named, move, "regent regions move 17 kv-2 --wait", "regent regions move 17 kv-2 --dry-run", force=True)
+    change(named, reopen, "regent regions reopen 17 --wait --reason 'new options'")
+    change(named, pin, "regent regions pin 17 kv-2", at_once=True)
+    change(named, unpin, "regent regions unpin 17", at_once=True)
+    command(named, examples=("regent regions marks", "regent regions marks -o json"))(marks)
     region_procedures.register(named)
     command(named, examples=("regent regions locks", "regent regions locks --waiting"))(locks)
 
@@ -117,65 +119,42 @@ def transitions(session: Session, limit: Limit = 500) -> None:
     session.output.listing("RegionTransition", found)
 
 
-def assign(
-    session: Session,
-    region: Region,
-    to: To = "",
-    reason: Reason = "",
-    nonce: Nonce = "",
-    dry_run: DryRun = False,
-    wait: Wait = False,
-    timeout: WaitS = 3600,
-) -> None:
+def assign(region: Region, to: To = "") -> Request:
     """Have a region opened that no server has, for instance one that is FAILED_OPEN."""
-    body = {"server": to, "reason": reason, "nonce": nonce, "dryRun": dry_run}
-    changed(session, f"/v1/regions/{region}/assign", body, wait, timeout)
+    return f"/v1/regions/{region}/assign", {"server": to}
 
 
-def unassign(
-    session: Session,
-    region: Region,
-    reason: Reason = "",
-    nonce: Nonce = "",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    wait: Wait = False,
-    timeout: WaitS = 3600,
-) -> None:
+def unassign(region: Region) -> Request:
     """Have a region closed; no server serves its keys until `regent regions assign`."""
-    confirmed(yes or dry_run, f"Close region {region}? No server serves its keys then.")
-    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
-    changed(session, f"/v1/regions/{region}/unassign", body, wait, timeout)
+    return f"/v1/regions/{region}/unassign", {}
 
 
 def move(
-    session: Session,
     region: Region,
     server_name: Annotated[str, typer.Argument(help="Name of the server that gets it.", metavar="SERVER")],
-    reason: Reason = "",
-    nonce: Nonce = "",
-    force: Force = False,
-    dry_run: DryRun = False,
-    wait: Wait = False,
-    timeout: WaitS = 3600,
-) -> None:
+) -> Request:
     """Move a region to another server: it is closed, and then opened there."""
-    body = {"server": server_name, "reason": reason, "nonce": nonce, "force": force, "dryRun": dry_run}
-    changed(session, f"/v1/regions/{region}/move", body, wait, timeout)
+    return f"/v1/regions/{region}/move", {"server": server_name}
 
 
-def reopen(
-    session: Session,
-    region: Region,
-    reason: Reason = "",
-    nonce: Nonce = "",
-    dry_run: DryRun = False,
-    wait: Wait = False,
-    timeout: WaitS = 3600,
-) -> None:
+def reopen(region: Region) -> Request:
     """Have a region closed and opened again where it is."""
-    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
-    changed(session, f"/v1/regions/{region}/reopen", body, wait, timeout)
+    return f"/v1/regions/{region}/reopen", {}
+
+
+def pin(region: Region, server_name: ServerName) -> Request:
+    """Have a region opened at one server wherever that is online; it is not moved there now."""
+    return marked("pin", str(region), server=server_name)
+
+
+def unpin(region: Region) -> Request:
+    """Remove the pin of a region."""
+    return unmarked("pin", str(region))
+
+
+def marks(session: Session) -> None:
+    """List the cordons, holds and pins of operators."""
+    session.output.listing("RegionMark", session.client().get("/v1/regions/marks")["items"])
 
 
 def locks(

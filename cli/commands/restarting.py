@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.cells import cell
 from cli.commands.procedures import queried
 from cli.exit_codes import Exit, Failure
-from cli.output import Output
+from cli.output import Output, cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from cli.commands import region_marks
+from cli.commands.pause import seconds_of
 from cli.commands.procedures import WaitS, Yes
-from cli.commands.region_changes import DryRun, Force, Nonce, Reason, Wait, changed, tried
+from cli.commands.region_changes import (
+    DryRun,
+    Nonce,
+    Reason,
+    Request,
+    ServerName,
+    Wait,
+    change,
+    changed,
+    marked,
+    tried,
+    unmarked,
+)
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.quoting import quoted
 from cli.session import Session, command, confirmed, group
+
+HOLD_S_MAX: Final = 3_600
+"""Longest hold of a server's regions, which nothing serves meanwhile."""
+HELD: Final = "90s, 10m, at most 1h"
 
 Named = Annotated[
     str, typer.Argument(help="NAME of the server, or NAME,INCARNATION of one of its processes.", metavar="SERVER")
@@ -24,10 +40,13 @@ def register(app: typer.Typer) -> None:
     named = group(app, "servers", "Show, drain, expire and forget the servers that have regions.", Panel.REGIONS)
     command(named, name="list", examples=("regent servers list", "regent servers list -o wide"))(listed)
     command(named, examples=("regent servers describe kv-1",))(describe)
-    command(named, examples=("regent servers drain kv-1 --wait --reason 'new kernel'",))(drain)
-    region_marks.register_of_servers(named)
+    change(named, drain, "regent servers drain kv-1 --wait --reason 'new kernel'", force=True)
+    change(named, cordon, "regent servers cordon kv-1 --reason 'slow disk'", at_once=True)
+    change(named, uncordon, "regent servers uncordon kv-1", at_once=True)
+    change(named, hold, "regent servers hold kv-1 --for 10m --reason 'new kernel'", at_once=True)
+    change(named, release, "regent servers release kv-1", at_once=True)
     command(named, examples=("regent servers expire kv-1 --yes --reason 'it hangs'",))(expire)
-    command(named, examples=("regent servers forget kv-1 --reason 'its clock was ahead'",))(forget)
+    change(named, forget, "regent servers forget kv-1 --reason 'its clock was ahead'")
 
 
 def listed(session: Session) -> None:
@@ -45,19 +64,35 @@ def describe(session: Session, server_name: Named) -> None:
     session.output.detail("RegionServer", found if session.output.for_programs else found | {"load": load})
 
 
-def drain(
-    session: Session,
-    server_name: Named,
-    reason: Reason = "",
-    nonce: Nonce = "",
-    force: Force = False,
-    dry_run: DryRun = False,
-    wait: Wait = False,
-    timeout: WaitS = 3600,
-) -> None:
+def drain(server_name: Named) -> Request:
     """Move all regions away from a server; its process gets no further one meanwhile: cordon it for longer."""
-    body = {"reason": reason, "nonce": nonce, "force": force, "dryRun": dry_run}
-    changed(session, f"{_path(server_name)}/drain", body, wait, timeout)
+    return f"{_path(server_name)}/drain", {}
+
+
+def cordon(server_name: ServerName) -> Request:
+    """Keep further regions off a server; those that it has stay."""
+    return marked("cordon", server_name)
+
+
+def uncordon(server_name: ServerName) -> Request:
+    """Let a server have regions again."""
+    return unmarked("cordon", server_name)
+
+
+def hold(
+    server_name: ServerName,
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="Time such as 90s or 10m, at most 1h.")],
+) -> Request:
+    """Have the regions of a server wait for its next process for a time, instead of going to other servers."""
+    held_s = seconds_of(duration, HELD)
+    if held_s > HOLD_S_MAX:
+        raise Failure(Exit.USAGE, f"--for {duration} is longer than 1h, the longest hold", f"give a time: {HELD}")
+    return marked("hold", server_name, forS=held_s)
+
+
+def release(server_name: ServerName) -> Request:
+    """End the hold of a server's regions."""
+    return unmarked("hold", server_name)
 
 
 def expire(
@@ -78,17 +113,10 @@ def expire(
 
 
 def forget(
-    session: Session,
     server_name: Annotated[str, typer.Argument(help="NAME of the server.", metavar="SERVER")],
-    reason: Reason = "",
-    nonce: Nonce = "",
-    dry_run: DryRun = False,
-    wait: Wait = False,
-    timeout: WaitS = 3600,
-) -> None:
+) -> Request:
     """Forget which process of a server was fenced, where its incarnation keeps all later ones out."""
-    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
-    changed(session, f"{_path(server_name)}/forget", body, wait, timeout)
+    return f"{_path(server_name)}/forget", {}
 
 
 def _process(session: Session, server: str, wait: bool, timeout_s: float) -> str:

@@ -6,10 +6,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.cells import cell
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
-from cli.output import Output
+from cli.output import Output, cell
 from cli.session import Session, command, confirmed
 
 REPORT_TIMEOUT_S: Final = 60.0

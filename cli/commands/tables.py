@@ -7,12 +7,11 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from cli.commands.procedures import WaitS, Yes
-from cli.commands.region_changes import DryRun, Nonce, Reason, Wait, changed
+from cli.commands.region_changes import Request, change
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.quoting import quoted
-from cli.session import Session, command, confirmed, group
+from cli.session import Session, command, group
 
 Table = Annotated[str, typer.Argument(help="Name of the table, NAMESPACE:TABLE or TABLE.")]
 Split = Annotated[
@@ -44,17 +43,18 @@ def register(app: typer.Typer) -> None:
     named = group(app, "tables", "Create, enable, disable and delete tables of regions.", Panel.REGIONS)
     command(named, name="list", examples=("regent tables list", "regent tables list -o wide"))(listed)
     command(named, examples=("regent tables describe shop:orders",))(describe)
-    command(
+    change(
         named,
-        examples=(
-            "regent tables create shop:orders --regions 64 --wait",
-            "regent tables create users --split g --split n --split '\\xF0' --option ttl=60",
-            "regent tables create users --splits-file keys.txt --dry-run",
-        ),
-    )(create)
-    command(named, examples=("regent tables enable users --wait",))(enable)
-    command(named, examples=("regent tables disable users --wait --yes --reason 'moved'",))(disable)
-    command(named, examples=("regent tables delete users --wait --yes",))(delete)
+        create,
+        "regent tables create shop:orders --regions 64 --wait",
+        "regent tables create users --split g --split n --split '\\xF0' --option ttl=60",
+        "regent tables create users --splits-file keys.txt --dry-run",
+    )
+    change(named, enable, "regent tables enable users --wait")
+    example, asks = "regent tables disable users --wait --yes --reason 'moved'", "Close all regions of table {table}?"
+    change(named, disable, example, asks=asks)
+    asks = "Delete table {table}? Its regions are gone for ever."
+    change(named, delete, "regent tables delete users --wait --yes", asks=asks)
 
 
 def listed(session: Session) -> None:
@@ -70,19 +70,13 @@ def describe(session: Session, table: Table) -> None:
 
 
 def create(
-    session: Session,
     table: Table,
     split: Split = None,
     splits_file: SplitsFile = None,
     regions: Uniform = None,
     kind: Kind = "user",
     option: Options = None,
-    reason: Reason = "",
-    nonce: Nonce = "",
-    dry_run: DryRun = False,
-    wait: Wait = False,
-    timeout: WaitS = 3600,
-) -> None:
+) -> Request:
     r"""Create a table, and have its regions assigned; clients see it once that is done.
 
     Keys are text: printable ASCII as it is, any other byte, and the backslash, as \xNN.
@@ -90,63 +84,24 @@ def create(
     splits = [*(split or []), *_lines(splits_file)]
     if splits and regions:
         raise Failure(Exit.USAGE, "split keys and --regions exclude each other", "give one of them")
-    body = {
-        "name": table,
-        "splits": splits,
-        "uniform": regions or 0,
-        "kind": kind,
-        "options": _options(option or []),
-        "reason": reason,
-        "nonce": nonce,
-        "dryRun": dry_run,
-    }
-    changed(session, "/v1/regions/tables", body, wait, timeout)
+    options = _options(option or [])
+    body = {"name": table, "splits": splits, "uniform": regions or 0, "kind": kind, "options": options}
+    return "/v1/regions/tables", body
 
 
-def enable(
-    session: Session,
-    table: Table,
-    reason: Reason = "",
-    nonce: Nonce = "",
-    dry_run: DryRun = False,
-    wait: Wait = False,
-    timeout: WaitS = 3600,
-) -> None:
+def enable(table: Table) -> Request:
     """Have all regions of a disabled table opened."""
-    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
-    changed(session, f"{_path(table)}/enable", body, wait, timeout)
+    return f"{_path(table)}/enable", {}
 
 
-def disable(
-    session: Session,
-    table: Table,
-    reason: Reason = "",
-    nonce: Nonce = "",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    wait: Wait = False,
-    timeout: WaitS = 3600,
-) -> None:
+def disable(table: Table) -> Request:
     """Have all regions of a table closed; it serves nothing until `regent tables enable`."""
-    confirmed(yes or dry_run, f"Close all regions of table {table}?")
-    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
-    changed(session, f"{_path(table)}/disable", body, wait, timeout)
+    return f"{_path(table)}/disable", {}
 
 
-def delete(
-    session: Session,
-    table: Table,
-    reason: Reason = "",
-    nonce: Nonce = "",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    wait: Wait = False,
-    timeout: WaitS = 3600,
-) -> None:
+def delete(table: Table) -> Request:
     """Delete a disabled table and its regions; the data is the service's to remove."""
-    confirmed(yes or dry_run, f"Delete table {table}? Its regions are gone for ever.")
-    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
-    changed(session, f"{_path(table)}/delete", body, wait, timeout)
+    return f"{_path(table)}/delete", {}
 
 
 def _path(table: str) -> str:

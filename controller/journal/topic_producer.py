@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from brokers.security.authentication import SecurityUnusable, read_user
 from brokers.security.tls import Tls
-from brokers.security.users import SecurityUnusable, read_user
 from configs.security_section import SecuritySettings
 
 PARTITION: Final = 0

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from brokers.client import BrokerCallFailed
-from brokers.replica_sizes import sizes_on
+from brokers.loads import sizes_on
 from controller.kafka.kinds import reassign
 from controller.kafka.term.term import Term
 from state_machines.decisions.plan_pace import (

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from brokers.client import BrokerCallFailed
-from brokers.replica_sizes import sizes_on
+from brokers.loads import sizes_on
 from controller.http.errors import Refused
 from controller.http.procedure_models import Move, ReassignRequest
 from controller.kafka.kinds import reassign
@@ -22,7 +22,7 @@ from controller.procedures.engine import DATA_BYTES_MAX, Engine
 from controller.process.wording import in_bytes
 from state_machines.decisions.plan_faults import faults
 from state_machines.decisions.plan_progress import ENDED, PlannedMove, ReassignPlan, Status, reverted
-from state_machines.decisions.plan_rate import RateBounds
+from state_machines.decisions.throttling import RateBounds
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 from state_machines.planning.expected_time import received

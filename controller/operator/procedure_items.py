@@ -27,7 +27,7 @@ from state_machines.decisions.plan_progress import (
     Superseded,
     as_planned,
 )
-from state_machines.decisions.plan_rate import RateBounds
+from state_machines.decisions.throttling import RateBounds
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.planning.expected_time import expected

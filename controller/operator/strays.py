@@ -15,8 +15,7 @@ from controller.operator.stray_removal import remembered, removed
 from metadata_store import paths
 from metadata_store.errors import ZooKeeperError
 from state_machines.decisions.strays import Stray, strays
-from state_machines.model.replica_logs import LogDirectory
-from state_machines.model.types import Broker
+from state_machines.model.types import Broker, LogDirectory
 
 BROKER_STRAYS_MAX: Final = 1_000
 """Most strays that are listed of one broker."""

@@ -13,7 +13,7 @@ from controller.kafka.term.term import Term
 from controller.operator.procedure_items import reassignment_items
 from controller.procedures.requests import Refused as EngineRefused
 from controller.process.wording import counted
-from metadata_store.codecs.config import Config
+from metadata_store.codecs.cluster import Config
 from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fenced
 from metadata_store.nodes.entity_configs import ConfigChange, commit_entities

@@ -8,9 +8,8 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from msgspec import Struct
 
 from controller.procedures.requests import Refused
-from state_machines.procedures.demand import Demand
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.locks import LockOrder
+from state_machines.procedures.locks import Demand, LockOrder
 from state_machines.procedures.outcome import Outcome
 from state_machines.procedures.record import Record
 from state_machines.procedures.scheduler import Scheduler

@@ -20,7 +20,7 @@ from metadata_store.errors import ZkError
 from metadata_store.fencing.rider import Ride, Rider
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
-from state_machines.procedures.demand import CLUSTER, Demand
+from state_machines.procedures.locks import CLUSTER, Demand
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 

@@ -10,8 +10,8 @@ from controller.procedures.parking import Parking
 from controller.procedures.requests import Results
 from controller.procedures.waiting import Waiting
 from controller.procedures.writes import Decided
-from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Change, Procedures, wait_ms_max
+from state_machines.procedures.locks import Entry
 from state_machines.procedures.record import Record
 from state_machines.procedures.recovery import Loaded
 from state_machines.procedures.scheduler import LockConflict, Scheduler

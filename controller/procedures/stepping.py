@@ -14,9 +14,8 @@ from controller.procedures.running import Running
 from controller.procedures.writes import Decided, Pids, Scale
 from metadata_store.errors import Code, MultiFailed, ZkError, ZooKeeperError
 from metadata_store.records.port import StoreFailed, Unstorable
-from state_machines.procedures.demand import Demand, Resource
-from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Act, Change
+from state_machines.procedures.locks import Demand, Entry, Resource
 from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Retry, Wait, Yield
 from state_machines.procedures.record import Record, inherited
 

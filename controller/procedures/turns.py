@@ -16,8 +16,8 @@ from controller.procedures.running import Running
 from controller.procedures.stepping import Stepping, Steps
 from controller.procedures.writes import RECORDS_MAX, Decided, Group, Pids
 from metadata_store.records.port import Fenced, RecordStore, StoreFailed, Unstorable
-from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import Entry
 
 TURN_S_MAX: Final = 0.05
 """Time after which a turn begins no further step: other events of the queue wait for its end."""

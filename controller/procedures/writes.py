@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from controller.procedures.requests import Pending
 from metadata_store.records.port import RecordStore
-from state_machines.procedures.demand import Demand
-from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import Demand, Entry
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Transition
 

@@ -16,8 +16,7 @@ from typing import Final
 
 from configs.settings import Settings
 from metadata_store.acl import ALL, CREATE, DELETE, READ, READABLE, Acl, digest_id
-from metadata_store.own.acls import OwnAcls
-from metadata_store.own.registry import Access
+from metadata_store.own import Access, OwnAcls
 
 READERS: Final = Acl(READ, "world", "anyone")
 ANYONE: Final = ("world", "anyone")

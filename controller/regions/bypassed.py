@@ -1,6 +1,6 @@
 """Sees to what operators have ended: the assigns of a table, and what a procedure was about that ended as it is.
 
-A region goes on as after a failover: see :mod:`state_machines.regions.pickup`.
+A region goes on as after a failover: see :mod:`state_machines.regions.transit`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from state_machines.procedures.transition import Transition
 from state_machines.regions import lost_parts
 from state_machines.regions.lost_parts import LostParts
 from state_machines.regions.model import Region
-from state_machines.regions.pickup import Way, way_of
 from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.transit import Way, way_of
 
 log = logging.getLogger("regent.regions")
 

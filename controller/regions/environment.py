@@ -23,10 +23,9 @@ from controller.regions.unheard import Unheard
 from controller.regions.waking import Waking
 from regent_agent.protocol import Result
 from state_machines.regions import lost_parts
-from state_machines.regions.cooldown import Cooldown
 from state_machines.regions.lost_parts import LostParts
 from state_machines.regions.model import Regions, Server
-from state_machines.regions.placement import Placement
+from state_machines.regions.placement import Cooldown, Placement
 from state_machines.regions.transit import PAUSE_MS_MAX
 
 

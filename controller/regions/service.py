@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from brokers.regions.peer import Peer
+from brokers.regions.connection import Peer
 from controller.process.texts import shown, text_problem
 from controller.regions.admission import IncarnationAhead, ServerDead, ServerUnknown, TooMany, Unproven
 from controller.regions.damaged import REMEDY

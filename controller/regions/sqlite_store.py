@@ -16,8 +16,7 @@ from controller.regions.claim_looks import ClaimLooks
 from controller.regions.opened import FIRST, Opening
 from metadata_store.catalog.rows import Catalog
 from metadata_store.catalog.sqlite import SqliteCatalog
-from metadata_store.records.file_claim import FileClaim, Other
-from metadata_store.records.file_lock import Locked
+from metadata_store.records.claims import FileClaim, Locked, Other
 from metadata_store.records.port import RecordStore, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.sqlite_watch import SqliteWatch

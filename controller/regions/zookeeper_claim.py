@@ -13,16 +13,16 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from controller.regions.opened import FIRST, Opening
+from metadata_store import own
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, SessionLost, ZkError
-from metadata_store.own import registry
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
-from metadata_store.records import holder as holders
-from metadata_store.records.holder import Holder
+from metadata_store.records import claims as holders
+from metadata_store.records.claims import Holder
 from metadata_store.records.port import Fenced, StoreFailed
 
 log = logging.getLogger("regent.regions")
 
-ROOT: Final = registry.REGIONS
+ROOT: Final = own.REGIONS
 AGAIN_S: Final = 0.2
 """Longest pause until a request is repeated that ZooKeeper did not carry out."""
 EPOCH_DIGITS_MAX: Final = 18

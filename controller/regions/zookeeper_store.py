@@ -23,7 +23,7 @@ from metadata_store.closing import Closed, close_again, close_tree, follow
 from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.fenced import confirm
 from metadata_store.fencing.outcome import Fence, Fenced
-from metadata_store.own.registry import Access
+from metadata_store.own import Access
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 from metadata_store.records.port import RecordStore, StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords

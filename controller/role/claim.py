@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from controller.role import own_znodes as own
 from controller.role.epoch_acls import are_lock, lock_out_acls, saved_acls
 from controller.role.errors import ClaimRefused, PositionLost

@@ -12,7 +12,7 @@ import msgspec
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, default_acls, digest_id
-from metadata_store.content import decoded
+from metadata_store.codecs.base import decoded
 from metadata_store.port import ZooKeeper
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from controller.role import own_znodes as own
-from metadata_store.content import decoded
+from metadata_store.codecs.base import decoded
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.port import Create, Node, Op, SetData, ZooKeeper
 

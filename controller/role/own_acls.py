@@ -13,7 +13,7 @@ from typing import Final
 from metadata_store import paths
 from metadata_store.closing import Closed, close_tree, unfenced
 from metadata_store.errors import Code, ZkError
-from metadata_store.own.registry import REGIONS, ROOT, Access
+from metadata_store.own import REGIONS, ROOT, Access
 from metadata_store.port import ZooKeeper
 
 UNUSED_ACL_VERSION: Final = 2**31 - 1

@@ -1,6 +1,6 @@
 """Encodes and decodes regent's own znodes of the role: role flag, queue for the role, registry of daemon ids.
 
-:mod:`metadata_store.own.registry` names all paths, with what each holds.
+:mod:`metadata_store.own` names all paths, with what each holds.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final
 
 import msgspec
 
-from metadata_store.content import decoded
-from metadata_store.own import registry
+from metadata_store import own
+from metadata_store.codecs.base import decoded
 
-ROOT: Final = registry.ROOT
-FORMAT: Final = registry.FORMAT
-ROLE: Final = registry.ROLE
-HISTORY: Final = registry.HISTORY
-DAEMONS: Final = registry.DAEMONS
-LOCKS: Final = registry.LOCKS
-PROCEDURES: Final = registry.PROCEDURES
-QUARANTINE: Final = registry.QUARANTINE
-ROLLBACK: Final = registry.ROLLBACK
-BROKER_SETTINGS: Final = registry.BROKER_SETTINGS
-TOPIC_IDS_BEGIN: Final = registry.TOPIC_IDS_BEGIN
+ROOT: Final = own.ROOT
+FORMAT: Final = own.FORMAT
+ROLE: Final = own.ROLE
+HISTORY: Final = own.HISTORY
+DAEMONS: Final = own.DAEMONS
+LOCKS: Final = own.LOCKS
+PROCEDURES: Final = own.PROCEDURES
+QUARANTINE: Final = own.QUARANTINE
+ROLLBACK: Final = own.ROLLBACK
+BROKER_SETTINGS: Final = own.BROKER_SETTINGS
+TOPIC_IDS_BEGIN: Final = own.TOPIC_IDS_BEGIN
 FORMAT_VERSION: Final = 1
 
 
@@ -43,8 +43,8 @@ class Process(msgspec.Struct, frozen=True):
     """The incarnation of a daemon process that owns a lock node.
 
     ``clock_ms`` is the machine's clock when it queued, ``mark`` depends on its shared secret (see
-    :meth:`brokers.security.attested.Seals.of_daemon`), ``listener`` is host:port of its controller listener. Only a
-    preflight compares these three.
+    :meth:`brokers.security.shared_secret.Seals.of_daemon`), ``listener`` is host:port of its controller listener. Only
+    a preflight compares these three.
     """
 
     id: int

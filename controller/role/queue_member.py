@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from controller.role import own_znodes as own
 from controller.role.errors import ClaimRefused, PositionLost
 from controller.role.own_acls import WrongIdentity, check_identity, close_own, closes
@@ -17,7 +17,7 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed, guarded
 from metadata_store.errors import Code, ZkError
 from metadata_store.nodes.cluster_nodes import read_cluster_id
-from metadata_store.own.registry import ENDPOINTS
+from metadata_store.own import ENDPOINTS
 from metadata_store.port import ANY_VERSION, ZooKeeper
 
 T = TypeVar("T")

@@ -32,8 +32,8 @@ from metadata_store.catalog.rows import (
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, path_in, region_path
 from metadata_store.catalog.zookeeper_reading import read_all
 from metadata_store.errors import Code
-from metadata_store.fencing.sizes import OP_OVERHEAD, acl_bytes
-from metadata_store.own.acls import acls_below
+from metadata_store.fencing.bounds import OP_OVERHEAD, acl_bytes
+from metadata_store.own import acls_below
 from metadata_store.port import ANY_VERSION, Create, Delete, Node, Op, SetData, ZooKeeper
 from metadata_store.records.zookeeper import ZooKeeperRecords
 

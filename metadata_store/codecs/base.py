@@ -70,3 +70,13 @@ def split_unknown(data: bytes | None, known: Collection[str]) -> dict[str, objec
 def to_json(fields: Mapping[str, object], unknown: Mapping[str, object] | None = None) -> bytes:
     """Encodes a JSON object of ``fields`` followed by the ``unknown`` ones."""
     return msgspec.json.encode({**fields, **unknown} if unknown else fields)
+
+
+def decoded(data: bytes, kind: type[T]) -> T:
+    """Decodes a value of ``kind``; raises ``msgspec.DecodeError`` for any other bytes, however deep or broken."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None

@@ -1,12 +1,13 @@
-"""Encodes and decodes ``/cluster/id`` and ``/latest_producer_id_block``."""
+"""Encodes and decodes znodes of a whole cluster: its id, producer ids, finalised features, dynamic configurations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from metadata_store.codecs.base import Int32, Malformed, guarded, require_version, strict, to_json
+from metadata_store.codecs.base import Int32, Malformed, guarded, require_version, split_unknown, strict, to_json
 
 BLOCK_SIZE: Final = 1_000
 """Producer ids of a block (``ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE``)."""
@@ -72,3 +73,100 @@ def _cluster_id(data: bytes | None) -> str:
 def encode_cluster_id(cluster_id: str) -> bytes:
     """Encodes the id of the cluster; the znode's version is a string."""
     return to_json({"version": "1", "id": cluster_id})
+
+
+DISABLED: Final = 0
+ENABLED: Final = 1
+
+
+class FeatureRange(Struct, frozen=True):
+    """Levels of a feature; ``min_level`` exists in version 1 only."""
+
+    max_level: int
+    min_level: int | None = None
+
+
+class Features(Struct, frozen=True):
+    """Content of ``/feature``. ``enabled``: whether features are in use (IBP 2.7-IV0 and newer)."""
+
+    version: int
+    enabled: bool
+    features: dict[str, FeatureRange] = {}
+    unknown: dict[str, object] = {}
+
+
+class _Range(Struct):
+    max_version_level: Int32
+    min_version_level: Int32 | None = None
+
+
+class _Features(Struct):
+    version: int
+    status: int
+    features: dict[str, _Range] = {}
+
+
+_decode_features = strict(_Features)
+
+
+def decode_features(path: str, data: bytes | None) -> Features | Malformed:
+    """Decodes finalised features."""
+    return guarded(path, lambda: _features(data))
+
+
+def _features(data: bytes | None) -> Features:
+    found = _decode_features(data)
+    require_version(found.version, (1, 2))
+    if found.status not in (DISABLED, ENABLED):
+        raise ValueError(f"status {found.status} is neither 0 (disabled) nor 1 (enabled)")
+    ranges = {name: FeatureRange(r.max_version_level, r.min_version_level) for name, r in found.features.items()}
+    return Features(found.version, found.status == ENABLED, ranges, split_unknown(data, _Features.__struct_fields__))
+
+
+def encode_features(features: Features) -> bytes:
+    """Encodes the znode in the version of ``features``."""
+    ranges = {name: _levels(levels, features.version) for name, levels in features.features.items()}
+    fields = {"version": features.version, "status": ENABLED if features.enabled else DISABLED, "features": ranges}
+    return to_json(fields, features.unknown)
+
+
+def _levels(levels: FeatureRange, version: int) -> dict[str, int]:
+    fields = {"max_version_level": levels.max_level}
+    if version == 1 and levels.min_level is not None:
+        fields["min_version_level"] = levels.min_level
+    return fields
+
+
+DEFAULT_ENTITY: Final = "<default>"
+"""Name of the znode that holds the cluster-wide default of its kind."""
+
+
+class Config(Struct, frozen=True):
+    """Keys and values as text; ``unknown`` holds further fields of the znode."""
+
+    entries: dict[str, str]
+    unknown: dict[str, object] = {}
+
+
+class _Config(Struct):
+    version: int
+    config: dict[str, str]
+
+
+_decode_config = strict(_Config)
+
+
+def decode_config(path: str, data: bytes | None) -> Config | Malformed:
+    """Decodes the configuration of an entity; a znode without data is an empty one, as for brokers."""
+    return guarded(path, lambda: _config(data)) if data else Config({})
+
+
+def _config(data: bytes) -> Config:
+    found = _decode_config(data)
+    require_version(found.version, (1,))
+    return Config(found.config, split_unknown(data, ("version", "config")))
+
+
+def encode_config(entries: Mapping[str, str], unknown: Mapping[str, object] | None = None) -> bytes:
+    """Encodes the configuration of an entity."""
+    return to_json({"version": 1, "config": entries}, unknown)

@@ -31,7 +31,8 @@ class ControllerZnode(Struct, frozen=True):
     """Content of ``/controller``. ``timestamp_ms`` is when the role was taken; ``unknown`` holds further fields.
 
     A daemon adds three fields: the ``nonce`` of its process, host:port of its controller ``listener``, where admin
-    endpoints find it, and a ``seal`` that proves to them that a daemon wrote both (:mod:`brokers.security.attested`).
+    endpoints find it, and a ``seal`` that proves to them that a daemon wrote both
+    (:mod:`brokers.security.shared_secret`).
     """
 
     broker: int

@@ -15,10 +15,9 @@ from typing import Final
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import Code, MultiFailed
+from metadata_store.fencing.bounds import OP_OVERHEAD, Emit, Job, in_flight
 from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, Batch, attempt, judged, write
 from metadata_store.fencing.outcome import Fence, MultiOutcome
-from metadata_store.fencing.sizes import OP_OVERHEAD
-from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, REQUEST_BYTES_MAX, Create, Op, SetData, ZooKeeper
 from state_machines.model.decision import Change
 

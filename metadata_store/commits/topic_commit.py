@@ -16,6 +16,7 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, MultiFailed, NotConnected
+from metadata_store.fencing.bounds import Emit, Job, in_flight
 from metadata_store.fencing.fenced import (
     WRITES_MAX,
     Batch,
@@ -27,7 +28,6 @@ from metadata_store.fencing.fenced import (
 )
 from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.fencing.rider import Rider
-from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Op, OpResult, SetData, Stat, ZooKeeper
 from metadata_store.reads import read_topics
 from state_machines.model.decision import TopicChange

@@ -12,14 +12,14 @@ from msgspec import Struct
 
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
+from metadata_store.fencing.bounds import Emit, Job, in_flight
 from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, batches, write
 from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.fencing.rider import Rider
-from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Create, Node, Op, SetData, ZooKeeper
 from metadata_store.reads import read_topics
 from state_machines.admin_rules.create_topics import NewTopic

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed
+from metadata_store.fencing.bounds import Emit, Job, in_flight
 from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, attempt, batches, submit
 from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.fencing.rider import Rider
-from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Create, Delete, Node, Op, ZooKeeper
 
 ROUNDS_MAX: Final = 6

@@ -12,9 +12,9 @@ from typing import Final, Generic, TypeVar
 from msgspec import Struct, field
 
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
+from metadata_store.fencing.bounds import OP_OVERHEAD, write_bytes
 from metadata_store.fencing.outcome import FENCE_PATH_BYTES_MAX, Fence, Fenced, MultiOutcome
 from metadata_store.fencing.rider import Ride, Rider, settle
-from metadata_store.fencing.sizes import OP_OVERHEAD, write_bytes
 from metadata_store.port import WRITE_BYTES_MAX, Check, Op, OpResult, ZooKeeper
 
 C = TypeVar("C")

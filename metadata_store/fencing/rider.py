@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from metadata_store.errors import Code
-from metadata_store.fencing.sizes import write_bytes
+from metadata_store.fencing.bounds import write_bytes
 from metadata_store.port import Op
 
 

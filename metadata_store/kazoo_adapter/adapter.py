@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from metadata_store.acl import Acl
 from metadata_store.errors import Code, ZkError
-from metadata_store.hooks import surrounded
 from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.bulk import answers, multi_reads, single_reads, watch_chunks
 from metadata_store.kazoo_adapter.jute import Reply
-from metadata_store.kazoo_adapter.listings import listings
 from metadata_store.kazoo_adapter.session import Session, checked
-from metadata_store.kazoo_adapter.silence import answered_or_left
 from metadata_store.port import (
     IN_FLIGHT_MAX,
     READ_PATHS_MAX,
@@ -28,7 +27,72 @@ from metadata_store.port import (
     SetData,
     Stat,
     Write,
+    surrounded,
 )
+
+JAVA_ANSWER_BYTES_MAX: Final = 1_048_575
+"""Larger replies are refused by ZooKeeper's Java client as shipped (its own ``jute.maxbuffer``)."""
+ENOUGH_BYTES: Final = 4 * 1024 * 1024
+
+_log = logging.getLogger("regent.metadata_store")
+
+
+class Listings:
+    """Remembers the paths that it warned of: once each."""
+
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+
+    def read(self, path: str, size: int) -> None:
+        """Warns where brokers could not read the children of ``path``, which came in ``size`` bytes."""
+        if size <= JAVA_ANSWER_BYTES_MAX or path in self._warned:
+            return
+        self._warned.add(path)
+        _log.warning(
+            "the children of %s take %d bytes, and brokers list at most %d by default: start them with "
+            "KAFKA_OPTS=-Djute.maxbuffer=%d before one of them gets the controller role",
+            path,
+            size,
+            JAVA_ANSWER_BYTES_MAX,
+            ENOUGH_BYTES,
+        )
+
+
+listings: Final = Listings()
+"""Those of the process."""
+
+
+SILENT_SESSIONS: Final = 1 / 3
+"""Longest silence, in session timeouts: the rest of the lease is enough for a few other servers."""
+LOOKS: Final = 4
+"""Looks during that time. After this process itself stood still, one look is late, and the others wait for replies."""
+
+
+class Leaving(Protocol):
+    """A connection that can be given up."""
+
+    @property
+    def received(self) -> int:
+        """Grows with each message of the server."""
+
+    def leave(self, silent_s: float) -> bool:
+        """Closes the connection, if there is another server: requests under way fail then."""
+
+
+async def answered_or_left(connection: Leaving, answer: asyncio.Future[Reply], session_s: float) -> Reply:
+    """Returns the reply to a heartbeat; raises NotConnected where the server was left."""
+    received, silent = connection.received, 0
+    try:
+        while silent < LOOKS:
+            await asyncio.wait({answer}, timeout=session_s * SILENT_SESSIONS / LOOKS)
+            if answer.done():
+                return answer.result()
+            silent, received = (silent + 1 if connection.received == received else 0), connection.received
+        connection.leave(session_s * SILENT_SESSIONS)
+        return await answer
+    finally:
+        answer.cancel()
+
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from metadata_store.kazoo_adapter.limits import Limits
 from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
 from metadata_store.kazoo_adapter.transport import Transport
-from metadata_store.own.acls import NONE, OwnAcls, given_acls, identities_of
+from metadata_store.own import NONE, OwnAcls, given_acls, identities_of
 from metadata_store.port import ConnectionState, Create, WatchEvent, WatchKind, WriteHooks
 
 OLDEST_SERVER: Final = (3, 5)

@@ -11,9 +11,12 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.cluster import (
     BLOCK_SIZE,
+    Features,
     ProducerIdBlock,
     decode_cluster_id,
+    decode_features,
     decode_producer_ids,
+    encode_features,
     encode_producer_ids,
 )
 from metadata_store.codecs.controller import (
@@ -21,7 +24,6 @@ from metadata_store.codecs.controller import (
     decode_controller,
     decode_epoch,
 )
-from metadata_store.codecs.features import Features, decode_features, encode_features
 from metadata_store.codecs.notifications import Partitions, decode_partitions
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import WRITES_MAX, batches, require_open, submit

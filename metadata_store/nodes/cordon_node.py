@@ -12,14 +12,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metadata_store import own
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
-from metadata_store.own import registry
 from metadata_store.port import Create, Op, SetData, ZooKeeper
 
-PATH: Final = registry.CORDONS
+PATH: Final = own.CORDONS
 VERSION: Final = 2
 WITHOUT_DRAINS: Final = 1
 """Format of marks without drains: daemons that do not know drains understand it."""

@@ -18,7 +18,7 @@ from metadata_store.fencing.fenced import batches, write
 from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.port import Create, Delete, Node, ZooKeeper
 from metadata_store.reads import unreadable
-from state_machines.admin_rules.delegation_tokens import Token
+from state_machines.admin_rules.credentials import Token
 
 TokenOutcome = MultiOutcome[Token, str]
 OPS: Final = 2

@@ -12,16 +12,16 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct, structs
 
-from metadata_store.content import decoded
+from metadata_store.codecs.base import decoded
 from metadata_store.errors import Code, ZkError
-from metadata_store.own.registry import ENDPOINTS, ROOT
+from metadata_store.own import ENDPOINTS, ROOT
 from metadata_store.port import ZooKeeper
 
 TRIES_MAX: Final = 3
 
 
 class AdminEndpoint(Struct, frozen=True):
-    """An endpoint. ``listener``: the brokers' listener of its clients; ``seal``: :mod:`brokers.security.attested`."""
+    """An endpoint. ``listener``: listener of its clients; ``seal``: see :mod:`brokers.security.shared_secret`."""
 
     listener: Annotated[str, Meta(min_length=1)]
     host: Annotated[str, Meta(min_length=1)]

@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from metadata_store import own
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
-from metadata_store.own import registry
 from metadata_store.port import Create, Delete, Op, SetData, ZooKeeper
 
-PATH: Final = registry.PAUSE
+PATH: Final = own.PAUSE
 VERSION: Final = 1
 
 

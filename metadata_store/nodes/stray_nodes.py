@@ -12,13 +12,12 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from metadata_store import paths
+from metadata_store import own, paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code, ZkError
-from metadata_store.own import registry
 from metadata_store.port import Create, Delete, Node, Op, SetData, ZooKeeper
 
-PARENT: Final = registry.STRAYS
+PARENT: Final = own.STRAYS
 VERSION: Final = 1
 ENTRIES_MAX: Final = 10_000
 """Most znodes: pairs of a broker and a topic."""

@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from state_machines.procedures.faults import Fault, newer
-from state_machines.procedures.record import NO_CALLER, VERSION, Caller, Record
+from state_machines.procedures.record import NO_CALLER, VERSION, Caller, Fault, Record, newer
 
 SEAL_DIGITS: Final = 8
 """Hexadecimal digits of a checksum that is stored as the last line of a body."""

@@ -18,10 +18,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from metadata_store.records import codec, file_lock, sqlite_rows
+from metadata_store.records import claims, codec, sqlite_rows
 from metadata_store.records.port import Fenced, Stored, StoreFailed
-from metadata_store.records.sqlite_errors import remedy
-from metadata_store.records.sqlite_statements import write_rows
+from metadata_store.records.sqlite_rows import remedy, write_rows
 from metadata_store.records.sqlite_watch import Identity, fenced, identity, replaced
 from state_machines.procedures.record import Record
 
@@ -179,7 +178,7 @@ class SqliteRecords:
                 try:
                     if failed is None:
                         db = db or _connect(self._path)
-                        lock = file_lock.shared(self._path) if lock is None else lock
+                        lock = claims.shared(self._path) if lock is None else lock
                         results = self._do(db, group)
                 except StoreFailed as error:
                     failed = error
@@ -190,7 +189,7 @@ class SqliteRecords:
         if db is not None:
             db.close()
         if lock is not None:
-            file_lock.release(lock)
+            claims.release(lock)
 
     def _group(self) -> list[_Task]:
         """Takes the writes that wait one behind the other; a call is alone."""

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from metadata_store.records import codec, file_lock, sqlite_rows
-from metadata_store.records.found import Content, Found
-from metadata_store.records.port import StoreFailed
+from metadata_store.records import claims, codec, sqlite_rows
+from metadata_store.records.port import Content, Found, StoreFailed
 from state_machines.procedures.record import Record
 
 COLUMNS: Final = "pid INTEGER, crc, body, fault TEXT, why TEXT, reason TEXT, moved_ms INTEGER"
@@ -56,8 +55,8 @@ def replace(path: Path, content: Content, records: Sequence[Record]) -> None:
 def _alone(path: Path) -> Iterator[sqlite3.Connection]:
     """Opens a store that no daemon has open, for one transaction that fences those that began before it."""
     try:
-        lock = file_lock.alone(path)
-    except (OSError, file_lock.Locked) as error:
+        lock = claims.alone(path)
+    except (OSError, claims.Locked) as error:
         raise StoreFailed(f"{error}: stop the daemon that has {path} open, then try again") from error
     try:
         with _opened(path, "rw") as db:
@@ -66,7 +65,7 @@ def _alone(path: Path) -> Iterator[sqlite3.Connection]:
             yield db
             db.execute("COMMIT")
     finally:
-        file_lock.release(lock)
+        claims.release(lock)
 
 
 def _check_same(db: sqlite3.Connection, path: Path, one: Found) -> tuple[int, object, object]:

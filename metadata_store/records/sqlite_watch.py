@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from metadata_store.records.file_claim import FileClaim
+from metadata_store.records.claims import FileClaim
 from metadata_store.records.port import Fenced, StoreFailed
-from metadata_store.records.sqlite_errors import remedy
+from metadata_store.records.sqlite_rows import remedy
 
 BUSY_S: Final = 5.0
 """How long another process may keep readers out."""

@@ -14,16 +14,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
+from metadata_store.fencing.bounds import OP_OVERHEAD, acl_bytes, write_bytes
 from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, submit
 from metadata_store.fencing.outcome import Fence
 from metadata_store.fencing.outcome import Fenced as FencedWrite
-from metadata_store.fencing.sizes import OP_OVERHEAD, acl_bytes, write_bytes
-from metadata_store.own.acls import acls_below
+from metadata_store.own import acls_below
 from metadata_store.port import ANY_VERSION, Create, Delete, Node, Op, SetData, ZooKeeper
 from metadata_store.records import codec, znodes
-from metadata_store.records.found import damaged
-from metadata_store.records.pending import Pending, Rows, settle
-from metadata_store.records.port import Fenced, Stored, StoreFailed, Unstorable
+from metadata_store.records.port import Fenced, Stored, StoreFailed, Unstorable, damaged
+from metadata_store.records.znodes import Pending, Rows, settle
 from state_machines.procedures.record import Record
 
 T = TypeVar("T")

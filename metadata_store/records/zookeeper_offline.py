@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION, Check, Create, Delete, Op, SetData, ZooKeeper
 from metadata_store.records import codec, znodes
-from metadata_store.records.found import Content, Found
+from metadata_store.records.port import Content, Found
 from state_machines.procedures.record import Record
 
 

@@ -8,9 +8,49 @@ from typing import Final, NamedTuple
 
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.broker_sets import astray, by_set
-from pipeline.planner.broker_sums import hard_bounds, sums_of
 from pipeline.planner.goals import HARD, WORDS, Goal
-from pipeline.planner.problem import Problem
+from pipeline.planner.problem import Disks, Problem
+
+
+def sums_of(problem: Problem, replicas: Array) -> dict[str, Array]:
+    """Returns what each broker is loaded with, by kind."""
+    count, size = len(problem.brokers.ids), problem.size
+    there = replicas >= 0
+    members = there.sum(axis=1)
+    sends = problem.bytes_out + problem.bytes_in * (members - 1)
+    all_at, first_at, led = replicas[there], replicas[there[:, 0], 0], there[:, 0]
+
+    def everywhere(values: Array) -> Array:
+        return np.bincount(all_at, np.repeat(values, members), count)
+
+    def leading(values: Array) -> Array:
+        return np.bincount(first_at, values[led], count)
+
+    ins, led_in = everywhere(problem.bytes_in), leading(problem.bytes_in)
+    follows = problem.limits.follower_cpu
+    return {
+        "count": np.bincount(all_at, minlength=count).astype(np.float64),
+        "disk": everywhere(size),
+        "in": ins,
+        "potential": everywhere(sends),
+        "leaders": np.bincount(first_at, minlength=count).astype(np.float64),
+        "out": leading(sends),
+        "leader_in": led_in,
+        "cpu": led_in + follows * (ins - led_in),
+    }
+
+
+def hard_bounds(problem: Problem) -> dict[Goal, tuple[str, Array]]:
+    """Returns the bounds of brokers by goal, with the kind of sum that each is for."""
+    brokers, limits = problem.brokers, problem.limits
+    return {
+        Goal.REPLICAS_MAX: ("count", np.full(len(brokers.ids), limits.replicas_max)),
+        Goal.DISK_MAX: ("disk", brokers.disk * limits.disk),
+        Goal.IN_MAX: ("in", brokers.bytes_in * limits.bytes_in),
+        Goal.OUT_MAX: ("out", brokers.bytes_out * limits.bytes_out),
+        Goal.CPU_MAX: ("cpu", brokers.cpu * limits.cpu),
+    }
+
 
 NAMED_MAX: Final = 10
 """Partitions or brokers that a count names."""
@@ -262,3 +302,27 @@ def _topics(problem: Problem, replicas: Array) -> Count:
 def _count(goal: Goal, bad: Array, worst: float) -> Count:
     found = np.nonzero(bad)[0]
     return Count(goal, len(found), worst, tuple(found[:NAMED_MAX].tolist()))
+
+
+class DiskCount(NamedTuple):
+    """How full log directories are, beside their bounds.
+
+    ``full``: places of those above the share that may be full. ``uneven``: how many are further from the share of
+    their broker than the spread. ``highest``: the fullest one, as a share of what may be full (1: just reached).
+    """
+
+    full: tuple[int, ...]
+    uneven: int
+    highest: float
+
+
+def counted(problem: Problem, disks: Disks, at: Array) -> DiskCount:
+    """Counts the directories for replicas on ``at`` (int32, P x R, -1: unknown)."""
+    count, known = len(disks.paths), at >= 0
+    used = np.bincount(at[known], np.repeat(problem.size, known.sum(axis=1)), count)
+    of_broker = np.bincount(disks.broker, used, len(problem.brokers.ids))[disks.broker]
+    room = np.bincount(disks.broker, disks.capacity, len(problem.brokers.ids))[disks.broker]
+    mean, share, spread = of_broker / room, used / disks.capacity, problem.limits.spread
+    uneven = (share > mean * (1 + spread) + ROUNDING) | (share < mean * (1 - spread) - ROUNDING)
+    full = np.nonzero(share > problem.limits.disk * (1 + ROUNDING))[0]
+    return DiskCount(tuple(full.tolist()), int(uneven.sum()), float(share.max(initial=0.0) / problem.limits.disk))

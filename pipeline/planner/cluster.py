@@ -12,7 +12,7 @@ from pipeline.planner.arrays import Array, np
 from pipeline.planner.broker_file import OTHERS, GivenBroker
 from pipeline.planner.broker_sets import BrokerSet
 from pipeline.planner.problem import Brokers, Disks, Limits, Problem, Sets
-from state_machines.planning.topics import chosen_topics
+from state_machines.planning.goals import chosen_topics
 
 WHY_STUCK: Final = (
     "",

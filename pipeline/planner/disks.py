@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pipeline.planner.arrays import Array, np
-from pipeline.planner.disk_count import DiskCount, counted
+from pipeline.planner.certifying import DiskCount, counted
 from pipeline.planner.planning import Planned
 from pipeline.planner.problem import MAY_MOVE, Disks, Problem
 

@@ -6,11 +6,10 @@ from typing import Final
 
 from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
-from pipeline.planner.bounds import DISK, KINDS
 from pipeline.planner.placing import legal, put, topic_room
 from pipeline.planner.scoring import below, drawn, fill, fits, gained, spares
 from pipeline.planner.shedding import GAIN_MIN, MOVE_COST
-from pipeline.planner.state import FACTOR, FREE, TOPIC, State
+from pipeline.planner.state import DISK, FACTOR, FREE, KINDS, TOPIC, State
 
 COMPARED: Final = 8
 """Legal replicas of which the best one moves."""

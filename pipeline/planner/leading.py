@@ -6,11 +6,10 @@ from typing import Final
 
 from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
-from pipeline.planner.bounds import KINDS
 from pipeline.planner.placing import lists, note
 from pipeline.planner.scoring import SLACK, above, below, drawn, fill, gained, shift
 from pipeline.planner.shedding import GAIN_MIN
-from pipeline.planner.state import CAP, FACTOR, FREE, HOST, LEFT, LOAD, State
+from pipeline.planner.state import CAP, FACTOR, FREE, HOST, KINDS, LEFT, LOAD, State
 
 PASSES_MAX: Final = 10
 

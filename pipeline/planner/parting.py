@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from pipeline.planner.arrays import Array, np
-from pipeline.planner.bounds import COUNT, CPU, DISK, IN, OUT, bounds_of, loads_of
 from pipeline.planner.certifying import Worse, worse_between
 from pipeline.planner.planning import Planned
+from pipeline.planner.state import COUNT, CPU, DISK, IN, OUT, bounds_of, loads_of
 
 BOUND: Final = (COUNT, DISK, IN, OUT, CPU)
 """Kinds of load that have a hard bound."""

@@ -6,8 +6,25 @@ from typing import Final
 
 from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
-from pipeline.planner.bounds import COUNT, CPU, DISK, IN, KINDS, LEADER_IN, LEADERS, OUT, POTENTIAL
-from pipeline.planner.state import CAP, FLOOR, HIGH, LOAD, LOW, SCALE, TOP, WEIGHT
+from pipeline.planner.state import (
+    CAP,
+    COUNT,
+    CPU,
+    DISK,
+    FLOOR,
+    HIGH,
+    IN,
+    KINDS,
+    LEADER_IN,
+    LEADERS,
+    LOAD,
+    LOW,
+    OUT,
+    POTENTIAL,
+    SCALE,
+    TOP,
+    WEIGHT,
+)
 
 CAP_WEIGHT: Final = 30.0
 """Weight of a load above a hard bound, beside one above a soft bound."""

@@ -1,4 +1,4 @@
-"""Runs the phases of the search in their order, compiled as one function that is kept on disk."""
+"""Runs the phases of the search in their order, its first and its last one itself, as one compiled function."""
 
 from __future__ import annotations
 
@@ -7,31 +7,45 @@ from typing import Any, Final
 
 from pipeline.compiling import compiled, digest, kept
 from pipeline.planner.arrays import Array, np
-from pipeline.planner.bounds import (
+from pipeline.planner.feeding import feed
+from pipeline.planner.goals import Goal
+from pipeline.planner.leading import difference, exchange, lead
+from pipeline.planner.placing import best_taker, crowding, holds, legal, put, topic_room
+from pipeline.planner.problem import MAY_MOVE, Problem
+from pipeline.planner.scoring import drawn, fill, fits, outside, spares
+from pipeline.planner.shedding import shed, thin
+from pipeline.planner.state import (
+    CAP,
     COUNT,
     CPU,
     DISK,
+    FACTOR,
+    FLOOR,
+    FREE,
+    HIGH,
+    HOST,
     IN,
     KINDS,
+    LAYERS,
     LEADER_IN,
     LEADERS,
+    LEFT,
+    LOAD,
+    LOW,
     OUT,
     POTENTIAL,
+    REASON,
+    SCALE,
+    TOP,
+    TOPIC,
+    WEIGHT,
     Bounds,
+    State,
     leader_out,
     racks_allowed,
     topic_bounds,
 )
-from pipeline.planner.feeding import feed
-from pipeline.planner.goals import Goal
-from pipeline.planner.leading import lead
-from pipeline.planner.problem import MAY_MOVE, Problem
-from pipeline.planner.repairing import repair
-from pipeline.planner.scoring import outside
-from pipeline.planner.shedding import shed, thin
-from pipeline.planner.state import CAP, FLOOR, HIGH, HOST, LAYERS, LEFT, LOAD, LOW, SCALE, TOP, WEIGHT, State
 from pipeline.planner.swapping import swap, swap_topics
-from pipeline.planner.taking_back import take_back
 
 ROUNDS_MAX: Final = 6
 MOVED: Final = (COUNT, DISK, IN, POTENTIAL)
@@ -48,8 +62,8 @@ SPREAD: Final = {
 }  # fmt: skip
 """The goals of each kind of load: that of its hard bound, and that of its soft bounds."""
 PARTS: Final = (
-    *("arrays", "bounds", "feeding", "goals", "leading", "placing", "proportion", "repairing", "scoring", "searching"),
-    *("shedding", "state", "swapping", "taking_back"),
+    *("arrays", "feeding", "goals", "leading", "placing", "scoring", "searching", "shedding", "state"),
+    "swapping",
 )
 """Modules with a part of what is compiled."""
 
@@ -103,6 +117,129 @@ def search(problem: Problem, state: State) -> None:
 def _own(values: Array, kind: Any) -> Array:
     """Returns a writable copy, C-ordered: the search is compiled for one form of arrays."""
     return np.array(values, kind, order="C")
+
+
+@compiled
+def repair(st: State, hosts: Array, alive: int, racks: int) -> None:
+    """Moves all replicas from brokers that go, then spreads crowded racks; ``alive`` and ``racks`` are the reasons.
+
+    A destination within the bounds of soft goals is the first choice, then one within hard bounds.
+    """
+    replicas, part, who, rule, rows = st.replicas, st.part, st.who, st.rule, st.rows
+    count, change = len(part), np.zeros(KINDS)
+    if count == 0 or len(hosts) == 0:
+        return
+    start = drawn(st.ticks, count)
+    for i in range(count if who[:, LEFT].any() else 0):
+        row = (start + i) % count
+        for place in range(part[row, FACTOR] if part[row, FREE] else 0):
+            if who[replicas[row, place], LEFT]:
+                fill(rows, row, place == 0, change)
+                taker = _taker(st, row, place, change, hosts)
+                if taker >= 0:
+                    put(st, row, place, taker, change, alive)
+    for i in range(count):
+        row = (start + i) % count
+        if part[row, FREE] and crowding(replicas, who, rule, row, part[row, FACTOR], -1, -1) > 0:
+            _spread(st, row, hosts, change, racks)
+
+
+@compiled
+def _taker(st: State, row: int, place: int, change: Array, hosts: Array) -> int:
+    """Returns a destination; tries all hosts one by one where draws found none, because one may be the last."""
+    taker = best_taker(st, row, place, change, hosts, len(hosts), True, True)
+    if taker < 0:
+        taker = best_taker(st, row, place, change, hosts, len(hosts), False, True)
+    if taker < 0:
+        for at in range(len(hosts)):
+            taker = best_taker(st, row, place, change, hosts[at : at + 1], 1, False, True)
+            if taker >= 0:
+                break
+    return taker
+
+
+@compiled
+def _spread(st: State, row: int, hosts: Array, change: Array, reason: int) -> None:
+    """Moves replicas of one partition until its racks are as even as they can be."""
+    factor = st.part[row, FACTOR]
+    for _ in range(factor):
+        before = crowding(st.replicas, st.who, st.rule, row, factor, -1, -1)
+        if before == 0:
+            return
+        moved = False
+        offset = drawn(st.ticks, factor)
+        for i in range(factor):
+            place = (i + offset) % factor
+            fill(st.rows, row, place == 0, change)
+            taker = _taker(st, row, place, change, hosts)
+            if taker < 0 or crowding(st.replicas, st.who, st.rule, row, factor, place, taker) >= before:
+                taker = -1
+                for at in range(len(hosts)):
+                    one = best_taker(st, row, place, change, hosts[at : at + 1], 1, False, True)
+                    if one >= 0 and crowding(st.replicas, st.who, st.rule, row, factor, place, one) < before:
+                        taker = one
+                        break
+            if taker >= 0:
+                put(st, row, place, taker, change, reason)
+                moved = True
+                break
+        if not moved:
+            return
+
+
+@compiled
+def take_back(st: State) -> None:
+    """Returns replicas to the brokers that they came from, the largest first, then first replicas to their place."""
+    replicas, origin, book = st.replicas, st.origin, st.book
+    touched = np.nonzero(st.notes[:, REASON] >= 0)[0]
+    change, follower = np.zeros(KINDS), np.zeros(KINDS)
+    welcome = touched[_welcome(st, touched, change)]
+    for at in np.argsort(-st.rows[welcome, 0]):
+        row = welcome[at]
+        for place in range(st.part[row, FACTOR]):
+            if not holds(origin, row, st.part[row, FACTOR], replicas[row, place]):
+                _return_one(st, row, place, change)
+    for row in touched:
+        first = origin[row, 0]
+        if replicas[row, 0] == first or st.who[first, HOST] == 0:
+            continue
+        for place in range(1, st.part[row, FACTOR]):
+            if replicas[row, place] == first:
+                difference(st.rows, row, change, follower)
+                if fits(book, first, change, True) and spares(book, replicas[row, 0], change):
+                    exchange(st, row, place, change, st.notes[row, REASON])
+                break
+
+
+@compiled
+def _welcome(st: State, touched: Array, change: Array) -> Array:
+    """Returns which partitions have left a broker that may take replicas and now has room for theirs (bool)."""
+    found = np.zeros(len(touched), np.bool_)
+    for at in range(len(touched)):
+        row = touched[at]
+        factor = st.part[row, FACTOR]
+        fill(st.rows, row, False, change)
+        for place in range(factor):
+            former = st.origin[row, place]
+            away = st.who[former, HOST] == 1 and not holds(st.replicas, row, factor, former)
+            found[at] = found[at] or (away and fits(st.book, former, change, True))
+    return found
+
+
+@compiled
+def _return_one(st: State, row: int, place: int, change: Array) -> None:
+    replicas, who, factor = st.replicas, st.who, st.part[row, FACTOR]
+    taker = replicas[row, place]
+    for i in range(factor):
+        former = st.origin[row, i]
+        if not legal(replicas, who, st.rule, row, factor, place, former):
+            continue
+        if not topic_room(st.tops, st.cells, st.part[row, TOPIC], former):
+            continue
+        fill(st.rows, row, place == 0, change)
+        if fits(st.book, former, change, True) and spares(st.book, taker, change):
+            put(st, row, place, former, change, st.notes[row, REASON])
+            return
 
 
 @compiled

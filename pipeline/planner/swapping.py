@@ -6,11 +6,10 @@ from typing import Final
 
 from pipeline.compiling import compiled
 from pipeline.planner.arrays import Array, np
-from pipeline.planner.bounds import KINDS
 from pipeline.planner.placing import legal, lists, put, topic_room
 from pipeline.planner.scoring import above, below, drawn, fill, fits, gained, outside, spares
 from pipeline.planner.shedding import GAIN_MIN, MOVE_COST
-from pipeline.planner.state import CAP, FACTOR, FREE, HOST, LEFT, LOAD, TOPIC, State
+from pipeline.planner.state import CAP, FACTOR, FREE, HOST, KINDS, LEFT, LOAD, TOPIC, State
 
 COMPARED: Final = 12
 """Swaps that gain, of which the best is done."""

@@ -11,9 +11,8 @@ from pipeline.planner.problem import MAY_MOVE, Brokers, Problem
 from pipeline.planner.unmet import unmet
 from state_machines.planning.cluster_view import ClusterView
 from state_machines.planning.drafting import DELETING, MOVING, PlanDraft
-from state_machines.planning.goals import Topics, listed
+from state_machines.planning.goals import Topics, chosen_topics, listed
 from state_machines.planning.plan import Plan
-from state_machines.planning.topics import chosen_topics
 
 WHY_STUCK = ("", MOVING, DELETING, "its topic is left out", "none of its replicas is live: start one")
 _MOVING, _DELETING, _LEFT_OUT, _LOST = range(1, len(WHY_STUCK))

@@ -10,11 +10,9 @@ import pyarrow as pa
 
 from pipeline.report.history import History, history, leads
 from pipeline.report.intervals import Around, Intervals, intervals
-from pipeline.report.moves import Moves, moves
 from pipeline.report.recovery import Recovery, recovery
-from pipeline.report.replication import MinIsr, settings, short
-from pipeline.report.spread import Spread
-from pipeline.report.summing import NO_STOP, Costs, Sums, by_keys
+from pipeline.report.replication import MinIsr, Moves, moves, settings, short
+from pipeline.report.summing import NO_STOP, Costs, Spread, Sums, by_keys
 from pipeline.report.terms import NONE, Flags, Ints, Terms
 
 INTERVALS: Final = pa.schema(

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pipeline.columns import COLUMNS
 from pipeline.executors import workers_of
 from pipeline.layout import (
     BUCKETS,
@@ -36,6 +35,7 @@ from pipeline.report.bucket import Found, Question, answered
 from pipeline.report.files import Files
 from pipeline.report.merging import merged
 from pipeline.report.result import Result
+from pipeline.schema import COLUMNS
 from pipeline.storage import NothingToRead, first_line, written
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def report(engine: Engine, of: Source, wanted: Wanted, files: Files, intervals: 
     """Makes the result; writes the intervals as Parquet into the folder ``intervals``, a file for each bucket.
 
     Raises :class:`NoReport` where the window has no rows or a file fails, :class:`~pipeline.executors.Unfit`, and what
-    :func:`~pipeline.report.now.now` raises.
+    :func:`~pipeline.report.usual.now` raises.
     """
     gaps = _gaps(of)
     rest = of.table(REST, asking.COLUMNS, asking.needed)

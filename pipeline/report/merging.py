@@ -13,7 +13,6 @@ from pipeline.report import moved
 from pipeline.report.asking import Wanted
 from pipeline.report.bucket import Found, Latencies, Question
 from pipeline.report.move_result import PlanReport
-from pipeline.report.now import now
 from pipeline.report.recovery import Recovery, Whole
 from pipeline.report.replication import unknown_us
 from pipeline.report.result import (
@@ -32,11 +31,10 @@ from pipeline.report.result import (
     Unclean,
     Usual,
 )
-from pipeline.report.spread import Spread
 from pipeline.report.stops import Stop, next_begins
-from pipeline.report.summing import NO_STOP, Costs, Named, Sums, added, costs_together, named
+from pipeline.report.summing import NO_STOP, Costs, Named, Spread, Sums, added, costs_together, named
 from pipeline.report.terms import Ints
-from pipeline.report.usual import Mean, foretold, means, usual
+from pipeline.report.usual import Mean, foretold, means, now, usual
 from state_machines.planning.plan import Move
 
 WORST: Final = 10
@@ -69,7 +67,7 @@ def merged(
 ) -> Result:
     """Makes the result of the answers of all buckets.
 
-    Raises :class:`~pipeline.disagreement.Disagreement`, and :class:`~pipeline.inputs.BadInput` for too many brokers.
+    Raises :class:`~pipeline.ending.Disagreement`, and :class:`~pipeline.inputs.BadInput` for too many brokers.
     """
     topics = named([each.topics for each in found], known.partitions)
     sums = added([each.sums for each in found], topics.places, len(topics.names))

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from pipeline.report.result import Usual
+from pipeline.inputs import Loads, Snapshot
+from pipeline.report.result import LossReport, Now, Usual
 from pipeline.report.stops import Stop
 from pipeline.report.summing import Sums
+from pipeline.what_if import losses, sets_of
 
 LAST: Final = 10
 """Stops that one is compared with, and of which the next one is foretold."""
@@ -67,3 +69,32 @@ def foretold(stops: Sequence[Stop], each: Sequence[Mean | None], *, planned: boo
 
 def _ms(seconds: float) -> float:
     return round(seconds, 3)
+
+
+def now(snapshot: Snapshot, loads: Loads | None, planned: Foretold, unplanned: Foretold) -> Now:
+    """Returns the cost of the loss of each live broker and of each rack, the broker with most leaders first.
+
+    Raises :class:`~pipeline.inputs.BadInput` above the bound of their number, and
+    :class:`~pipeline.ending.Disagreement`.
+    """
+    known = Loads.none(len(snapshot.partitions)) if loads is None else loads
+    found = [
+        LossReport(
+            one.name,
+            list(one.brokers),
+            one.led,
+            one.offline,
+            list(one.named),
+            one.under_min_isr if (snapshot.partitions.min_isr >= 0).all() else None,
+            _times(one.led, planned.known),
+            _times(one.led, unplanned.known),
+            _times(one.led, unplanned.at_most),
+        )
+        for one in losses(snapshot, known, sets_of(snapshot))
+    ]
+    found.sort(key=lambda one: (-one.offline, -(one.under_min_isr or 0), -one.led, one.lost))
+    return Now(snapshot.ts_us, planned.stops, unplanned.stops, found)
+
+
+def _times(led: int, each_s: float | None) -> float | None:
+    return None if each_s is None else round(led * each_s, 1)

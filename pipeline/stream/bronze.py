@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from pipeline.columns import COLUMNS
 from pipeline.gaps import Gap, gaps, terms
 from pipeline.layout import (
     AUDIT,
@@ -34,13 +33,24 @@ from pipeline.layout import (
     table_in,
 )
 from pipeline.pieces import Piece, narrow, pieces_of
+from pipeline.schema import COLUMNS
 from pipeline.segments import parquet_writer, write_bucketed
 from pipeline.small_tables import gaps_table, keep_table, terms_table
-from pipeline.storage import NothingToRead, first_line, move, opened, remove, under, written
-from pipeline.stream.batch import Batch, Kept, parted
-from pipeline.stream.once import new_rows
+from pipeline.storage import (
+    CannotMerge,
+    NothingToRead,
+    discard,
+    first_line,
+    move,
+    opened,
+    remove,
+    under,
+    write,
+    writing,
+    written,
+)
+from pipeline.stream.batch import Batch, Kept, new_rows, parted
 from pipeline.stream.runs import merged, numbers_in
-from pipeline.writing import CannotMerge, discard, write, writing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,7 +101,7 @@ class Bronze:
     def keep(self, number: int, batch: Batch) -> Kept:
         """Keeps a batch, unless it is there already.
 
-        Raises :class:`~pipeline.writing.CannotMerge`, also where the folder is not as this stream left it.
+        Raises :class:`~pipeline.storage.CannotMerge`, also where the folder is not as this stream left it.
         """
         before = self._made
         if before is not None and before.streamed.query == self._query and number <= before.streamed.batch:

@@ -20,8 +20,7 @@ from pipeline.executors import Unfit
 from pipeline.layout import QUARANTINE, ROWS
 from pipeline.pieces import narrow, pieces_of
 from pipeline.storage import for_spark, under
-from pipeline.stream.batch import Kept, parted
-from pipeline.stream.once import KEY, new_rows
+from pipeline.stream.batch import KEY, Kept, new_rows, parted
 from pipeline.stream.query import Keeper
 
 FORMAT: Final = "delta"

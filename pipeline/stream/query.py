@@ -17,10 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.executors import Unfit, made_ready
 from pipeline.session import errors
-from pipeline.storage import NothingToRead, first_line, for_spark, is_folder, opened
+from pipeline.storage import CannotMerge, NothingToRead, first_line, for_spark, is_folder, opened
 from pipeline.stream.batch import Kept
 from pipeline.stream.source import NAME, RegentJournal
-from pipeline.writing import CannotMerge
 
 SPARK_MIN: Final = (4, 2)
 """Before, a source was not told where a batch begins."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from pipeline.ending import DONE, FAILED, REFUSED, Stopped
 from pipeline.report.wording import counted
-from pipeline.verbs.ending import DONE, FAILED, REFUSED, Stopped
 from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet
 from pipeline.verbs.running import running
 from pipeline.verbs.showing import Shown
@@ -23,8 +23,7 @@ def ingest(
     with running(master, conf, quiet=quiet) as spark:
         from pipeline import jobs
         from pipeline.executors import Unfit
-        from pipeline.storage import NothingToRead
-        from pipeline.writing import CannotMerge
+        from pipeline.storage import CannotMerge, NothingToRead
 
         try:
             summary = jobs.ingest(spark, journals, into)
@@ -53,8 +52,7 @@ def audit(
     with running(master, conf, quiet=quiet) as spark:
         from pipeline import jobs
         from pipeline.executors import Unfit
-        from pipeline.storage import NothingToRead
-        from pipeline.writing import CannotMerge
+        from pipeline.storage import CannotMerge, NothingToRead
 
         try:
             summary = jobs.audit(spark, folder, racks=racks, strict=strict)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
-from pipeline.verbs.ending import DONE, FAILED, USAGE, Stopped
-from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet
+from pipeline.ending import DONE, FAILED, USAGE, Stopped
+from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet, length
 from pipeline.verbs.running import running
 from pipeline.verbs.showing import Shown
-from pipeline.verbs.times import length
 
 EXAMPLES: Final = (
     "regent pipeline loads /var/lib/regent-loads --out p95.parquet",

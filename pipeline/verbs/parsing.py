@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipeline.verbs.ending import Stopped
+from pipeline.ending import Stopped
 from pipeline.verbs.options import Argument, Parameter, Verb, parameters_of
 from pipeline.verbs.showing import Plain
 

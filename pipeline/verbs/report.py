@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from pipeline.verbs.ending import DONE, FAILED, REFUSED, USAGE, Stopped, agreeing
-from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet
+from pipeline.ending import DONE, FAILED, REFUSED, USAGE, Stopped, agreeing
+from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet, moment
 from pipeline.verbs.running import running
 from pipeline.verbs.showing import Shown, warn_of_strangers
-from pipeline.verbs.times import moment
 
 if TYPE_CHECKING:
     from pipeline.report.asking import Wanted

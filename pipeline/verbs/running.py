@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
+from pipeline.ending import FAILED, USAGE, Stopped, agreeing
 from pipeline.progress import Phase, heard, telling
-from pipeline.verbs.ending import FAILED, USAGE, Stopped, agreeing
 
 ON_A_TERMINAL_S: Final = 1.0
 """Time between two lines of progress, each of which replaces the one before."""

@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from pipeline.ending import DONE, FAILED, REFUSED, USAGE, Stopped
 from pipeline.report.wording import counted
-from pipeline.verbs.ending import DONE, FAILED, REFUSED, USAGE, Stopped
-from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet
+from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet, length
 from pipeline.verbs.running import running
 from pipeline.verbs.showing import Shown
-from pipeline.verbs.times import length
 
 if TYPE_CHECKING:
     from pipeline.stream.batch import Kept
@@ -72,13 +71,12 @@ def stream(
     told = Told(show, quiet=quiet)
     with running(master, conf, quiet=quiet) as spark:
         from pipeline.executors import Unfit
-        from pipeline.storage import NothingToRead
+        from pipeline.storage import CannotMerge, NothingToRead
         from pipeline.stream import bronze, delta
         from pipeline.stream.offsets import TooManyFiles, waiting
         from pipeline.stream.query import ending, run
         from pipeline.stream.query import journals as files
         from pipeline.stream.topic import topic_of
-        from pipeline.writing import CannotMerge
 
         try:
             with ending() as ended:

@@ -12,8 +12,13 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from state_machines.admin_rules.placement import PlacementError, place
-from state_machines.admin_rules.topic_configs import wants_remote_storage, wrong_config
-from state_machines.admin_rules.topic_names import METADATA_TOPIC, TakenNames, wrong_name
+from state_machines.admin_rules.topic_configs import (
+    METADATA_TOPIC,
+    TakenNames,
+    wants_remote_storage,
+    wrong_config,
+    wrong_name,
+)
 from state_machines.model.types import Assignment
 
 DEFAULT: Final = -1

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from state_machines.admin_rules.throttles import Throttle
 from state_machines.decisions.plan_caps import Caps, Sizes, sizes_of
-from state_machines.decisions.plan_rate import RateBounds
 from state_machines.decisions.reassignment import (
     LAST_IN_SYNC,
     NOT_LIVE,
@@ -25,6 +24,7 @@ from state_machines.decisions.reassignment import (
     is_complete,
     judge,
 )
+from state_machines.decisions.throttling import RateBounds
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.types import Assignment

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from state_machines.model.cluster import Cluster
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Assignment, Topic, TopicPartition
+from state_machines.model.types import Assignment, LogDirectory, ReplicaLog, Topic, TopicPartition
 
 NO_EPOCH: Final = -1
 """Leader epoch in StopReplica that brokers do not compare."""

@@ -13,15 +13,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from state_machines.journal.events import OBSERVED, PARTITION_KINDS, Kind, Row
-from state_machines.journal.partition_checks import (
+from state_machines.journal.checks import (
     NOBODY,
     elected_while_absent,
     ids,
     next_version,
     reassignment_adds_up,
+    region_states,
 )
-from state_machines.journal.region_checks import region_states
+from state_machines.journal.events import OBSERVED, PARTITION_KINDS, Kind, Row
 from state_machines.machines import selectors
 from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine

@@ -1,16 +1,62 @@
-"""Holds rows and their assignments: what replicas were sent, and what topic znodes hold."""
+"""Holds rows and their assignments: what replicas were sent, what topic znodes hold, and where a row is found."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
-from state_machines.model.directory import Directory
 from state_machines.model.hosting import Hosting
 from state_machines.model.refusals import Refusals
-from state_machines.model.types import LEADER_DURING_DELETE, Assignment, PartitionRow, PartitionState, Topic
+from state_machines.model.types import (
+    LEADER_DURING_DELETE,
+    Assignment,
+    PartitionRow,
+    PartitionState,
+    Topic,
+    TopicPartition,
+)
+
+
+class Directory:
+    """Rows and topics, and how they are found. A row index names one incarnation of a topic's partition."""
+
+    def __init__(self) -> None:
+        self.rows: list[PartitionRow] = []
+        self.topics: list[Topic] = []
+        self.topic_index: dict[str, int] = {}
+        self.topic_ids: dict[bytes, int] = {}
+
+    def name(self, i: int) -> TopicPartition:
+        """Returns the topic and partition of a row."""
+        row = self.rows[i]
+        return TopicPartition(self.topics[row.topic].name, row.partition)
+
+    def topic(self, name: str) -> Topic | None:
+        """Returns the present incarnation of a topic."""
+        index = self.topic_index.get(name)
+        return None if index is None else self.topics[index]
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """Returns the topic with an id (16 bytes), or None."""
+        index = self.topic_ids.get(topic_id)
+        return None if index is None else self.topics[index]
+
+    def find(self, topic: str, partition: int) -> int | None:
+        """Returns the row index of a partition, or None."""
+        known = self.topic(topic)
+        return None if known is None else self.row_in(known, partition)
+
+    def row_in(self, topic: Topic, partition: int) -> int | None:
+        """Returns the row index of a partition of ``topic``; in constant time where partition numbers have no holes."""
+        found, rows = topic.rows, self.rows
+        if 0 <= partition < len(found) and rows[found[partition]].partition == partition:
+            return found[partition]
+        at = bisect_left(found, partition, key=lambda i: rows[i].partition)
+        return found[at] if at < len(found) and rows[found[at]].partition == partition else None
+
 
 NO_REPLICAS: Final = Assignment(())
 
@@ -172,3 +218,30 @@ class Assigned(Directory):
         assignment = self.reassigning.get(i)
         if assignment is not None and not assignment.moving and assignment == self.rows[i].assignment:
             del self.reassigning[i]
+
+
+Isr = tuple[int, ...]
+
+ISRS_SPARE: Final = 10_000
+"""Distinct ISRs that may be kept without a row, beside as many as rows have."""
+
+
+class Isrs:
+    """All ISRs that rows have, and some that they had."""
+
+    def __init__(self) -> None:
+        self._known: dict[Isr, Isr] = {}
+        self._needed = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def one(self, isr: Isr) -> Isr:
+        """Returns the one tuple that is equal to ``isr``."""
+        return self._known.setdefault(isr, isr)
+
+    def forget(self, rows: Iterable[PartitionRow]) -> None:
+        """Drops ISRs without a row once there are many: each order in which replicas came back is a distinct ISR."""
+        if len(self._known) > 2 * self._needed + ISRS_SPARE:
+            self._known = {row.isr: row.isr for row in rows}
+            self._needed = len(self._known)

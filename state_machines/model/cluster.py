@@ -13,9 +13,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from state_machines.model.assigned import Assigned
+from state_machines.model.assigned import Assigned, Isrs
 from state_machines.model.decision import Change, ReplicaMove
-from state_machines.model.interning import Isrs
 from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.types import (
     INITIAL_LEADER_EPOCH,

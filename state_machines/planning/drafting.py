@@ -1,17 +1,88 @@
-"""Draws a plan: holds the loads, moves and refusals so far, and the rules that all goals share."""
+"""Draws a plan: holds the loads, moves and refusals so far, and the rules that all goals share.
+
+Brokers without a rack share one that has no name: so they never look better spread than they are. An absent broker's
+rack is unknown, and counts as one of its own: its replica is no reason to move another one.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from state_machines.model.types import Assignment
 from state_machines.planning.cluster_view import ClusterView
 from state_machines.planning.goals import Topics, listed
-from state_machines.planning.loads import Loads
 from state_machines.planning.plan import BrokerLoad, Move, Plan, Refused, Summary
-from state_machines.planning.racks import Racks
+
+
+class Loads:
+    """Counts by broker, of the replicas that stay once reassignments under way are complete.
+
+    ``order`` holds ``hosts`` as (count, id), the least loaded first.
+    """
+
+    def __init__(self, assignments: Iterable[tuple[Assignment, int]], hosts: Collection[int]) -> None:
+        self.replicas: Counter[int] = Counter()
+        self.first: Counter[int] = Counter()
+        for assignment, rows in assignments:
+            target = assignment.target
+            for broker in target:
+                self.replicas[broker] += rows
+            if target:
+                self.first[target[0]] += rows
+        self._hosts = frozenset(hosts)
+        self.order = sorted((self.replicas[b], b) for b in self._hosts)
+        self.first_mean = self.first.total() / max(1, len(self._hosts))
+        """First replicas that each host would have if they were even."""
+
+    def move(self, origin: tuple[int, ...], target: tuple[int, ...]) -> None:
+        """Enters a partition's move."""
+        for broker in origin:
+            if broker not in target:
+                self._count(broker, -1)
+        for broker in target:
+            if broker not in origin:
+                self._count(broker, 1)
+        self.first[origin[0]] -= 1
+        self.first[target[0]] += 1
+
+    def _count(self, broker: int, change: int) -> None:
+        before = self.replicas[broker]
+        self.replicas[broker] = before + change
+        if broker in self._hosts:
+            del self.order[bisect_left(self.order, (before, broker))]
+            insort(self.order, (before + change, broker))
+
+
+Rack = str | int
+"""Name of a rack, empty for brokers without one; the id of a broker whose rack is unknown."""
+
+
+class Racks:
+    """Racks of all brokers, and those of ``hosts``, on which replicas may be placed."""
+
+    def __init__(self, view: ClusterView, hosts: Iterable[int]) -> None:
+        self._racks: dict[int, Rack] = {
+            b: broker.rack or ("" if broker.live else b) for b, broker in view.brokers.items()
+        }
+        self.open = {self.of(b) for b in hosts}
+        """Racks on which replicas may be placed."""
+
+    def of(self, broker: int) -> Rack:
+        """Returns the rack of a broker."""
+        return self._racks.get(broker, broker)
+
+    def used(self, replicas: Iterable[int]) -> set[Rack]:
+        """Returns the racks of replicas."""
+        return {self.of(b) for b in replicas}
+
+    def missing(self, replicas: Collection[int]) -> int:
+        """Returns on how many more racks the same number of replicas could be."""
+        used = self.used(replicas)
+        return min(len(replicas), len(used | self.open)) - len(used)
+
 
 FIRST_GAP_SHARE: Final = 0.1
 FIRST_GAP_MAX: Final = 2

@@ -1,8 +1,9 @@
-"""Declares the goals that an operator may give a plan."""
+"""Declares the goals that an operator may give a plan, and chooses the topics that one is limited to."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from fnmatch import fnmatchcase
 from typing import Final
 
 from msgspec import Struct
@@ -101,3 +102,24 @@ def listed(values: Collection[object]) -> str:
     shown = [str(value) for _, value in zip(range(LISTED_MAX), values, strict=False)]
     more = len(values) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+EXCLUDED: Final = "!"
+"""Begin of a pattern whose topics are left out; no topic's name has it."""
+_WILD: Final = frozenset("*?[")
+
+
+def chosen_topics(given: Topics, existing: Collection[str]) -> Topics:
+    """Returns the topics that names and patterns choose, None for all; exclusions alone leave all others.
+
+    A name or pattern that no topic has stays as it is, so that a plan refuses it.
+    """
+    if not given:
+        return given
+    wanted = [one for one in given if not one.startswith(EXCLUDED)]
+    left_out = [one[len(EXCLUDED) :] for one in given if one.startswith(EXCLUDED)]
+    found: dict[str, None] = {}
+    for one in wanted or ["*"]:
+        matching = [topic for topic in existing if fnmatchcase(topic, one)] if _WILD.intersection(one) else [one]
+        found |= dict.fromkeys(matching or [one])
+    return tuple(topic for topic in found if not any(fnmatchcase(topic, one) for one in left_out))

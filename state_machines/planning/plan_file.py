@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from state_machines.planning.goals import listed
-from state_machines.planning.json_file import FILE_BYTES_MAX, UnusableFile, check_size, decoded
+from state_machines.planning.json_files import FILE_BYTES_MAX, UnusableFile, check_size, decoded
 from state_machines.planning.plan import Move, Plan
 
 VERSION: Final = 1

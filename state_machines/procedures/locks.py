@@ -1,15 +1,123 @@
-"""Gives procedures shared and exclusive locks: decides what one may lock now, and names what stands in its way.
+"""Gives procedures locks, shared or exclusive: those that one demands, those it has, and what stands in its way.
 
 Invariants: an exclusive lock has one owner, and only its descendants hold locks on the resource and below it. A part
 has one owner, whose descendants may use it. Locks are taken all or nothing, so a procedure that waits holds none.
+
+Servers are beside namespaces, below the cluster. A lock implies a shared lock on everything above its resource.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
+from enum import IntEnum
+from typing import Final, NamedTuple
 
-from state_machines.procedures.demand import Demand, Resource, Scope
-from state_machines.procedures.entity_queue import EntityQueue, Entry
+import msgspec
+
+
+class Scope(IntEnum):
+    """Kinds of resources that have a queue. The value is the lane: a lower one is polled first."""
+
+    CLUSTER = 0
+    SYSTEM = 1
+    """Topics or tables that others depend on, such as the catalog."""
+    SERVER = 2
+    NAMESPACE = 3
+    TOPIC = 4
+    TABLE = 5
+
+
+class Resource(NamedTuple):
+    """Names an entity. ``namespace``: of a topic or table, empty where there is none."""
+
+    scope: Scope
+    name: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.scope.name.lower(), self.namespace, self.name)))
+
+
+class Demand(NamedTuple):
+    """Describes the locks of a procedure while it runs, all or nothing.
+
+    ``resource``: its queue, locked ``exclusive`` or shared. ``parts``: its partitions or regions, each of them locked
+    exclusively. ``also``: demands on further topics, tables or servers, which have no further ones themselves.
+    """
+
+    resource: Resource
+    exclusive: bool
+    parts: tuple[Hashable, ...] = ()
+    also: tuple[Demand, ...] = ()
+
+
+UPPER: Final = frozenset({Scope.CLUSTER, Scope.NAMESPACE})
+"""Scopes of resources that others are below."""
+CLUSTER: Final = Resource(Scope.CLUSTER)
+
+
+class Entry(msgspec.Struct, gc=False, eq=False):
+    """A live procedure as the scheduler sees it.
+
+    ``ancestors``: pids of parent, grandparent and so on, whose locks give access. ``also``: its further entities.
+    ``plain``: it locks a topic, table or server and at most one part, as nearly all do. ``inherits``: an ancestor owns
+    the entity's lock, so that the release leaves it alone.
+    """
+
+    pid: int
+    queue: EntityQueue
+    exclusive: bool
+    parts: tuple[Hashable, ...]
+    ancestors: tuple[int, ...]
+    also: tuple[Entry, ...]
+    plain: bool
+    inherits: bool = False
+
+
+class EntityQueue:
+    """Queues the procedures of one entity and holds its lock.
+
+    ``inner``: descendants of procedures that hold the lock, which pass all others; ``ready``: the others, first in
+    first out. ``owner``: pid of the exclusive lock, 0 without; ``shared``: pids of shared locks; ``parts``: pids by the
+    parts that they hold. ``ringed``: the queue is in the ring of its lane. ``is_upper``: other entities are below it.
+    ``wanted``: its first procedure waits until no lock below is held. ``parked``: procedures of other queues that wait
+    for the lock. ``users``: entries and queues that refer to it.
+    """
+
+    __slots__ = (
+        "above",
+        "inner",
+        "is_upper",
+        "owner",
+        "parked",
+        "parts",
+        "ready",
+        "resource",
+        "ringed",
+        "shared",
+        "users",
+        "wanted",
+    )
+
+    def __init__(self, resource: Resource, above: tuple[EntityQueue, ...]) -> None:
+        self.resource = resource
+        self.above = above
+        self.inner: deque[Entry] = deque()
+        self.ready: deque[Entry] = deque()
+        self.owner = 0
+        self.shared: set[int] = set()
+        self.ringed = False
+        self.wanted = False
+        self.parked: list[Entry] = []
+        self.parts: dict[Hashable, int] = {}
+        self.users = 0
+        self.is_upper = resource.scope in UPPER
+
+    def is_held_by(self, pids: tuple[int, ...]) -> bool:
+        """Checks whether one of ``pids`` holds the lock, shared or exclusive."""
+        return self.owner in pids or not self.shared.isdisjoint(pids)
+
 
 Part = tuple[EntityQueue, Hashable]
 """A part of an entity."""

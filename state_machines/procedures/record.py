@@ -1,9 +1,10 @@
-"""Declares the durable record of a procedure: all that another daemon needs to go on with it."""
+"""Declares the durable record of a procedure, all that another daemon needs to go on with it, and its faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -113,3 +114,38 @@ def family(records: Iterable[Record]) -> list[Record]:
         else one
         for one in found
     ]
+
+
+class Fault(StrEnum):
+    """The class of a fault."""
+
+    CORRUPT = "corrupt"
+    TRUNCATED = "truncated"
+    OTHER_PID = "other pid"
+    UNREADABLE = "unreadable"
+    NEWER = "newer format"
+    UNKNOWN_KIND = "unknown kind"
+    ORPHAN = "orphan"
+    OUT_OF_ORDER = "out of order"
+    HOLE = "hole"
+    FAMILY = "family"
+
+
+class Unusable(NamedTuple):
+    """The fault of a record, and a sentence with its cause."""
+
+    fault: Fault
+    why: str
+
+
+REPAIRABLE: Final = frozenset(
+    {Fault.CORRUPT, Fault.TRUNCATED, Fault.OTHER_PID, Fault.ORPHAN, Fault.OUT_OF_ORDER, Fault.HOLE}
+)
+"""Faults that no daemon can mend, whatever its version: such records may be moved aside."""
+LATER: Final = frozenset({Fault.UNREADABLE, Fault.NEWER, Fault.UNKNOWN_KIND})
+"""Faults that another daemon, or another ACL, makes good: such records, and their families, stay where they are."""
+
+
+def newer(version: int, known: int) -> Unusable:
+    """Returns the fault of a record whose format is newer than ``known``."""
+    return Unusable(Fault.NEWER, f"format {version} is newer than this daemon's ({known}): upgrade the daemon")

@@ -1,4 +1,4 @@
-"""Finds out from the records of a store how its procedures go on, and which records cannot be used.
+"""Finds out from records how procedures go on, which records cannot be used, and what a repair moves aside.
 
 A record that cannot be used takes its whole family along: it is reported and left as it is, never dropped.
 """
@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from state_machines.procedures.faults import LATER, Fault, Unusable
-from state_machines.procedures.record import VERSION, Record, family
+from state_machines.procedures.kernel import Procedures
+from state_machines.procedures.record import LATER, REPAIRABLE, VERSION, Ending, Fault, Record, Unusable, family
 from state_machines.procedures.states import State
 
 
@@ -121,3 +121,61 @@ def _misplaced(record: Record, records: Mapping[int, Record]) -> tuple[Fault, st
     if record.state.is_final:
         return Fault.OUT_OF_ORDER, "a child that has ended is not kept"
     return None
+
+
+def moved_aside(records: Iterable[Record], unusable: Mapping[int, Unusable]) -> list[int]:
+    """Returns the pids that no daemon can use, in whole families, so that no parent goes on without a child.
+
+    A record that a newer daemon, or one with its kind, can use stays with its family, and with damaged children of it.
+    """
+    by_pid = {record.pid: record for record in records}
+    families: dict[int, list[int]] = defaultdict(list)
+    for pid in by_pid.keys() & unusable.keys():
+        families[root_of(pid, by_pid)].append(pid)
+    found: set[int] = set()
+    missed: set[int] = set()
+    for members in families.values():
+        faults = {unusable[pid].fault for pid in members}
+        torn_for_a_while = any(
+            unusable[pid].fault in LATER for one in members for pid in _around(by_pid[one]) if pid in unusable
+        )
+        if faults & REPAIRABLE and not faults & LATER and not torn_for_a_while:
+            found.update(members)
+        else:
+            missed.update(pid for one in members for pid in _around(by_pid[one]))
+    found.update(
+        pid for pid, one in unusable.items() if pid not in by_pid and pid not in missed and one.fault in REPAIRABLE
+    )
+    return sorted(found)
+
+
+def _around(record: Record) -> tuple[int, ...]:
+    """Returns the children and the parent of a record, readable or not."""
+    return *record.born, record.parent
+
+
+class NotEnded(Exception):
+    """A procedure cannot be ended; the text says why, and what can."""
+
+
+def bypassed(records: Iterable[Record], pid: int, ending: Ending, now_ms: int) -> tuple[Record, ...]:
+    """Returns the records of a procedure and its ancestors after a request to end it as it is.
+
+    Raises :class:`NotEnded`.
+    """
+    found = {record.pid: record for record in records}
+    if pid not in found:
+        raise NotEnded(f"pid {pid} has no record that can be read here")
+    lost = [one for one in found[pid].ancestors if one not in found]
+    if lost:
+        raise NotEnded(f"pid {pid}: its ancestor, pid {lost[0]}, cannot be read; a repair moves its family aside")
+    procedures = Procedures(lambda _: None)
+    procedures.records = found
+    for record in found.values():
+        if record.parent:
+            procedures.children.setdefault(record.parent, set()).add(record.pid)
+    change = procedures.bypassed(pid, now_ms, ending)
+    if change is None:
+        parts = sorted(procedures.children.get(pid, ()))
+        raise NotEnded(f"pid {pid} has parts that go on: end pid {parts[0]} first" if parts else f"pid {pid} has ended")
+    return change.puts

@@ -13,9 +13,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
-from state_machines.procedures.demand import CLUSTER, UPPER, Demand, Resource, Scope
-from state_machines.procedures.entity_queue import EntityQueue, Entry
-from state_machines.procedures.locks import LockOrder, Locks, Part
+from state_machines.procedures.locks import (
+    CLUSTER,
+    UPPER,
+    Demand,
+    EntityQueue,
+    Entry,
+    LockOrder,
+    Locks,
+    Part,
+    Resource,
+    Scope,
+)
 
 
 class LockConflict(Exception):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from state_machines.procedures.demand import Demand
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import Demand
 from state_machines.procedures.record import Record
 
 

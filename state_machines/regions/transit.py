@@ -1,17 +1,36 @@
-"""Decides how one region goes on, from what its procedure stored and what its server answered.
+"""Decides how one region goes on, by its procedure and its server, and what picks up one that no procedure moves.
 
 The rule behind all of it: a lost answer means nothing. A region stays with the process that it was sent to until that
 process answers, or is fenced; and only an answer of that process says that it does not have the region.
+
+What picks up a region that no procedure moves, by its state:
+
+=================  =============================  ============================  ================================
+its state          it has no owner, is to be open  ... is not to be open         an owner serves, or may
+=================  =============================  ============================  ================================
+OFFLINE            an assign                      nothing                       (never)
+OPENING, CLOSING   an assign                      a close                       an assign or a close: the owner
+                                                                                closes it first
+OPEN               an assign                      a close                       nothing
+CLOSED             nothing: it was closed, or     nothing                       (never)
+                   given up, by an operator
+FAILED_OPEN        nothing: it was given up       nothing                       (never)
+ABNORMALLY_CLOSED  an assign                      a close                       (never)
+=================  =============================  ============================  ================================
+
+The crash of an owner sees to all of its regions. An OFFLINE region of a table that is being created or enabled waits
+for that change, or for the next one that an operator begins.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
+from state_machines.regions.states import IN_TRANSITION, OWNED, WANTED, RegionState, ServerState, TableState
 
 RETRIES_AT_ONCE: Final = 3
 """Failed opens after which the next attempt waits (HBase ``hbase.assignment.retry.immediately.maximum.attempts``)."""
@@ -113,3 +132,55 @@ def begun_at(previous: RegionState) -> RegionState:
     """Returns the state from which a region becomes OPENING; that of one whose server crashed is corrected."""
     crashed = previous in (RegionState.OPEN, RegionState.CLOSING)
     return RegionState.ABNORMALLY_CLOSED if crashed else previous
+
+
+S = RegionState
+
+
+class Way(Enum):
+    """What goes on with a region."""
+
+    REST = auto()
+    """Nothing: it stays as it is, and an operator sees it where it has no owner."""
+    CRASH = auto()
+    """The crash of its owner, once that is fenced."""
+    ASSIGN = auto()
+    CLOSE = auto()
+
+
+class _Ways(NamedTuple):
+    """``wanted``, ``unwanted``: without an owner; ``owned``, ``owned_unwanted``: with one that may serve."""
+
+    wanted: Way
+    unwanted: Way
+    owned: Way = Way.REST
+    owned_unwanted: Way = Way.REST
+
+
+WAYS: Final[Mapping[RegionState, _Ways]] = {
+    S.OFFLINE: _Ways(Way.ASSIGN, Way.REST),
+    S.OPENING: _Ways(Way.ASSIGN, Way.CLOSE, Way.ASSIGN, Way.CLOSE),
+    S.OPEN: _Ways(Way.ASSIGN, Way.CLOSE),
+    S.CLOSING: _Ways(Way.ASSIGN, Way.CLOSE, Way.ASSIGN, Way.CLOSE),
+    S.CLOSED: _Ways(Way.REST, Way.REST),
+    S.FAILED_OPEN: _Ways(Way.REST, Way.REST),
+    S.ABNORMALLY_CLOSED: _Ways(Way.ASSIGN, Way.CLOSE),
+}
+
+
+def way_of(state: RegionState, owner: ServerState | None, table: TableState, *, given_up: bool = False) -> Way:
+    """Returns what picks a region up. ``given_up``: an operator has ended the procedure that was to open it."""
+    if owner not in (None, ServerState.ONLINE):
+        return Way.CRASH
+    ways = WAYS[state]
+    wanted = table is TableState.ENABLED if state is S.OFFLINE else table in WANTED
+    if owner is None:
+        found = ways.wanted if wanted else ways.unwanted
+    else:
+        found = ways.owned if wanted else ways.owned_unwanted
+    return Way.CLOSE if given_up and found is Way.ASSIGN else found
+
+
+def closes_first(state: RegionState, owner: ServerState | None) -> bool:
+    """Checks whether the owner of a region, which may have it, has to close it before another server opens it."""
+    return owner is ServerState.ONLINE and state in OWNED and state in IN_TRANSITION

@@ -1,4 +1,4 @@
-"""Makes the archives of :mod:`testing.embedded.class_archives`: ``python -m testing.embedded.archives``."""
+"""Makes the archives of :mod:`testing.embedded.jvm`: ``python -m testing.embedded.archives``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from testing.embedded.class_archives import BROKER, KINDS, QUIET, TOOLS, ZOOKEEPER, archive
 from testing.embedded.jars import jars
 from testing.embedded.java import Java, find_java
+from testing.embedded.jvm import BROKER, KINDS, QUIET, TOOLS, ZOOKEEPER, archive
 from testing.embedded.kafka import EmbeddedBroker
 from testing.embedded.tools import Tools
 from testing.embedded.zookeeper import EmbeddedZooKeeper

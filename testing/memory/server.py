@@ -14,10 +14,9 @@ from typing import Final, Protocol
 from metadata_store.acl import READ, digest_id
 from metadata_store.errors import Code, ConnectFailed, ZkError
 from metadata_store.port import OpResult, WatchEvent, Write
-from testing.memory.follower import Follower, Transaction, skip
 from testing.memory.permissions import Identity, allowed
 from testing.memory.tree import Touched, Tree
-from testing.memory.watches import Watches
+from testing.memory.watches import Follower, Transaction, Watches, skip
 
 FIRST_SESSION_ID: Final = 0x1000
 

@@ -27,10 +27,9 @@ from metadata_store.errors import (
     ZkError,
     trouble,
 )
-from metadata_store.fencing.sizes import write_bytes
-from metadata_store.hooks import surrounded
+from metadata_store.fencing.bounds import write_bytes
 from metadata_store.kazoo_adapter import jute
-from metadata_store.own.acls import NONE, OwnAcls, given_acls, identities_of
+from metadata_store.own import NONE, OwnAcls, given_acls, identities_of
 from metadata_store.port import (
     REQUEST_BYTES_MAX,
     WRITE_BYTES_MAX,
@@ -42,6 +41,7 @@ from metadata_store.port import (
     WatchEvent,
     Write,
     WriteHooks,
+    surrounded,
 )
 from testing.memory.permissions import Identity
 from testing.memory.server import MemoryServer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from metadata_store.acl import Acl
 from metadata_store.port import WatchEvent, WatchKind
@@ -73,3 +73,32 @@ def _fired(gone: bool, changed: bool, kind: WatchKind) -> WatchKind | None:
     if gone:
         return WatchKind.DELETED
     return kind if changed else None
+
+
+Transaction = Callable[[Tree], Iterable[Touched]]
+"""Changes a tree, and returns the paths that it touched."""
+
+
+class Follower:
+    """A tree and watches of its own, which lack the transactions that wait."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree.copy()
+        self.watches = Watches()
+        self._waiting: list[Transaction] = []
+
+    def follow(self, transaction: Transaction) -> None:
+        """Has a transaction wait."""
+        self._waiting.append(transaction)
+
+    def catch_up(self) -> Iterator[Touched]:
+        """Applies the waiting transactions in order; yields the paths that they touched."""
+        waiting, self._waiting = self._waiting, []
+        for transaction in waiting:
+            yield from transaction(self.tree)
+
+
+def skip(tree: Tree) -> Iterable[Touched]:
+    """Applies a write that failed: it takes its number all the same."""
+    tree.zxid += 1
+    return ()

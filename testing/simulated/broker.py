@@ -19,8 +19,8 @@ from metadata_store.port import Create
 from state_machines.model.types import Broker, Endpoint
 from testing.simulated.hosting import Hosting, Replica
 from testing.simulated.isr import IsrWork
-from testing.simulated.log_dirs import respond_to_log_dirs
 from testing.simulated.metadata import MetadataCache
+from testing.simulated.queries import respond_to_log_dirs
 from testing.simulated.replies import api_versions_response, bare_response, encode_response
 from testing.simulated.requests import VERSIONS, read_request
 from testing.simulated.values import (

@@ -21,8 +21,7 @@ from brokers.wire.versions import Api
 from metadata_store.kafka_store import KafkaStore
 from state_machines.model.types import Endpoint, Leadership, TopicAssignment
 from testing.simulated.broker_server import HOST, UNREGISTERED, Count
-from testing.simulated.digest import Truth, differences, expected_view, view
-from testing.simulated.entries import digest, metadata_lines, replica_lines
+from testing.simulated.digest import Truth, differences, digest, expected_view, metadata_lines, replica_lines, view
 from testing.simulated.fleet import Fleet, Impossible
 from testing.simulated.isr_round import Leader, catch_up, prepare
 from testing.simulated.values import Key
@@ -173,7 +172,7 @@ class Commands:
     # -- views
 
     def do_digest(self, brokers: Sequence[int] = ()) -> Fields:
-        """Returns digests of each broker's view (:mod:`testing.simulated.entries`), and its live list.
+        """Returns digests of each broker's view (:mod:`testing.simulated.digest`), and its live list.
 
         Takes seconds.
         """

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from brokers.wire.errors import Error
 from brokers.wire.partitions import EPOCH_DURING_DELETE, NO_EPOCH
-from state_machines.model.replica_logs import NO_OFFSET_LAG, LogDirectory, ReplicaLog
-from state_machines.model.types import NO_LEADER
+from state_machines.model.types import NO_LEADER, NO_OFFSET_LAG, LogDirectory, ReplicaLog
 from testing.simulated.values import Key, LeaderAndIsr, LeaderAndIsrEntry, StopEntry, StopReplica
 
 NO_LEADER_EPOCH: Final = -1

@@ -34,10 +34,10 @@ from metadata_store.catalog.rows import (
 )
 from metadata_store.catalog.zookeeper import ZooKeeperCatalog
 from metadata_store.errors import Code, ZkError
+from metadata_store.fencing.bounds import write_bytes
 from metadata_store.fencing.outcome import Fence
-from metadata_store.fencing.sizes import write_bytes
 from metadata_store.kazoo_adapter import jute
-from metadata_store.own.registry import Access
+from metadata_store.own import Access
 from metadata_store.port import ANY_VERSION, ConnectionState
 from metadata_store.records import codec
 from metadata_store.records.port import RecordStore, StoreFailed

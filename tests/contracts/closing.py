@@ -12,9 +12,8 @@ from metadata_store.closing import NAMED_MAX, PORTION, close_again, close_tree
 from metadata_store.errors import Code
 from metadata_store.fencing.fenced import confirm
 from metadata_store.fencing.outcome import Fence, Fenced
-from metadata_store.hooks import Kill
-from metadata_store.own.registry import ENDPOINTS, LOCKS, OWN, PROCEDURES, REGIONS, ROOT, Access
-from metadata_store.port import ANY_VERSION, ZooKeeper
+from metadata_store.own import ENDPOINTS, LOCKS, OWN, PROCEDURES, REGIONS, ROOT, Access
+from metadata_store.port import ANY_VERSION, Kill, ZooKeeper
 from tests.contracts.support import ALL_READ, OPEN, Backend, NthWrite, raising, refused, session
 
 DAEMON = "regent:secret"

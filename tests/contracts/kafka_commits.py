@@ -8,8 +8,7 @@ from metadata_store import paths
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.fencing.outcome import Fence, Fenced
-from metadata_store.hooks import Kill
-from metadata_store.port import IN_FLIGHT_MAX, Create
+from metadata_store.port import IN_FLIGHT_MAX, Create, Kill
 from state_machines.model.types import Leadership
 from tests.contracts.kafka_support import after_election, created, elected, kafka, merged, rows_of
 from tests.contracts.support import ALL_READ, CONNECTED, SUSPENDED, Backend, NthWrite, raising, session

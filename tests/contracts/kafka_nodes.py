@@ -8,12 +8,19 @@ from metadata_store import paths
 from metadata_store.acl import digest_acl
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.broker import encode_broker
-from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids, encode_cluster_id
-from metadata_store.codecs.config import DEFAULT_ENTITY, Config, encode_config
+from metadata_store.codecs.cluster import (
+    DEFAULT_ENTITY,
+    Config,
+    FeatureRange,
+    Features,
+    ProducerIdBlock,
+    decode_producer_ids,
+    encode_cluster_id,
+    encode_config,
+    encode_features,
+)
 from metadata_store.codecs.controller import ControllerZnode, encode_controller
-from metadata_store.codecs.features import FeatureRange, Features, encode_features
 from metadata_store.codecs.notifications import Partitions, encode_log_dir_event, encode_partitions
-from metadata_store.codecs.reassignment import encode_reassignments
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, OutcomeUnknown, ZkError
 from metadata_store.kafka_store import KafkaStore
@@ -31,7 +38,12 @@ from metadata_store.nodes.cluster_nodes import (
     read_preferred_election,
     set_up_features,
 )
-from metadata_store.nodes.reassignment_node import Request, read_reassignments, write_reassignments
+from metadata_store.nodes.reassignment_node import (
+    Request,
+    encode_reassignments,
+    read_reassignments,
+    write_reassignments,
+)
 from metadata_store.port import ANY_VERSION
 from metadata_store.reads import read_broker_configs, read_broker_default, read_isr_changes, read_log_dir_events
 from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition

@@ -8,8 +8,7 @@ from typing import Any, Final
 import pytest
 
 from metadata_store import paths
-from metadata_store.codecs.config import Config
-from metadata_store.codecs.features import FeatureRange, Features, encode_features
+from metadata_store.codecs.cluster import Config, FeatureRange, Features, encode_features
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.commits.topic_creation import create_topics
 from metadata_store.commits.topic_deletion import mark_topics

@@ -13,12 +13,10 @@ from msgspec.structs import replace
 from cli.procedure_log import Judged, judged
 from controller.kafka.kinds import drain, reassign
 from metadata_store.errors import MultiFailed
-from metadata_store.records.found import Content, Found
-from metadata_store.records.port import RecordStore, StoreFailed
+from metadata_store.records.port import Content, Found, RecordStore, StoreFailed
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
-from state_machines.procedures.faults import Fault
-from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.record import Caller, Fault, Record
 from state_machines.procedures.states import State
 
 PLAN: Final = reassign.encode_plan(ReassignPlan((PlannedMove("t", 0, (1,), (2,)),)))

@@ -13,14 +13,12 @@ from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
-from metadata_store.own.registry import Access
+from metadata_store.own import Access
 from metadata_store.port import ANY_VERSION, ConnectionState, Create, SetData
 from metadata_store.records import zookeeper_offline
-from metadata_store.records.found import Content, Found
-from metadata_store.records.port import Damaged, Fenced, StoreFailed, Unstorable
+from metadata_store.records.port import Content, Damaged, Fenced, Found, StoreFailed, Unstorable
 from metadata_store.records.zookeeper import ZooKeeperRecords
-from state_machines.procedures.faults import Fault
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import Fault, Record
 from tests.contracts.records import RecordsContract, Stores, record
 from tests.contracts.support import Backend, NthWrite, Session, session
 from tests.kit.polling import eventually

@@ -11,7 +11,7 @@ from controller.procedures.engine import Engine
 from controller.procedures.kinds import Env, Execute, Kind, Step
 from controller.procedures.parking import Parking
 from controller.procedures.running import Entered
-from metadata_store.hooks import Kill
+from metadata_store.port import Kill
 from metadata_store.records.port import RecordStore, Stored
 from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait

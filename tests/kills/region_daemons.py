@@ -14,7 +14,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog, Content
-from metadata_store.hooks import Kill
+from metadata_store.port import Kill
 from metadata_store.records.port import RecordStore, Stored, StoreFailed
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record

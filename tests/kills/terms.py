@@ -11,7 +11,7 @@ from controller.kafka.kinds.environment import KafkaEnv
 from controller.kafka.term.procedures import KINDS
 from controller.procedures.kinds import Effect, Execute, Kind
 from controller.procedures.requests import Refused
-from metadata_store.hooks import Kill
+from metadata_store.port import Kill
 from state_machines.procedures.outcome import Outcome
 from state_machines.procedures.record import Record
 from tests.kit.controller_world import World, world

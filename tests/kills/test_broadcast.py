@@ -25,10 +25,10 @@ from controller.procedures.broadcast import (
 )
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind, Step
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from testing.memory.records import Disk, MemoryRecords
+from testing.memory.region_store import Disk, MemoryRecords
 from tests.kills.harness import Clock, Daemon, Death, Deaths, KillingStore
 from tests.kills.tally import RecordProperty, tally
 from tests.kit.virtual_time import in_exact_time
@@ -112,7 +112,7 @@ async def daemon(servers: Servers, disk: Disk, clock: Clock, deaths: Deaths) -> 
 
 async def played(servers: Servers, kind: str, deaths: Deaths | None = None) -> Record:
     """Runs a broadcast to its end, with a new daemon after each death."""
-    from metadata_store.hooks import Kill
+    from metadata_store.port import Kill
 
     disk, clock, fates = Disk(), Clock(), deaths or Deaths()
 

@@ -12,8 +12,8 @@ from brokers.listener.controller_listener import NotController
 from controller.kafka.kinds import drain as kind
 from controller.kafka.kinds.environment import KafkaEnv
 from controller.procedures.requests import Refused
-from metadata_store.hooks import Kill
 from metadata_store.nodes.cordon_node import Cordons, read_cordons
+from metadata_store.port import Kill
 from state_machines.decisions import drain as decision
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan

@@ -20,7 +20,7 @@ from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait, Yield
 from state_machines.procedures.record import Caller, Record, child
 from state_machines.procedures.states import State
-from testing.memory.records import Disk, MemoryRecords
+from testing.memory.region_store import Disk, MemoryRecords
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import Stores
 from tests.contracts.records_zookeeper import opened

@@ -11,7 +11,7 @@ from brokers.listener.controller_listener import NotController
 from controller.kafka.kinds.reassign import NAME, REASSIGN, encode_plan, plan_of
 from controller.procedures.requests import Refused
 from controller.role import own_znodes as own
-from metadata_store.hooks import Kill
+from metadata_store.port import Kill
 from state_machines.decisions.plan_progress import ReassignPlan, Status
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State

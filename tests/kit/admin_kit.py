@@ -13,9 +13,8 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from msgspec import Struct, structs
 
-from admin.limits import Limits
-from admin.listener import AdminListener
-from admin.ports import Address, Call, Node, NotController
+from admin.endpoint import AdminListener
+from admin.ports import Address, Call, Limits, Node, NotController
 from brokers.wire.messages.cluster import MetadataBroker
 from tests.kit.polling import eventually
 from tests.kit.wire_kit import part, read_response, write_request, write_response

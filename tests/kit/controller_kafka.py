@@ -5,7 +5,7 @@ from __future__ import annotations
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
 from metadata_store.codecs.broker import encode_broker
-from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.notifications import encode_config_change, encode_log_dir_event, encode_partitions
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic

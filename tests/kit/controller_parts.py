@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from brokers.wire.primitives import compact_string, varint
-from metadata_store.hooks import Kill
-from metadata_store.port import Write
+from metadata_store.port import Kill, Write
 from tests.kit.wire_kit import read_request, unframe
 
 DAEMON: Final = 1_000_001

@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from state_machines.decisions.broker_change import BrokerDelta, broker_death, broker_return, compare
+from state_machines.decisions.broker_change import (
+    BrokerDelta,
+    broker_death,
+    broker_return,
+    compare,
+    log_directories_failed,
+)
 from state_machines.decisions.deletion import advance, answered, finished, sort_markers
 from state_machines.decisions.failover import failover
-from state_machines.decisions.log_directories import log_directories_failed
 from state_machines.decisions.reassignment import (
     NotReassigned,
     ReassignmentRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from brokers.wire.layout import Field, Layout
+from brokers.wire.message_codec import Field, Layout
 from brokers.wire.primitives import ITEMS_MAX, TAGS_MAX, Reader, varint
 
 WORK_PER_ITEM = 40

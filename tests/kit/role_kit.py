@@ -31,12 +31,10 @@ from metadata_store.acl import Acl
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.cluster import encode_cluster_id
 from metadata_store.errors import MultiFailed, OutcomeUnknown, ZooKeeperError
-from metadata_store.hooks import Kill
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
-from metadata_store.port import WatchEvent, Write
+from metadata_store.port import Kill, WatchEvent, Write
 from state_machines.admin_rules.inherited_configs import Setting
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Broker, Endpoint
+from state_machines.model.types import Broker, Endpoint, LogDirectory, ReplicaLog
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.znodes import create_topic, elect, states
 from tests.kit.controller_parts import SECRET

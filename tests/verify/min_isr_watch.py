@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from metadata_store.codecs.config import Config
+from metadata_store.codecs.cluster import Config
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from state_machines.model.types import Leadership, TopicAssignment

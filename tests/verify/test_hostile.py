@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from admin.limits import Limits
+from admin.ports import Limits
 from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import access_of
 from configs.loading import load

@@ -13,7 +13,7 @@ from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.own.registry import ENDPOINTS, REGIONS
+from metadata_store.own import ENDPOINTS, REGIONS
 from testing.embedded.process import free_port
 from testing.embedded.tools import Tools
 from testing.znodes import create_topic

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from brokers.wire import kio_messages
 from brokers.wire.message_codec import Codec, codec
-from brokers.wire.messages import cluster, nodes, partitions, sasl, security, topics, traffic
+from brokers.wire.messages import cluster, nodes, partitions, security, topics, traffic
 from brokers.wire.primitives import ITEMS_MAX, Reader
 from brokers.wire.versions import Api
 
@@ -50,8 +50,10 @@ MESSAGES: Final[dict[Api, Message]] = {
     Api.DESCRIBE_LOG_DIRS: Message(0, 4, nodes.DescribeLogDirsRequest, nodes.DescribeLogDirsResponse),
     Api.INCREMENTAL_ALTER_CONFIGS: Message(0, 1, nodes.AlterConfigsRequest, nodes.AlterConfigsResponse),
     Api.LIST_TRANSACTIONS: Message(0, 1, nodes.ListTransactionsRequest, nodes.ListTransactionsResponse),
-    Api.SASL_HANDSHAKE: Message(1, 1, sasl.SaslHandshakeRequest, sasl.SaslHandshakeResponse),  # v0: see messages.sasl
-    Api.SASL_AUTHENTICATE: Message(0, 2, sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse),
+    Api.SASL_HANDSHAKE: Message(
+        1, 1, security.SaslHandshakeRequest, security.SaslHandshakeResponse
+    ),  # v0: see messages.sasl
+    Api.SASL_AUTHENTICATE: Message(0, 2, security.SaslAuthenticateRequest, security.SaslAuthenticateResponse),
     Api.DESCRIBE_CLUSTER: Message(0, 1, None, cluster.DescribeClusterResponse),
 }
 

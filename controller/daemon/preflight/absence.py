@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from controller.daemon.preflight.context import Context
 from controller.daemon.preflight.finding import Finding, ok, warn
 from controller.process.wording import named

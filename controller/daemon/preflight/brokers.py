@@ -6,7 +6,7 @@ from typing import Final
 
 from brokers.client import BrokerCallFailed
 from brokers.queries import control_endpoint
-from brokers.security.users import read_user
+from brokers.security.authentication import read_user
 from brokers.wire.versions import Api, Ibp, UnknownIbp
 from controller.daemon.preflight.context import (
     ALLOW_EVERYONE,

@@ -10,7 +10,7 @@ from controller.role.own_acls import closes
 from metadata_store import paths
 from metadata_store.acl import ALL, Acl, digest_id
 from metadata_store.closing import close_tree
-from metadata_store.own.registry import ROOT
+from metadata_store.own import ROOT
 
 NAME = "access control of znodes"
 LOOKED_AT_MAX = 5_000

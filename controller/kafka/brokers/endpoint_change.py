@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, decode_endpoint, endpoint_path

@@ -18,7 +18,7 @@ from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.reads import read_log_dir_events
-from state_machines.decisions.log_directories import log_directories_failed
+from state_machines.decisions.broker_change import log_directories_failed
 from state_machines.model.facts import ReplicasFailed
 
 log = logging.getLogger("regent.controller")

@@ -27,13 +27,21 @@ from controller.process.wall_clock import wall_ms
 from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.config import Config
+from metadata_store.codecs.cluster import Config
 from metadata_store.errors import Code, ZkError, ZooKeeperError
 from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.nodes.delegation_tokens import OPS, delete_tokens, read_tokens, token_ids
 from metadata_store.nodes.entity_configs import ConfigChange, EntityConfig, commit_entities, read_entities
-from state_machines.admin_rules.delegation_tokens import Token, expired
-from state_machines.admin_rules.scram_credentials import Alteration, Salted, ScramError, ScramRefusal, altered, sort_out
+from state_machines.admin_rules.credentials import (
+    Alteration,
+    Salted,
+    ScramError,
+    ScramRefusal,
+    Token,
+    altered,
+    expired,
+    sort_out,
+)
 
 log = logging.getLogger("regent.controller")
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from brokers.client import BrokerCallFailed
+from brokers.loads import PARTITIONS_PER_REQUEST_MAX, ReplicaSize, sizes_on
 from brokers.queries import Dial
-from brokers.replica_sizes import PARTITIONS_PER_REQUEST_MAX, ReplicaSize, sizes_on
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.gate import TermEnded
 from controller.kafka.path.topic_settings import read_min_isr

@@ -35,7 +35,7 @@ from state_machines.decisions.drain import (
     staying,
     wave,
 )
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.procedures.transition import Members

@@ -19,7 +19,7 @@ from controller.procedures.kinds import Kind, Step
 from controller.procedures.requests import Refused
 from state_machines.decisions.leader_election import ElectionType, elect
 from state_machines.decisions.mass_election import MassElection, looked_on, sentence, stopped, wave_ended
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Outcome, Wait
 from state_machines.procedures.record import Record
 

@@ -38,7 +38,7 @@ from state_machines.admin_rules.throttles import (
     throttled_entities,
 )
 from state_machines.decisions.plan_progress import ENDED, PlannedMove, ReassignPlan, Status
-from state_machines.decisions.plan_rate import WHY_MAX
+from state_machines.decisions.throttling import WHY_MAX
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.procedures.outcome import Retry

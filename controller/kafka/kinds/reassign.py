@@ -25,13 +25,12 @@ from controller.process.wording import counted
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
 from state_machines.decisions.plan_progress import Progress, ReassignPlan, Status, advance, counts, reverted, stopped
-from state_machines.decisions.plan_rate import SET, RateBounds
-from state_machines.decisions.plan_superseded import newly_superseded, noted
-from state_machines.decisions.plan_words import shortened
+from state_machines.decisions.plan_record import newly_superseded, noted, shortened
 from state_machines.decisions.reassignment import rewrites
+from state_machines.decisions.throttling import SET, RateBounds
 from state_machines.model.types import TopicPartition
-from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State

@@ -18,7 +18,7 @@ from controller.kafka.kinds.broker_queries import LOOK_MS
 from controller.kafka.kinds.environment import KafkaEnv
 from controller.procedures.kinds import Kind, Step
 from state_machines.decisions.restarts import RestartPlan, RollingRestart, restarting, sentence
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Outcome, Wait
 from state_machines.procedures.record import Record
 

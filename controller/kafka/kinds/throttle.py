@@ -22,7 +22,7 @@ from controller.procedures.broadcast import Broadcast, BroadcastEnv, Phase, Plac
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
 from state_machines.admin_rules.throttles import RATES, Throttle, broker_places, throttle_brokers, unconfirmed
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 

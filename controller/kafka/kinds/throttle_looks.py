@@ -17,13 +17,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from brokers.client import BrokerCallFailed
+from brokers.loads import sizes_on
 from brokers.queries import Dial
-from brokers.replica_sizes import sizes_on
 from controller.kafka.path.controller import Controller
 from controller.process.wording import counted
-from state_machines.decisions.plan_catch_up import Copy, Looks
 from state_machines.decisions.plan_progress import ReassignPlan
-from state_machines.decisions.plan_rate import Pressure, RateBounds, next_rate, pressure
+from state_machines.decisions.throttling import Copy, Looks, Pressure, RateBounds, next_rate, pressure
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 

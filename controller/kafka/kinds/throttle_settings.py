@@ -17,7 +17,7 @@ import msgspec
 
 from controller.kafka.path.controller import Controller
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.config import Config
+from metadata_store.codecs.cluster import Config
 from metadata_store.nodes.entity_configs import (
     ConfigChange,
     EntityConfig,

@@ -23,7 +23,7 @@ from configs.sections import ControllerSettings
 from controller.metrics.counters import Counters
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store import paths
-from metadata_store.content import decoded
+from metadata_store.codecs.base import decoded
 from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.broker_settings import NAMES, POLICY, SETTINGS, InForce, Reported, Value, in_force
 from state_machines.admin_rules.create_topics import TopicDefaults

@@ -12,7 +12,7 @@ import anyio
 
 from brokers.outbound.channels import Channels
 from brokers.queries import Dial
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from brokers.wire.versions import Ibp
 from controller.kafka.access.authorizer import Authorizer, Principals
 from controller.kafka.journal.term_journal import KafkaJournal, record

@@ -9,7 +9,7 @@ from typing import Final
 
 from metadata_store.nodes.endpoint_znode import AdminEndpoint
 from metadata_store.nodes.pause_node import Pause
-from state_machines.decisions.topic_ids import Evidence
+from state_machines.decisions.topic_change import Evidence
 from state_machines.model.decision import Change
 
 CHANGES_MAX: Final = 20_000

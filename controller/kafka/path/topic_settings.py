@@ -14,7 +14,7 @@ from brokers.client import BrokerCallFailed
 from brokers.queries import Dial
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.config import Config
+from metadata_store.codecs.cluster import Config
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.reads import read_broker_configs, read_broker_default
 from state_machines.admin_rules.topic_configs import unparsable

@@ -8,7 +8,7 @@ from typing import Final
 from controller.kafka.access.quota_buckets import Account, Payer
 from controller.kafka.path.controller import Controller
 from metadata_store.codecs.base import Malformed
-from metadata_store.nodes.quota_nodes import read_rates
+from metadata_store.nodes.entity_configs import read_rates
 from state_machines.admin_rules.create_topics import TopicError, TopicRefusal
 from state_machines.admin_rules.mutation_quotas import Level
 

@@ -7,7 +7,7 @@ from typing import NoReturn, TypeVar
 
 from metadata_store.acl import Acl
 from metadata_store.errors import Code
-from metadata_store.own.acls import Identities, OwnAcls
+from metadata_store.own import Identities, OwnAcls
 from metadata_store.port import (
     READ_PATHS_MAX,
     ConnectionState,

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from controller.kafka.shadow.judgement import Step, same_isr
 from controller.metrics.counters import Counters
-from metadata_store.content import decoded
+from metadata_store.codecs.base import decoded
 from state_machines.model.types import Leadership
 
 log = logging.getLogger("regent.shadow")

@@ -41,7 +41,7 @@ from metadata_store.nodes.cordon_node import PATH as CORDONS
 from metadata_store.nodes.endpoint_znode import endpoint_path
 from metadata_store.nodes.pause_node import PATH as PAUSE
 from metadata_store.port import WatchEvent, WatchKind
-from state_machines.admin_rules.delegation_tokens import Token
+from state_machines.admin_rules.credentials import Token
 
 Handler = Callable[[Controller, Event], Awaitable[None]]
 _REASSIGNING: Final = KafkaState.PARTITION_REASSIGNMENT

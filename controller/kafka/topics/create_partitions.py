@@ -32,7 +32,7 @@ from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from state_machines.admin_rules.create_partitions import WantedGrowth, judge_growth
 from state_machines.admin_rules.create_topics import PARTITIONS_MAX, TopicError, TopicRefusal
-from state_machines.admin_rules.topic_names import wrong_name
+from state_machines.admin_rules.topic_configs import wrong_name
 from state_machines.decisions.reassignment import is_complete
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, TopicAssignment

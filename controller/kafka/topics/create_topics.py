@@ -47,7 +47,7 @@ from state_machines.admin_rules.create_topics import (
     WantedTopic,
     judge_topic,
 )
-from state_machines.admin_rules.topic_names import TakenNames, wrong_name
+from state_machines.admin_rules.topic_configs import TakenNames, wrong_name
 from state_machines.model.types import Topic, TopicAssignment
 
 CALLS_MAX: Final = 200

@@ -26,7 +26,7 @@ from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
 from metadata_store.errors import Code
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData
-from state_machines.decisions.topic_ids import (
+from state_machines.decisions.topic_change import (
     Evidence,
     TopicIds,
     Verdict,

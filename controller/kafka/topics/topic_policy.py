@@ -22,7 +22,7 @@ from state_machines.admin_rules.create_topics import (
     WantedTopic,
     judge_topic,
 )
-from state_machines.admin_rules.topic_names import TakenNames
+from state_machines.admin_rules.topic_configs import TakenNames
 
 CHANGED = TopicRefusal(TopicError.REQUEST_TIMED_OUT, "the cluster changed while the policy judged it: try again")
 

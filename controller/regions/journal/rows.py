@@ -26,7 +26,7 @@ from regent_agent import protocol
 from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members, Names
-from state_machines.regions.key_text import key_text
+from state_machines.regions.layout import key_text
 from state_machines.regions.model import Server
 from state_machines.regions.states import RegionState
 

@@ -24,7 +24,7 @@ from regent_agent.protocol import Result
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
-from state_machines.regions import pickup, transit
+from state_machines.regions import transit
 from state_machines.regions.model import Region, Server
 from state_machines.regions.placement import Wish, planned
 from state_machines.regions.states import FINAL, RegionState, ServerState
@@ -146,7 +146,7 @@ def unneeded(env: RegionsEnv, region: Region) -> str | None:
 
 def closes_first(region: Region) -> bool:
     """Checks whether a server may have a region by a procedure that was ended: it closes the region first."""
-    return pickup.closes_first(region.state, None if region.server is None else region.server.state)
+    return transit.closes_first(region.state, None if region.server is None else region.server.state)
 
 
 def chosen(env: RegionsEnv, region: Region, task: Transit) -> Server | None:

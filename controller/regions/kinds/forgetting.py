@@ -12,7 +12,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about
 from controller.regions.kinds.messages import CRASH, Crash
 from metadata_store.catalog.rows import Forget
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Failed, Outcome
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Regions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from controller.regions.dispatcher import Key
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.regions.model import namespace_of
 
 

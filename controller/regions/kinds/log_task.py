@@ -16,8 +16,8 @@ from controller.regions.kinds import about
 from controller.regions.kinds.answers import said
 from controller.regions.kinds.messages import LOG_TASK, Crash, LogTask
 from regent_agent import protocol
-from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions import lost_parts

@@ -9,8 +9,8 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import Codec, Message
 from controller.regions.kinds.servers import stays
 from metadata_store.catalog.rows import DropMark, MarkRow, PutMark
-from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Failed, Outcome
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members

@@ -12,7 +12,7 @@ from controller.regions.kinds.answers import said
 from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from controller.regions.kinds.move import NAME as MOVE_NAME
 from regent_agent import protocol
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions.states import OWNED, ServerState

@@ -25,8 +25,7 @@ from controller.regions.operator.items import procedure_item
 from controller.regions.operator.starting import caller_of, known, start
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Caller
-from state_machines.regions.key_text import NotAKey, key_of
-from state_machines.regions.layout import count_of, layout_problem, name_problem
+from state_machines.regions.layout import NotAKey, count_of, key_of, layout_problem, name_problem
 from state_machines.regions.model import Region, Server
 from state_machines.regions.states import ServerState, TableKind
 

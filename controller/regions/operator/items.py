@@ -39,8 +39,7 @@ from controller.regions.overdue import wait_of
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.damage import Damages
-from state_machines.regions.key_text import key_text
-from state_machines.regions.layout import count_of
+from state_machines.regions.layout import count_of, key_text
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import IN_TRANSITION, RegionState, ServerState
 

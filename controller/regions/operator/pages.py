@@ -17,7 +17,7 @@ from controller.regions.operator.counts import of_tables
 from controller.regions.operator.items import WAITING, region_item, table_item
 from state_machines.regions.changes import awaits_crash, is_stranded
 from state_machines.regions.damage import Gap
-from state_machines.regions.key_text import key_text
+from state_machines.regions.layout import key_text
 from state_machines.regions.model import Region, Regions, start_of
 from state_machines.regions.states import RegionState
 

@@ -6,7 +6,7 @@ import pytest
 
 from metadata_store.acl import OPEN
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.own.registry import ENDPOINTS, LOCKS, OWN, QUARANTINE, REGIONS, STRAYS, TOPIC_IDS_BEGIN, own_path
+from metadata_store.own import ENDPOINTS, LOCKS, OWN, QUARANTINE, REGIONS, STRAYS, TOPIC_IDS_BEGIN, own_path
 from metadata_store.port import ANY_VERSION
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions

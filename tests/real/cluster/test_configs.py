@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from metadata_store import paths
-from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, unparsable
 from testing.embedded.java import find_java

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.embedded import class_archives
+from testing.embedded import jvm
 from testing.embedded.cluster import EmbeddedCluster
 from testing.embedded.jars import jars
 from testing.embedded.java import find_java
@@ -15,7 +15,7 @@ from tests.kit.polling import eventually
 
 
 def archive() -> Path:
-    return class_archives.archive(class_archives.BROKER, find_java(), jars())
+    return jvm.archive(jvm.BROKER, find_java(), jars())
 
 
 def maps_its_archive(pid: int) -> bool:

@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 
 from brokers.client import BrokerClient
-from brokers.replica_sizes import sizes
+from brokers.loads import sizes
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.nodes.entity_configs import read_entities
 from metadata_store.port import ANY_VERSION

@@ -12,8 +12,8 @@ import msgspec
 
 from benchmarks import made_journal
 from state_machines.journal.audit import judge
+from state_machines.journal.checks import COMPARISONS, follows, tells
 from state_machines.journal.events import Row
-from state_machines.journal.history import COMPARISONS, follows, tells
 from tests.real.pipeline.logs import Mutation, write
 from tests.real.pipeline.region_logs import copy_of, many_regions
 

@@ -13,8 +13,8 @@ import pytest
 from pyarrow import fs
 
 from pipeline import storage
-from pipeline.columns import COLUMNS
 from pipeline.layout import manifest_of, table_in
+from pipeline.schema import COLUMNS
 from pipeline.stream.batch import Batch, Kept, of_rows, parted
 from pipeline.stream.bronze import Bronze
 from pipeline.stream.offsets import Offset, complete, following, slices

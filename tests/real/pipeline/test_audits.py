@@ -30,12 +30,11 @@ pytest.importorskip("pyspark", reason="the extra pipeline is not installed")
 pytest.importorskip("numba", reason="the extra pipeline is not installed")
 
 from pipeline import jobs, judging, storage, verdict
-from pipeline.disagreement import Disagreement
+from pipeline.ending import Disagreement
 from pipeline.judging import given, judge_buckets, shares
 from pipeline.layout import manifest_of
 from pipeline.merge import Workers, merge
-from pipeline.storage import NothingToRead
-from pipeline.writing import CannotMerge
+from pipeline.storage import CannotMerge, NothingToRead
 
 HERE = Workers(lambda function, values, _=None: [function(value) for value in values], 2)
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 from pipeline import kernel
 from pipeline.arrays import arrays
 from pipeline.brokers_seen import Life
-from pipeline.columns import COLUMNS
 from pipeline.judge import JUDGED, judged, masked
+from pipeline.schema import COLUMNS
 from state_machines.journal.audit import CHECKS, judge
+from state_machines.journal.checks import COMPARISONS, follows, tells
 from state_machines.journal.events import PARTITION_KINDS, Kind, Row
-from state_machines.journal.history import COMPARISONS, follows, tells
 from state_machines.model.types import PartitionState, ReplicaState
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState

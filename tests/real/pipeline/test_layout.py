@@ -16,7 +16,6 @@ pytest.importorskip("pyspark", reason="the extra pipeline is not installed")
 import msgspec  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
-from pipeline.columns import COLUMNS  # noqa: E402
 from pipeline.layout import (  # noqa: E402
     BUCKETS,
     MANIFEST,
@@ -29,6 +28,7 @@ from pipeline.layout import (  # noqa: E402
     buckets,
     manifest_of,
 )
+from pipeline.schema import COLUMNS  # noqa: E402
 from pipeline.storage import NothingToRead  # noqa: E402
 
 EARLIER = {("orders", 0, None): 0, ("orders", 1, None): 5, (None, None, 1001): 12, ("orders", None, None): 11}

@@ -24,11 +24,10 @@ pytest.importorskip("pyspark", reason="the extra pipeline is not installed")
 
 import pyarrow.parquet as pq
 
-from pipeline import lines, merge, segments, small_tables, storage, writing
+from pipeline import lines, merge, segments, small_tables, storage
 from pipeline.layout import manifest_of
 from pipeline.merge import Merged, Workers
-from pipeline.storage import NothingToRead
-from pipeline.writing import CannotMerge
+from pipeline.storage import CannotMerge, NothingToRead
 
 HERE = Workers(lambda function, values, _=None: [function(value) for value in values], 2)
 
@@ -365,7 +364,7 @@ def test_an_ingest_that_is_killed_anywhere_leaves_nothing_that_counts(
             writer = killing(steps)
             patch.setattr(segments, "written", writer)
             patch.setattr(small_tables, "written", writer)
-            patch.setattr(writing, "written", writer)
+            patch.setattr(storage, "written", writer)
             try:
                 merged([journal], bronze)
             except Killed:

@@ -18,11 +18,10 @@ pytest.importorskip("numba", reason="the extra pipeline is not installed")
 
 import pyarrow as pa
 
-from pipeline.columns import COLUMNS
 from pipeline.layout import with_nulls
 from pipeline.lines import Lines
 from pipeline.plain import Plain
-from pipeline.schema import REQUIRED
+from pipeline.schema import COLUMNS, REQUIRED
 
 PLAIN = Plain()
 TEXTS = st.text(st.sampled_from(list('abΩ𝄞"\\/\n\t\x7f')), max_size=6)

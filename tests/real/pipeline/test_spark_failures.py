@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the extra pipeline is not installed")
 from py4j.protocol import Py4JNetworkError
 
 from pipeline import jobs
-from pipeline.disagreement import Disagreement
+from pipeline.ending import Disagreement
 from pipeline.session import cause
 
 LOST = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.

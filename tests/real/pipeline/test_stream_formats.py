@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.ending import Stopped
 from pipeline.executors import Unfit
 from pipeline.stream import delta
-from pipeline.verbs.ending import Stopped
 from pipeline.verbs.showing import Plain
 from pipeline.verbs.stream import stream
 

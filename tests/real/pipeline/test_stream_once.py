@@ -11,10 +11,9 @@ from threading import Event
 import pytest
 
 from pipeline.layout import manifest_of, table_in
-from pipeline.storage import NothingToRead
+from pipeline.storage import CannotMerge, NothingToRead
 from pipeline.stream.bronze import Bronze
 from pipeline.stream.query import Batches
-from pipeline.writing import CannotMerge
 from tests.real.pipeline.logs import Log, sound, text
 from tests.real.pipeline.plain_ingest import expected
 from tests.real.pipeline.stream_kit import QUERY, Crash, Feed, crashing, rows_of

@@ -15,9 +15,9 @@ pytest.importorskip("pyarrow", reason="the extra pipeline is not installed")
 
 import pyarrow as pa
 
-from pipeline.columns import COLUMNS
 from pipeline.gaps import gaps, terms
 from pipeline.pieces import Piece, narrow, pieces_of
+from pipeline.schema import COLUMNS
 from pipeline.stream.runs import merged
 
 

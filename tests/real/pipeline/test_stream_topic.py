@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from pipeline.ending import Stopped
 from pipeline.storage import NothingToRead
 from pipeline.stream import topic, topic_reading
 from pipeline.stream.batch import parted
 from pipeline.stream.topic import TopicStream, parts
 from pipeline.stream.topic_reading import Extent, Part
-from pipeline.verbs.ending import Stopped
 from pipeline.verbs.showing import Plain
 from pipeline.verbs.stream import stream
 from tests.real.pipeline.logs import sound, text

@@ -12,8 +12,9 @@ import pytest
 import typer
 
 from cli.exit_codes import Exit
+from pipeline import ending
 from pipeline.__main__ import main
-from pipeline.verbs import VERBS, ending
+from pipeline.verbs import VERBS
 from pipeline.verbs.options import Argument, Option, parameters_of
 from pipeline.verbs.parsing import run
 from pipeline.verbs.showing import Plain, Shown

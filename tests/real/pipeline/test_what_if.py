@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 np = pytest.importorskip("numpy", reason="NumPy is not installed")
 
 from pipeline import what_if  # noqa: E402
-from pipeline.disagreement import Disagreement  # noqa: E402
+from pipeline.ending import Disagreement  # noqa: E402
 from pipeline.inputs import BadInput, Loads, Partitions, Snapshot, brokers_of, matrix  # noqa: E402
 from pipeline.what_if import Loss, losses, sets_of  # noqa: E402
 from state_machines.machines.selectors import NoLeader  # noqa: E402

@@ -27,7 +27,7 @@ from metadata_store.codecs.state import decode_state
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
-from metadata_store.own.acls import NONE, OwnAcls
+from metadata_store.own import NONE, OwnAcls
 from metadata_store.port import Write, ZooKeeper
 from state_machines.decisions.drain import Drain
 from state_machines.model.types import Leadership

@@ -11,7 +11,7 @@ from brokers.listener.controller_listener import NotController
 from controller.kafka.requests.calls import Calls
 from controller.kafka.requests.values import ElectLeadersCall, ElectLeadersReply
 from metadata_store import paths
-from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.notifications import encode_config_change, encode_partitions
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION

@@ -12,7 +12,7 @@ import msgspec
 from controller.kafka.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
 from controller.procedures.requests import Refused
 from metadata_store import paths
-from metadata_store.codecs.config import Config, decode_config, encode_config
+from metadata_store.codecs.cluster import Config, decode_config, encode_config
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from state_machines.admin_rules.throttles import BROKERS, LEADER_RATE
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status

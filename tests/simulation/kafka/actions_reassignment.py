@@ -10,8 +10,8 @@ from brokers.listener.controller_listener import NotController
 from controller.kafka.requests.calls import Calls
 from controller.kafka.requests.values import AlterReassignments, ListReassignments
 from metadata_store import paths
-from metadata_store.codecs.reassignment import encode_reassignments
 from metadata_store.errors import ZkError
+from metadata_store.nodes.reassignment_node import encode_reassignments
 from state_machines.model.types import TopicPartition
 from tests.simulation.kafka import faults
 from tests.simulation.kafka.acting import Acting, ids

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from controller.kafka.reassignments.reassignment import STOPPED_S_MAX
 from controller.role import own_znodes as own
 from metadata_store import paths
-from metadata_store.codecs.reassignment import Reassignments, decode_reassignments
 from metadata_store.nodes import stray_nodes
+from metadata_store.nodes.reassignment_node import Reassignments, decode_reassignments
 from metadata_store.port import (
     ANY_VERSION,
     IN_FLIGHT_MAX,

@@ -95,7 +95,7 @@ def _targets(limits: Limits) -> dict[str, Any]:
         "brokers.outbound.batches.REQUEST_ROWS_MAX": limits.rows,
         "brokers.outbound.channel.REQUEST_ROWS_MAX": limits.rows,
         "brokers.outbound.batches.KEPT_MAX": limits.heads,
-        "state_machines.model.interning.ISRS_SPARE": limits.ended,
+        "state_machines.model.assigned.ISRS_SPARE": limits.ended,
         "brokers.outbound.delivery.Snapshots": partial(_snapshots, limits),
         "controller.kafka.term.failover.FIRST_TOPICS": limits.first,
         "controller.kafka.term.failover.TURN_ROWS": limits.loaded,

@@ -12,7 +12,7 @@ from brokers.wire.partitions import PartitionEncoder
 from controller.kafka.path.controller import Controller
 from controller.kafka.topics import lost_ids, repair
 from controller.kafka.topics.repair import States
-from state_machines.decisions.topic_ids import Evidence, Verdict
+from state_machines.decisions.topic_change import Evidence, Verdict
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change
 from state_machines.model.types import Broker, PartitionRow, TopicAssignment

@@ -11,7 +11,7 @@ from controller.kafka.term.broker_responses import Outranked
 from controller.role.claim import Role
 from controller.role.mode import Mode
 from metadata_store.errors import Code, ZkError
-from metadata_store.kazoo_adapter import silence
+from metadata_store.kazoo_adapter import adapter
 from tests.simulation.kafka.planting import mutation, put
 
 
@@ -48,4 +48,4 @@ def trouble_is_an_error_of_the_request(stack: ExitStack) -> None:
 @mutation
 def wait_long_for_a_frozen_server(stack: ExitStack) -> None:
     """Waits as long as Kafka's own client, whose session has no lease."""
-    put(stack, silence, "SILENT_SESSIONS", 2 / 3)
+    put(stack, adapter, "SILENT_SESSIONS", 2 / 3)

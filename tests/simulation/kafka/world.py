@@ -25,8 +25,7 @@ from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Check, OpResult, WatchKind, Write
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.journal.events import Row
-from state_machines.model.replica_logs import LogDirectory
-from state_machines.model.types import NO_LEADER, Broker
+from state_machines.model.types import NO_LEADER, Broker, LogDirectory
 from testing.memory.tree import Touched
 from testing.simulated.values import Request
 from tests.simulation.kafka import faults, sizes

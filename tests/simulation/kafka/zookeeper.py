@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from controller.role.lease import LEASE_FRACTION
 from metadata_store.errors import TROUBLE, TROUBLE_PAUSE_S, Code, NotConnected, SessionLost, ZkError, trouble
-from metadata_store.kazoo_adapter import silence
+from metadata_store.kazoo_adapter import adapter
 from metadata_store.port import ConnectionState, OpResult, Write
 from testing.memory.permissions import Identity
 from tests.simulation.kafka import faults
@@ -53,7 +53,7 @@ class SimZooKeeper(SimLink):
         self._admit()
         self.heartbeat_waits_s = sent_s
         try:
-            await silence.answered_or_left(self, self._send(Request(None)), self.session_timeout_ms / 1000)
+            await adapter.answered_or_left(self, self._send(Request(None)), self.session_timeout_ms / 1000)
         finally:
             self.heartbeat_waits_s = None
         if self._time() > self.heartbeat_s + LEASE_FRACTION * self.session_timeout_ms / 1000:

@@ -14,7 +14,7 @@ from controller.regions.kinds import assign, every, locks, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.unheard import Unheard
 from metadata_store.catalog.rows import Content
-from state_machines.procedures.demand import Demand
+from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Done, Next
 from state_machines.procedures.record import Record
 from state_machines.procedures.scheduler import Scheduler

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from brokers.regions.peer import Peer
+from brokers.regions.connection import Peer
 from controller.regions import admission, bypassed
 from controller.regions.comparison import OLD_MS
 from controller.regions.kinds import assign, crash, servers

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from brokers.regions.peer import Peer
+from brokers.regions.connection import Peer
 from controller.regions import dispatcher, restored
 from controller.regions.environment import Options
 from controller.regions.regime import Regime

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from admin.client import Client
-from admin.listener import AdminListener
+from admin.endpoint import AdminListener
 from admin.streams import Stream
 from brokers.wire.messages.topics import CreatedTopic, CreateTopicsResponse
 from tests.kit.admin_kit import corr, echo, endpoint_world

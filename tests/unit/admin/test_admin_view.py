@@ -15,7 +15,7 @@ from admin import cluster_view
 from admin.cluster_view import ClusterView
 from admin.endpoint import run
 from admin.ports import Address, Node
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from configs.loading import load
 from metadata_store import paths
 from metadata_store.errors import Code, ZkError

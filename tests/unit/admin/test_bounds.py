@@ -14,7 +14,7 @@ import pytest
 
 from admin.carrier import Carrier
 from admin.endpoint import limits as endpoint_limits
-from admin.limits import Limits as EndpointLimits
+from admin.ports import Limits as EndpointLimits
 from admin.ports import NotController
 from admin.streams import Stream
 from brokers.client import BrokerCallFailed

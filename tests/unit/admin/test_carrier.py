@@ -15,7 +15,7 @@ from admin.ports import NotController
 from brokers.listener.controller_listener import NotController as RoleLost
 from brokers.listener.envelopes import CarriedCall
 from brokers.wire.envelope import EnvelopeResponse, encode_envelope_response, envelope_key, read_envelope
-from brokers.wire.off_loop import LARGE_BYTES
+from brokers.wire.frames import LARGE_BYTES
 from brokers.wire.primitives import Reader
 from brokers.wire.versions import Api
 from tests.kit.carrier_kit import CLUSTER, SECRET, a_call, code, created, way

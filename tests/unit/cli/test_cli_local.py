@@ -74,7 +74,7 @@ def test_a_demo_without_its_parts_names_the_remedy(monkeypatch: pytest.MonkeyPat
 
 def test_a_daemon_process_ends_although_its_threads_go_on() -> None:
     program = (
-        "import threading, time, typer, cli.main as main, cli.ending as ending\n"
+        "import threading, time, typer, cli.main as main, cli.exit_codes as ending\n"
         "threading.Thread(target=lambda: time.sleep(60)).start()\n"
         "def app(**_): raise SystemExit(ending.ends_at_once(lambda: 3))\n"
         "main.app = app\nmain.main()\n"

@@ -17,7 +17,7 @@ from controller.procedures.kinds import Kind
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role import own_znodes as own
-from metadata_store.records.found import Content
+from metadata_store.records.port import Content
 from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.record import Record

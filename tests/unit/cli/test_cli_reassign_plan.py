@@ -19,8 +19,7 @@ from cli.exit_codes import Exit, Failure
 from controller.http.errors import NotFound
 from controller.role import own_znodes as own
 from metadata_store import paths
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Broker
+from state_machines.model.types import Broker, LogDirectory, ReplicaLog
 from state_machines.planning.cluster_view import ClusterView
 from state_machines.planning.goals import Decommission
 from state_machines.planning.plan_file import decode_plan

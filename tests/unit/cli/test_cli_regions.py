@@ -14,7 +14,7 @@ from cli.commands.tables import UNIFORM_MAX
 from cli.exit_codes import Exit
 from controller.regions.http.requests import TableCreation
 from controller.regions.metrics.gauges import RegionGauges
-from state_machines.regions.key_text import key_of
+from state_machines.regions.layout import key_of
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.polling import eventually
 from tests.kit.regions_world import Blocking, settings_of, world_in_thread

@@ -14,8 +14,8 @@ from unittest import mock
 
 import pytest
 
+from cli.commands.restart import BROKERS_MAX
 from cli.exit_codes import Exit
-from cli.since_file import BROKERS_MAX
 from controller.http.models import Broker, Cluster
 from controller.http.restart_models import Hindrance, RestartNext
 from controller.metrics.gauges import ShownMode

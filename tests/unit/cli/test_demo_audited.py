@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.demo import audited as module
+from cli.demo import run as module
 from pipeline.session import CannotStart
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from brokers.regions.secret import NO_SECRETS, regions_secrets, secrets_in
-from brokers.security.users import SecurityUnusable
+from brokers.security.authentication import SecurityUnusable
 from cli.exit_codes import Exit
 from configs.advice import advice
 from configs.loading import load

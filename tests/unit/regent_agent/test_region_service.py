@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.regions.peer import Peer
+from brokers.regions.connection import Peer
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, head_of
 from regent_agent.protocol import FIGURES_KEPT_MAX, NAME_CHARS_MAX, Refused, Register, Request, Response, Routes

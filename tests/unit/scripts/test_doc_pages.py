@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from scripts import checklist_page, settings_page
+from scripts import pages
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -98,11 +98,11 @@ def test_records_are_numbered_without_gaps() -> None:
 
 
 def test_the_checklist_is_up_to_date() -> None:
-    assert (DOCS / "evidence" / "checklist.md").read_text() == checklist_page.document(), "run: make docs"
+    assert (DOCS / "evidence" / "checklist.md").read_text() == pages.checklist(), "run: make docs"
 
 
 def test_the_keys_of_the_settings_are_up_to_date() -> None:
-    assert (DOCS / "reference" / "settings-keys.md").read_text() == settings_page.document(), "run: make docs"
+    assert (DOCS / "reference" / "settings-keys.md").read_text() == pages.settings_keys(), "run: make docs"
 
 
 def test_the_page_of_performance_has_both_methods_and_ends_with_that_of_procedures() -> None:
@@ -113,6 +113,6 @@ def test_the_page_of_performance_has_both_methods_and_ends_with_that_of_procedur
 
 
 def test_every_named_row_is_on_the_checklist() -> None:
-    known = {row for row, _ in checklist_page.rows()}
+    known = {row for row, _ in pages.rows()}
     for page in PAGES:
         assert set(re.findall(r"\bS4-\d+\b", page.read_text(encoding="utf-8"))) <= known, page

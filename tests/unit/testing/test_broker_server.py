@@ -18,8 +18,7 @@ from brokers.wire.errors import Error
 from brokers.wire.frames import ConnectionLost
 from brokers.wire.partitions import PartitionEncoder, body, head, metadata_tail, topic_piece
 from brokers.wire.primitives import Reader
-from brokers.wire.requests import Requests, live_list
-from brokers.wire.responses import Errors, Failure, parse_response
+from brokers.wire.requests import Errors, Failure, Requests, live_list, parse_response
 from brokers.wire.versions import Api, Ibp
 from state_machines.model.types import Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
 from testing.embedded.process import free_port

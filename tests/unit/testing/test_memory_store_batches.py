@@ -12,12 +12,10 @@ from msgspec.structs import replace
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import Code, MultiFailed, NotConnected
+from metadata_store.fencing.bounds import Emit, Job, in_flight, write_bytes
 from metadata_store.fencing.fenced import HEAD_BYTES, Batch, batches, judged
 from metadata_store.fencing.outcome import Fenced, MultiOutcome
-from metadata_store.fencing.sizes import write_bytes
-from metadata_store.fencing.window import Emit, Job, in_flight
-from metadata_store.hooks import Kill
-from metadata_store.port import WRITE_BYTES_MAX, Check, Op, SetData
+from metadata_store.port import WRITE_BYTES_MAX, Check, Kill, Op, SetData
 from state_machines.model.decision import Change
 from testing.memory import MemoryZooKeeper
 from tests.contracts.kafka_support import elected, kafka, merged, rows_of

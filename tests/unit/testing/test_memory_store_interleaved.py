@@ -11,10 +11,14 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.cluster import ProducerIdBlock
-from metadata_store.codecs.config import Config, encode_config
-from metadata_store.codecs.features import FeatureRange, Features, encode_features
-from metadata_store.codecs.reassignment import encode_reassignments
+from metadata_store.codecs.cluster import (
+    Config,
+    FeatureRange,
+    Features,
+    ProducerIdBlock,
+    encode_config,
+    encode_features,
+)
 from metadata_store.commits.topic_creation import create_topics
 from metadata_store.commits.topic_deletion import TopicToDelete, delete_topics, mark_topics
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
@@ -30,7 +34,7 @@ from metadata_store.nodes.cluster_nodes import (
 )
 from metadata_store.nodes.delegation_tokens import delete_tokens, read_tokens
 from metadata_store.nodes.entity_configs import ConfigChange, commit_entities
-from metadata_store.nodes.reassignment_node import Request, write_reassignments
+from metadata_store.nodes.reassignment_node import Request, encode_reassignments, write_reassignments
 from metadata_store.port import ANY_VERSION, Node
 from state_machines.admin_rules.create_topics import NewTopic
 from state_machines.model.decision import Change, TopicChange

@@ -7,13 +7,13 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from pipeline.columns import COLUMNS
 from pipeline.layout import ORDER
 from pipeline.report.asking import Beside, Wanted, plans, question
 from pipeline.report.bucket import Found, Question, answered
 from pipeline.report.merging import Known, merged
 from pipeline.report.result import Result
 from pipeline.report.told import told
+from pipeline.schema import COLUMNS
 
 Line = dict[str, Any]
 NO_GAPS: Sequence[Line] = ()

@@ -10,7 +10,7 @@ import pytest
 from pipeline.report.asking import Beside, Wanted
 from pipeline.report.merging import Known
 from pipeline.report.result import Recovered
-from pipeline.report.spread import Spread
+from pipeline.report.summing import Spread
 from pipeline.report.terms import NONE as UNKNOWN
 from tests.real.pipeline.report.kit import WALL_S, Term, reported, us
 

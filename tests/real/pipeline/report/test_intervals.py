@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.report.acknowledged import EVERY
 from pipeline.report.asking import Wanted, needed, question
 from pipeline.report.asking import reported as gaps_of
 from pipeline.report.bucket import answered
 from pipeline.report.intervals import Mark
-from pipeline.report.told import told
+from pipeline.report.told import EVERY, told
 from tests.real.pipeline.report.kit import ALONE, NO_GAPS, WALL_S, Line, Term, asked, parted, us
 
 CLIENTS = "UPDATE_METADATA"

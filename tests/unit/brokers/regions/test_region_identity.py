@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from brokers.regions.peer import Peer, digest_of
+from brokers.regions.connection import Peer, digest_of
 from brokers.regions.secret import Secrets
 from controller.domain import running
 from controller.http.errors import NotFound

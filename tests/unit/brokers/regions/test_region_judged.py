@@ -9,9 +9,8 @@ from typing import Any, get_args
 import pytest
 
 from brokers.listener.inbound import ListenerLimits
-from brokers.regions.connection import Greeting, RegionConnection
+from brokers.regions.connection import Greeting, Peer, RegionConnection, digest_of
 from brokers.regions.listener import HELLO_BYTES_MAX, RegionListener
-from brokers.regions.peer import Peer, digest_of
 from brokers.regions.secret import NO_SECRETS, Secrets
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, Head

@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from brokers.listener.inbound import ListenerLimits
-from brokers.regions.connection import RegionConnection
+from brokers.regions.connection import PLACES_MAX, Peer, RegionConnection
 from brokers.regions.listener import RegionListener
-from brokers.regions.peer import Peer
-from brokers.regions.places import PLACES_MAX
 from controller.regions.seen import Seen, Serving
 from metadata_store.records.port import StoreFailed
 from regent_agent import codec, protocol

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokers.regions.connection import Greeting
+from brokers.regions.connection import Greeting, Peer
 from brokers.regions.listener import RegionListener
-from brokers.regions.peer import Peer
 from brokers.wire.primitives import Malformed
 from controller.regions.term import RegionsTerm
 from regent_agent import codec, protocol

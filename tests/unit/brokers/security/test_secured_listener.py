@@ -15,11 +15,17 @@ from brokers.client import BrokerCallFailed, BrokerClient
 from brokers.listener.controller_listener import ControllerListener
 from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import SecureTransport, access_of
-from brokers.security.authentication import FRAME_BYTES_MAX, Authenticator
-from brokers.security.login import AuthenticationFailed, Login
+from brokers.security.authentication import (
+    FRAME_BYTES_MAX,
+    AuthenticationFailed,
+    Authenticator,
+    Login,
+    SecurityUnusable,
+    read_user,
+    read_users,
+)
 from brokers.security.scram import ScramRefused
 from brokers.security.tls import Tls
-from brokers.security.users import SecurityUnusable, read_user, read_users
 from brokers.wire.sasl import encode_authenticate, encode_handshake, read_authenticate_response, read_handshake_response
 from configs.security_section import SecuritySettings
 from tests.kit.certificates import Authority

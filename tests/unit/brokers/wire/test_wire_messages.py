@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from admin.routes import OWN
 from brokers.wire import kio_messages
-from brokers.wire.layout import Field, Layout
-from brokers.wire.message_codec import Codec, codec
+from brokers.wire.message_codec import Codec, Field, Layout, codec
 from brokers.wire.messages import MESSAGES, request_codec, response_codec
 from brokers.wire.messages.cluster import MetadataHead
 from brokers.wire.messages.topics import CreateTopicsRequest

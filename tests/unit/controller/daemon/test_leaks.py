@@ -145,7 +145,7 @@ def test_a_row_that_stays_unread_does_not_keep_the_memory_of_its_page() -> None:
 
 def test_isrs_that_no_partition_has_any_more_are_forgotten() -> None:
     cluster = make_cluster(P((1, 2, 3), 1), P((2, 3, 1), 2), brokers=(1, 2, 3))
-    with mock.patch("state_machines.model.interning.ISRS_SPARE", 10):
+    with mock.patch("state_machines.model.assigned.ISRS_SPARE", 10):
         for number in range(1_000):
             cluster.observe_leadership(0, Leadership(1, 5, (1, 2, 10 + number), 7, 100 + number))
             cluster.observe_brokers(cluster.brokers)

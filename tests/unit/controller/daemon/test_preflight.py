@@ -17,7 +17,7 @@ from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.codecs.controller import ControllerZnode, Migration, encode_controller, encode_migration
 from metadata_store.codecs.topic import encode_topic
-from metadata_store.own.registry import Access
+from metadata_store.own import Access
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment
 from tests.kit.preflight_kit import (

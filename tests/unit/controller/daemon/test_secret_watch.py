@@ -12,7 +12,7 @@ import pytest
 from admin.carrier import Carrier
 from admin.cluster_view import ClusterView
 from admin.ports import Address, Call, NotController
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from brokers.wire.errors import Error
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreateTopicsRequest

@@ -21,7 +21,7 @@ from controller.role.holder import look
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
 from metadata_store.errors import OutcomeUnknown
-from metadata_store.hooks import Kill
+from metadata_store.port import Kill
 from testing.memory import MemoryZooKeeper
 from tests.kit.polling import eventually
 from tests.kit.role_kit import DAEMON, DIGEST, Kafka, KilledAt, kafka

@@ -18,8 +18,7 @@ from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.codecs.controller import ControllerZnode, encode_controller
-from metadata_store.hooks import Kill
-from metadata_store.port import Delete, Write
+from metadata_store.port import Delete, Kill, Write
 from testing.memory import MemoryZooKeeper
 from tests.kit.polling import eventually
 from tests.kit.role_kit import DAEMON, Kafka, KilledAt, MiniBroker, changed, kafka

@@ -17,7 +17,7 @@ from unittest import mock
 import httpx
 import pytest
 
-from brokers.security.users import SecurityUnusable
+from brokers.security.authentication import SecurityUnusable
 from configs.http_section import HttpSettings
 from configs.values import Address
 from controller.app import create_app

@@ -29,8 +29,7 @@ from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
 from state_machines.decisions import plan_progress
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Assignment, Broker
+from state_machines.model.types import Assignment, Broker, LogDirectory, ReplicaLog
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kit.controller_world import World, in_world

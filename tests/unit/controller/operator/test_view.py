@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from brokers.outbound.channel import PropagationLag
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from cli.commands.observe import ALWAYS
 from controller.daemon.daemon import Daemon
 from controller.http.errors import NotActive, NotFound, Refused

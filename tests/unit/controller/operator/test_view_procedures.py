@@ -26,8 +26,7 @@ from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.records.port import StoreFailed, Unstorable
 from state_machines.model.min_isr import UNKNOWN, MinIsr
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Broker, TopicPartition
+from state_machines.model.types import Broker, LogDirectory, ReplicaLog, TopicPartition
 from state_machines.procedures.record import Record
 from tests.kit.controller_world import Seat, World, in_world
 from tests.kit.reassignment_kit import alter, caught_up, propagated, written

@@ -37,8 +37,7 @@ from metadata_store import paths
 from metadata_store.nodes.stray_nodes import Found, Remembered, StrayKey
 from metadata_store.port import ANY_VERSION
 from state_machines.decisions.strays import NAMED, strays
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Assignment
+from state_machines.model.types import Assignment, LogDirectory, ReplicaLog
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.fake_broker import STOP_REPLICA
 from tests.kit.http_world import DaemonDouble, daemon_in_thread

@@ -19,7 +19,7 @@ from metadata_store.records.port import StoreFailed
 from state_machines.procedures.outcome import Outcome, Wait
 from state_machines.procedures.record import NO_ENDING, Ending, Record, child
 from state_machines.procedures.states import State
-from testing.memory.records import MemoryRecords
+from testing.memory.region_store import MemoryRecords
 from tests.contracts.records import record
 from tests.kills.harness import Notes, arrives, last, onwards, pauses, spreads, step, topic
 from tests.kit.virtual_time import in_exact_time

@@ -14,12 +14,12 @@ from controller.procedures.parking import Parking
 from controller.procedures.requests import KEPT_MS, Abort, Command, Refused, Results
 from controller.procedures.writes import BLOCK, Pids
 from metadata_store.records.port import StoreFailed
-from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Failed, Outcome, Wait
 from state_machines.procedures.record import NO_ENDING, Record
 from state_machines.procedures.states import State
-from testing.memory.records import Disk, MemoryRecords
+from testing.memory.region_store import Disk, MemoryRecords
 from tests.contracts.records import record
 from tests.kills.harness import Daemon, Notes, arrives, fails, last, onwards, spreads, step, topic
 from tests.unit.controller.procedures.test_procedures_engine import NOBODY, OPS, Host, ended, submitted

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Kind
 from controller.procedures.parking import REMOVED_MAX, TOGETHER, Parking, Removed
 from controller.procedures.requests import Refused, Remove, Unusable
-from metadata_store.hooks import Kill
+from metadata_store.port import Kill
 from state_machines.procedures.record import REMOVED, Ending, Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
-from testing.memory.records import Disk, MemoryRecords
+from testing.memory.region_store import Disk, MemoryRecords
 from tests.contracts.records_damaged import NEWER
 from tests.kills.harness import Daemon, Death, Deaths, KillingStore, arrives, last, spreads, step, topic
 from tests.unit.controller.procedures.test_procedures_engine import OPS, Host, ended, submitted

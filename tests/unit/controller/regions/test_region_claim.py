@@ -20,7 +20,7 @@ from controller.regions.environment import Options
 from controller.regions.opened import Opening
 from controller.regions.sqlite_store import SqliteOpened
 from controller.regions.term import RegionsTerm
-from metadata_store.records import file_lock
+from metadata_store.records import claims
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
 from tests.kit.polling import eventually
@@ -246,18 +246,18 @@ async def test_a_standby_names_the_holder_and_its_silence(
 
 async def test_a_standby_of_an_older_daemon_says_that_it_does_not_name_itself(tmp_path: Path) -> None:
     said: list[str] = []
-    lock = file_lock.alone(tmp_path / "regions.db-claim")
+    lock = claims.alone(tmp_path / "regions.db-claim")
     standby = waiting(tmp_path, said)
     await eventually(lambda: said, WITHIN_S)
     assert said[-1] == "the daemon on a host that it does not name (pid 0) has the store"
-    file_lock.release(lock)
+    claims.release(lock)
     await (await standby).close()
 
 
 async def test_a_lock_whose_file_was_removed_while_it_was_taken_is_taken_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, flock = file_lock.path_of(tmp_path / "x"), fcntl.flock
+    path, flock = claims.path_of(tmp_path / "x"), fcntl.flock
     removed: list[Path] = []
 
     def slow(lock: int, kind: int) -> None:
@@ -267,9 +267,9 @@ async def test_a_lock_whose_file_was_removed_while_it_was_taken_is_taken_anew(
         flock(lock, kind)
 
     monkeypatch.setattr(fcntl, "flock", slow)
-    lock = file_lock.alone(tmp_path / "x")
+    lock = claims.alone(tmp_path / "x")
     assert removed
-    assert file_lock.stands(tmp_path / "x", lock)
-    with pytest.raises(file_lock.Locked):
-        file_lock.alone(tmp_path / "x")
-    file_lock.release(lock)
+    assert claims.stands(tmp_path / "x", lock)
+    with pytest.raises(claims.Locked):
+        claims.alone(tmp_path / "x")
+    claims.release(lock)

@@ -12,8 +12,8 @@ from controller.regions.kinds.messages import CRASH, Crash
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.cooldown import Cooldown
 from state_machines.regions.model import Region
+from state_machines.regions.placement import Cooldown
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.polling import eventually
 from tests.kit.regions_kit import OPERATOR, Stage, stage

@@ -23,7 +23,7 @@ from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.unheard import Unheard
 from metadata_store.catalog.sqlite import SqliteCatalog
-from metadata_store.records.file_claim import FileClaim
+from metadata_store.records.claims import FileClaim
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.record import Record

@@ -26,8 +26,7 @@ from metadata_store.catalog.rows import (
     ServerRow,
     TableRow,
 )
-from metadata_store.catalog.sqlite import SCHEMA
-from metadata_store.catalog.sqlite_reading import SOUND, read_all
+from metadata_store.catalog.sqlite import SCHEMA, SOUND, read_all
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow
 from metadata_store.port import ANY_VERSION
 from state_machines.regions.damage import Damage

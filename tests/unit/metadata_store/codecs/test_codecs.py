@@ -7,16 +7,21 @@ from collections.abc import Callable
 
 import pytest
 
-from metadata_store.codecs.acl import decode_acls, decode_extended_change
 from metadata_store.codecs.broker import decode_broker, encode_broker
 from metadata_store.codecs.cluster import (
+    Config,
+    FeatureRange,
+    Features,
     ProducerIdBlock,
     decode_cluster_id,
+    decode_config,
+    decode_features,
     decode_producer_ids,
     encode_cluster_id,
+    encode_config,
+    encode_features,
     encode_producer_ids,
 )
-from metadata_store.codecs.config import Config, decode_config, encode_config
 from metadata_store.codecs.controller import (
     ControllerZnode,
     Migration,
@@ -27,7 +32,6 @@ from metadata_store.codecs.controller import (
     encode_epoch,
     encode_migration,
 )
-from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
 from metadata_store.codecs.notifications import (
     Partitions,
     decode_config_change,
@@ -37,9 +41,10 @@ from metadata_store.codecs.notifications import (
     encode_log_dir_event,
     encode_partitions,
 )
-from metadata_store.codecs.reassignment import Reassignments, decode_reassignments, encode_reassignments
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic, topic_id_bytes, topic_id_text
+from metadata_store.nodes.acl_nodes import decode_acls, decode_extended_change
+from metadata_store.nodes.reassignment_node import Reassignments, decode_reassignments, encode_reassignments
 from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
 
 ID_TEXT = "7rWbfVPSS7iSnQ8qgVQ8dg"

@@ -9,7 +9,7 @@ import pytest
 from kazoo.protocol.states import KeeperState
 
 from metadata_store.errors import NotConnected, SessionLost, ZxidWentBack
-from metadata_store.kazoo_adapter.silence import LOOKS
+from metadata_store.kazoo_adapter.adapter import LOOKS
 from metadata_store.kazoo_adapter.transport import CLOSE_S_MAX
 from metadata_store.port import ConnectionState
 from tests.kit.kazoo_kit import CONNECT_S, STAT, adapter, connect, now_s, stuck, turns

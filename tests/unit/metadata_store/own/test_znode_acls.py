@@ -16,8 +16,20 @@ from metadata_store.acl import ALL, CREATE, DELETE, OPEN, READ, READABLE, Acl, d
 from metadata_store.kazoo_adapter.session import Session
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.nodes import cordon_node, pause_node, stray_nodes
-from metadata_store.own.acls import Identities, given_acls, identities_of, is_open, shell_text, strangers
-from metadata_store.own.registry import ENDPOINTS, OWN, REGIONS, Access, access_of, own_path
+from metadata_store.own import (
+    ENDPOINTS,
+    OWN,
+    REGIONS,
+    Access,
+    Identities,
+    access_of,
+    given_acls,
+    identities_of,
+    is_open,
+    own_path,
+    shell_text,
+    strangers,
+)
 from metadata_store.port import ANY_VERSION
 from tests.contracts.closing import acls_below, writable
 from tests.kit.certificates import Authority

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from metadata_store.records import file_lock, holder
-from metadata_store.records.file_claim import FileClaim, Other, beside
-from metadata_store.records.holder import Holder
+from metadata_store.records import claims
+from metadata_store.records.claims import FileClaim, Holder, Other, beside
 from metadata_store.records.port import Fenced, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.sqlite_watch import BEAT_S, SqliteWatch
@@ -26,53 +25,53 @@ def open_files() -> int:
 def taken(store: Path, take: Callable[[Path], int]) -> bool:
     """Checks whether a lock can be taken now; gives it back."""
     try:
-        file_lock.release(take(store))
-    except file_lock.Locked:
+        claims.release(take(store))
+    except claims.Locked:
         return False
     return True
 
 
 def test_daemons_share_a_store_and_a_repair_has_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_lock, "WAIT_S_MAX", 0.0)
+    monkeypatch.setattr(claims, "WAIT_S_MAX", 0.0)
     store = tmp_path / "x.db"
-    first, second = file_lock.shared(store), file_lock.shared(store)
+    first, second = claims.shared(store), claims.shared(store)
     for held in (first, second):
-        assert not taken(store, file_lock.alone)
-        file_lock.release(held)
-    repair = file_lock.alone(store)
-    assert not taken(store, file_lock.alone)
-    assert not taken(store, file_lock.shared)
-    file_lock.release(repair)
-    assert taken(store, file_lock.shared)
-    assert taken(store, file_lock.alone)
-    assert taken(tmp_path / "y.db", file_lock.alone), "each store has a lock of its own"
+        assert not taken(store, claims.alone)
+        claims.release(held)
+    repair = claims.alone(store)
+    assert not taken(store, claims.alone)
+    assert not taken(store, claims.shared)
+    claims.release(repair)
+    assert taken(store, claims.shared)
+    assert taken(store, claims.alone)
+    assert taken(tmp_path / "y.db", claims.alone), "each store has a lock of its own"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.db.lock", "y.db.lock"]
 
 
 def test_a_daemon_begins_once_a_repair_has_ended(tmp_path: Path) -> None:
     store = tmp_path / "x.db"
-    repair = file_lock.alone(store)
+    repair = claims.alone(store)
     found: list[int] = []
-    daemon = threading.Thread(target=lambda: found.append(file_lock.shared(store)))
+    daemon = threading.Thread(target=lambda: found.append(claims.shared(store)))
     daemon.start()
-    daemon.join(file_lock.POLL_S * 2)
+    daemon.join(claims.POLL_S * 2)
     assert not found
-    file_lock.release(repair)
-    daemon.join(file_lock.WAIT_S_MAX)
-    assert not taken(store, file_lock.alone)
-    file_lock.release(found[0])
+    claims.release(repair)
+    daemon.join(claims.WAIT_S_MAX)
+    assert not taken(store, claims.alone)
+    claims.release(found[0])
 
 
 def test_refused_attempts_leave_no_file_open_and_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     store = tmp_path / "x.db"
-    lock = file_lock.alone(store)
+    lock = claims.alone(store)
     before = open_files()
     for _ in range(20):
-        with pytest.raises(file_lock.Locked, match=r"x\.db\.lock is locked by another process"):
-            file_lock.alone(store)
+        with pytest.raises(claims.Locked, match=r"x\.db\.lock is locked by another process"):
+            claims.alone(store)
     assert open_files() == before
     assert os.fstat(lock).st_mode & 0o777 == 0o600
-    file_lock.release(lock)
+    claims.release(lock)
     assert open_files() == before - 1
 
 
@@ -85,19 +84,19 @@ def test_a_file_system_that_refuses_to_lock_leaves_no_file_open(
     monkeypatch.setattr(fcntl, "flock", refuses)
     before = open_files()
     with pytest.raises(OSError, match="no locks available"):
-        file_lock.alone(tmp_path / "x.db")
+        claims.alone(tmp_path / "x.db")
     assert open_files() == before
 
 
 def test_a_lock_stands_while_its_file_is_the_one_at_its_place(tmp_path: Path) -> None:
     store = tmp_path / "x.db"
-    lock = file_lock.alone(store)
-    assert file_lock.stands(store, lock)
-    file_lock.path_of(store).unlink()
-    assert not file_lock.stands(store, lock)
-    file_lock.path_of(store).touch()
-    assert not file_lock.stands(store, lock)
-    file_lock.release(lock)
+    lock = claims.alone(store)
+    assert claims.stands(store, lock)
+    claims.path_of(store).unlink()
+    assert not claims.stands(store, lock)
+    claims.path_of(store).touch()
+    assert not claims.stands(store, lock)
+    claims.release(lock)
 
 
 # -- claims
@@ -108,13 +107,13 @@ def test_a_claim_names_its_holder_alone_also_behind_one_with_a_longer_name(tmp_p
     for socket in ("/run/a-rather-long-path/regent.sock", "/s", ""):
         claim = FileClaim(store, socket)
         assert claim.path == tmp_path / "x.db-claim.lock"
-        assert holder.decode(claim.path.read_bytes()) == holder.this(socket)
+        assert claims.decode(claim.path.read_bytes()) == claims.this(socket)
         assert claim.stands()
-        with pytest.raises(file_lock.Locked):
+        with pytest.raises(claims.Locked):
             FileClaim(store, "/other")
-        assert holder.decode(claim.path.read_bytes()) == holder.this(socket), "the refused one wrote nothing"
+        assert claims.decode(claim.path.read_bytes()) == claims.this(socket), "the refused one wrote nothing"
         claim.release()
-    assert taken(store, file_lock.alone), "the store itself is not locked by it"
+    assert taken(store, claims.alone), "the store itself is not locked by it"
 
 
 def test_a_claim_that_cannot_name_its_holder_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,14 +131,14 @@ def test_a_claim_that_cannot_name_its_holder_is_given_back(tmp_path: Path, monke
 
 def test_a_standby_measures_the_silence_of_each_holder_from_its_latest_sign_of_life(tmp_path: Path) -> None:
     store, now_s = tmp_path / "x.db", [100.0]
-    path = file_lock.path_of(beside(store))
+    path = claims.path_of(beside(store))
     other = Other(store, lambda: now_s[0])
     now_s[0] += 7
     assert other.look() == 0, "there is none"
     first, second = Holder("a", 1, "/a"), Holder("b", 1, "/a")
 
     def beats(found: Holder, at_ns: int) -> None:
-        path.write_bytes(holder.encode(found))
+        path.write_bytes(claims.encode(found))
         os.utime(path, ns=(at_ns, at_ns))
 
     beats(first, 5_000)
@@ -228,12 +227,12 @@ def test_a_lock_whose_file_is_removed_again_and_again_leaves_one_file_open(
 
     def is_late(lock: int, found: int) -> None:
         if next(times, None) is not None:
-            file_lock.path_of(store).unlink()
+            claims.path_of(store).unlink()
         flock(lock, found)
 
     before = open_files()
     monkeypatch.setattr(fcntl, "flock", is_late)
-    lock = file_lock.alone(store)
-    assert file_lock.stands(store, lock)
+    lock = claims.alone(store)
+    assert claims.stands(store, lock)
     assert open_files() == before + 1
-    file_lock.release(lock)
+    claims.release(lock)

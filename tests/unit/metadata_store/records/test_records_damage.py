@@ -11,13 +11,10 @@ import msgspec
 import pytest
 
 from metadata_store.records import codec, sqlite_offline
-from metadata_store.records.found import Content, Found, read
-from metadata_store.records.port import StoreFailed
+from metadata_store.records.port import Content, Found, StoreFailed, read
 from metadata_store.records.sqlite import SqliteRecords
-from state_machines.procedures.faults import Fault, Unusable
-from state_machines.procedures.record import Ending, Record
-from state_machines.procedures.recovery import load
-from state_machines.procedures.repair import moved_aside
+from state_machines.procedures.record import Ending, Fault, Record, Unusable
+from state_machines.procedures.recovery import load, moved_aside
 from state_machines.procedures.states import State
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records_damaged import ALL, FAMILY, NEWER, DamagedContract

@@ -21,8 +21,7 @@ from state_machines.admin_rules.create_topics import (
     judge_topic,
 )
 from state_machines.admin_rules.placement import place
-from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, unparsable, wrong_config
-from state_machines.admin_rules.topic_names import TakenNames, wrong_name
+from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, TakenNames, unparsable, wrong_config, wrong_name
 from state_machines.model.types import Assignment, TopicAssignment
 
 DAEMON = 1_000_001

@@ -15,8 +15,7 @@ from state_machines.model.types import Assignment, TopicAssignment
 from state_machines.planning.cluster_view import PlannedBroker, view_in_turns, view_of
 from state_machines.planning.expected_time import Expected, Received, expected, received
 from state_machines.planning.goals import Decommission, Target, TargetReplicas
-from state_machines.planning.json_file import FILE_BYTES_MAX, UnusableFile
-from state_machines.planning.kafka_json import decode_kafka, encode_kafka
+from state_machines.planning.json_files import FILE_BYTES_MAX, UnusableFile, decode_kafka, encode_kafka
 from state_machines.planning.plan import INT32_MAX, TOPIC_CHARS_MAX
 from state_machines.planning.plan_file import VERSION, SavedPlan, decode_plan, encode_plan
 from state_machines.planning.planner import plan

@@ -21,12 +21,11 @@ from state_machines.planning.goals import (
     TargetReplicas,
     Topics,
     Undo,
+    chosen_topics,
     in_words,
 )
 from state_machines.planning.plan import INT32_MAX, Move, Plan
-from state_machines.planning.planner import plan
-from state_machines.planning.resizing import FACTOR_MAX
-from state_machines.planning.topics import chosen_topics
+from state_machines.planning.planner import FACTOR_MAX, plan
 from tests.kit.planning_kit import DAEMON, Replicas, assigned, counts_of, make_view, moved, moves_of, refusals_of
 
 BARE: dict[int, str | None] = {1: None, 2: None, 3: None, 4: None}

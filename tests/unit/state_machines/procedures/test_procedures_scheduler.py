@@ -10,9 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from state_machines.procedures.demand import CLUSTER, UPPER, Demand, Resource, Scope
-from state_machines.procedures.entity_queue import Entry
-from state_machines.procedures.locks import LockOrder
+from state_machines.procedures.locks import CLUSTER, UPPER, Demand, Entry, LockOrder, Resource, Scope
 from state_machines.procedures.scheduler import LockConflict, Scheduler
 
 NAMESPACE = Resource(Scope.NAMESPACE, "n")

@@ -8,8 +8,16 @@ from msgspec.structs import replace
 from state_machines.regions import damage as damages
 from state_machines.regions import lost_parts
 from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind
-from state_machines.regions.key_text import NotAKey, key_of, key_text
-from state_machines.regions.layout import KEY_BYTES_MAX, NAME_CHARS_MAX, UNIFORM_MAX, layout_problem, name_problem
+from state_machines.regions.layout import (
+    KEY_BYTES_MAX,
+    NAME_CHARS_MAX,
+    UNIFORM_MAX,
+    NotAKey,
+    key_of,
+    key_text,
+    layout_problem,
+    name_problem,
+)
 from state_machines.regions.lost_parts import HEAD_CHARS, PART_CHARS_MAX, LeftOut, LostPart, LostParts
 from state_machines.regions.marks import Mark, MarkKind, Marks
 from state_machines.regions.model import Regions, Server

@@ -13,7 +13,7 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.errors import OutcomeUnknown
-from state_machines.admin_rules.delegation_tokens import Token, expired
+from state_machines.admin_rules.credentials import Token, expired
 from tests.kit.controller_world import World, in_world, world
 from tests.kit.virtual_time import in_virtual_time
 

@@ -23,7 +23,7 @@ from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
-from metadata_store.codecs.features import FeatureRange, Features, encode_features
+from metadata_store.codecs.cluster import FeatureRange, Features, encode_features
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.records import codec
 from state_machines.procedures.record import Caller, Record

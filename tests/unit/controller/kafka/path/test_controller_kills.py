@@ -16,7 +16,7 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from controller.kafka.path.events import EventKind
 from metadata_store import paths
-from metadata_store.hooks import Kill
+from metadata_store.port import Kill
 from state_machines.model.types import TopicPartition
 from tests.kit.carried_kit import create, created, grow, topic
 from tests.kit.controller_parts import DAEMON

@@ -15,7 +15,7 @@ from controller.operator.role_status import StatusReader
 from controller.operator.sampling import gauges_of
 from controller.role.mode import Mode
 from metadata_store import paths
-from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
+from metadata_store.codecs.cluster import FeatureRange, Features, decode_features, encode_features
 from state_machines.model.types import Assignment, TopicPartition
 from tests.kit.carried_kit import create, created, topic
 from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA

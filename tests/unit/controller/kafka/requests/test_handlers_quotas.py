@@ -12,9 +12,9 @@ from msgspec import Struct
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from metadata_store import paths
-from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.notifications import encode_config_change
-from metadata_store.nodes.quota_nodes import read_rates
+from metadata_store.nodes.entity_configs import read_rates
 from tests.kit.carried_kit import carried, create, grow, topic
 from tests.kit.controller_kafka import id_of
 from tests.kit.controller_world import World, in_world

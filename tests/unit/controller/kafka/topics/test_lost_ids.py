@@ -15,7 +15,7 @@ from controller.kafka.path.remembered import TRIES_MAX
 from controller.kafka.topics import lost_ids
 from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
-from state_machines.decisions.topic_ids import LOST_SAMPLE_MAX, Evidence, Verdict, judge_ids, sample_of_lost
+from state_machines.decisions.topic_change import LOST_SAMPLE_MAX, Evidence, Verdict, judge_ids, sample_of_lost
 from state_machines.model.types import Broker
 from tests.kit.controller_kafka import id_of
 from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
