@@ -13,7 +13,7 @@ from controller.procedures.parking import Parking
 from controller.procedures.running import Entered
 from metadata_store.port import Kill
 from metadata_store.records.port import RecordStore, Stored
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record, child
 from tests.contracts.records import Stores

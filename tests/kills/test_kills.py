@@ -16,7 +16,7 @@ from controller.procedures.kinds import Kind, Step
 from metadata_store.records.port import RecordStore
 from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.zookeeper import ZooKeeperRecords
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait, Yield
 from state_machines.procedures.record import Caller, Record, child
 from state_machines.procedures.states import State

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admin.own_node import wrong_node
 from admin.routes import HIDDEN, Route, route
-from admin.wrong_node import wrong_node
 from brokers.wire.messages import CARRIED, MESSAGES, request_codec, response_codec
 from brokers.wire.messages.cluster import DescribeClusterResponse
 from brokers.wire.messages.topics import CreatableTopic, CreatedTopic, CreateTopicsRequest, CreateTopicsResponse

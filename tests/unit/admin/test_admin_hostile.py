@@ -16,8 +16,8 @@ from random import Random
 import pytest
 
 from admin.client import Client
+from admin.endpoint import AdminListener
 from admin.endpoint_tls import EndpointTls
-from admin.listener import AdminListener
 from admin.streams import Stream
 from brokers.security.tls import Tls
 from brokers.wire.messages import MESSAGES, request_codec
@@ -118,7 +118,7 @@ CROWD_MB = 100
 MEASURED = """
 import re, sys
 from pathlib import Path
-from cli.freed_memory import return_freed_memory
+from cli.admin_life import return_freed_memory
 
 def resident_mb():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024

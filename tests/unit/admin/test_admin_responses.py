@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from admin.own_configs import about_configs
+from admin.own_node import about_configs
 from brokers.wire.messages import CARRIED, MESSAGES
 from brokers.wire.messages.cluster import MetadataBroker
 from brokers.wire.messages.nodes import AlterConfigsRequest, AlteredConfig

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from admin.endpoint import AdminListener
 from admin.endpoint_tls import EndpointTls, endpoint_tls
 from admin.identity import Identity
-from admin.limits import UNKNOWN_FRAME_BYTES_MAX
-from admin.listener import AdminListener
+from admin.ports import UNKNOWN_FRAME_BYTES_MAX
 from brokers.security.tls import Tls
-from brokers.wire.messages.sasl import (
+from brokers.wire.messages.security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -14,18 +14,16 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from brokers import replica_sizes
+from brokers import loads
 from brokers.client import BrokerCallFailed, ClusterMetadata, PartitionMetadata, TopicMetadata
-from brokers.loads import PARTITIONS_PER_REQUEST_MAX
+from brokers.loads import PARTITIONS_PER_REQUEST_MAX, ReplicaSize
+from brokers.loads import PARTITIONS_PER_REQUEST_MAX as SIZES_PER_REQUEST_MAX
 from brokers.queries import BrokerQueries
-from brokers.replica_sizes import PARTITIONS_PER_REQUEST_MAX as SIZES_PER_REQUEST_MAX
-from brokers.replica_sizes import ReplicaSize
 from brokers.wire.log_dirs import REPLICAS_MAX, encode_log_dirs, read_log_dirs
 from brokers.wire.primitives import Malformed
 from cli.exit_codes import Exit, Failure
 from cli.loads import FIELDS, Result, write_loads
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Broker, TopicPartition
+from state_machines.model.types import Broker, LogDirectory, ReplicaLog, TopicPartition
 from testing.simulated.broker import SimulatedBroker
 from testing.simulated.hosting import ONLINE_DIRECTORY, Replica
 from tests.kit.cli_kit import items, regent, unwrapped
@@ -271,7 +269,7 @@ async def sizes(
     queries: ChosenQueries, partitions: Iterable[TopicPartition], partitions_max: int = SIZES_PER_REQUEST_MAX
 ) -> dict[TopicPartition, ReplicaSize]:
     """Requests the sizes; no other query is sent."""
-    return await replica_sizes.sizes(cast("BrokerQueries", queries), partitions, partitions_max)
+    return await loads.sizes(cast("BrokerQueries", queries), partitions, partitions_max)
 
 
 def size(size_bytes: int, offset_lag: int = 0) -> ReplicaSize:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, Malformed, TooMany, decode_in_portions, decode_request, head_of
-from regent_agent.listed import PORTION, Listed
+from regent_agent.head import PORTION, Listed
 from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
     CLOSED,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from testing.embedded import archives, class_archives, jars, java, jvm
+from testing.embedded import archives, jars, java, jvm
 from testing.embedded.java import Java
 
 
@@ -201,7 +201,7 @@ def archiving_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
 
 
 def archived(kind: str, archiving_java: Java) -> Path:
-    path = class_archives.archive(kind, archiving_java, JARS)
+    path = jvm.archive(kind, archiving_java, JARS)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("")
     return path
@@ -220,18 +220,18 @@ def archived(kind: str, archiving_java: Java) -> Path:
 def test_a_program_uses_the_archive_of_its_kind_once_it_is_there(
     archiving_java: Java, main_class: str, kind: str
 ) -> None:
-    others = [archived(other, archiving_java) for other in class_archives.KINDS if other != kind]
-    assert class_archives.options(main_class, archiving_java, JARS) == []
+    others = [archived(other, archiving_java) for other in jvm.KINDS if other != kind]
+    assert jvm.options(main_class, archiving_java, JARS) == []
     path = archived(kind, archiving_java)
     assert path not in others
-    assert f"-XX:SharedArchiveFile={path}" in class_archives.options(main_class, archiving_java, JARS)
+    assert f"-XX:SharedArchiveFile={path}" in jvm.options(main_class, archiving_java, JARS)
 
 
 def test_another_java_and_other_jars_have_another_archive(archiving_java: Java) -> None:
-    path = archived(class_archives.BROKER, archiving_java)
-    assert class_archives.archive(class_archives.BROKER, archiving_java, JARS[:1]) != path
+    path = archived(jvm.BROKER, archiving_java)
+    assert jvm.archive(jvm.BROKER, archiving_java, JARS[:1]) != path
     Path(archiving_java.path).write_text("upgraded")
-    assert class_archives.archive(class_archives.BROKER, archiving_java, JARS) != path
+    assert jvm.archive(jvm.BROKER, archiving_java, JARS) != path
 
 
 def test_the_command_of_a_jvm_names_it(archiving_java: Java, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_the_command_of_a_jvm_names_it(archiving_java: Java, monkeypatch: pytest
     monkeypatch.setattr(jvm, "jars", lambda: JARS)
     before = jvm.java_command([], "kafka.Kafka")
     assert not [option for option in before if "Archive" in option]
-    path = archived(class_archives.BROKER, archiving_java)
+    path = archived(jvm.BROKER, archiving_java)
     assert f"-XX:SharedArchiveFile={path}" in jvm.java_command([], "kafka.Kafka")
 
 
@@ -256,7 +256,7 @@ def test_a_machine_that_cannot_make_archives_gets_a_warning(
         archives.main()
     assert "No archives of classes are made, so every JVM starts more slowly: no space left" in caplog.text
     caplog.clear()
-    for kind in class_archives.KINDS:
+    for kind in jvm.KINDS:
         archived(kind, archiving_java)
     archives.main()
     assert caplog.text == ""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from metadata_store.codecs.config import Config
+from metadata_store.codecs.cluster import Config
 from scripts import conformance
 from state_machines.model.types import Leadership
 from tests.kit import left_journals, seed_results

@@ -18,8 +18,7 @@ from brokers.wire.versions import Api, Ibp
 from metadata_store.codecs.notifications import decode_log_dir_event
 from testing.simulated.bodies import Bodies
 from testing.simulated.broker import Received, SimulatedBroker
-from testing.simulated.digest import Truth, differences, expected_view, view
-from testing.simulated.entries import digest, metadata_lines, replica_lines
+from testing.simulated.digest import Truth, differences, digest, expected_view, metadata_lines, replica_lines, view
 from testing.simulated.replies import bare_response, encode_response
 from testing.simulated.requests import VERSIONS, read_head, read_request
 from testing.simulated.values import Key, LeaderAndIsr, Request, UpdateMetadata

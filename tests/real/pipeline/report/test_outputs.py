@@ -12,7 +12,7 @@ from pipeline.layout import BUCKETS
 from pipeline.report.files import read_files
 from pipeline.report.outputs import InUse, alone, aside, write
 from pipeline.report.terms import NONE as UNKNOWN
-from pipeline.snapshot_folder import newest_of
+from pipeline.snapshot_file import newest_of
 from state_machines.journal.snapshot import FORMAT, BrokerLine, Header, Line, PartitionsLine, Trailer
 from tests.real.pipeline.report.kit import reported
 from tests.real.pipeline.report.test_figures import stopped

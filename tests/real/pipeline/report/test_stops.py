@@ -11,9 +11,8 @@ from pipeline.inputs import Snapshot
 from pipeline.report.against import compared
 from pipeline.report.asking import Beside, Wanted
 from pipeline.report.merging import Known
-from pipeline.report.now_section import now_section
 from pipeline.report.result import Result, Usual
-from pipeline.report.sections import against, headline, verdict
+from pipeline.report.sections import against, headline, now_section, verdict
 from pipeline.report.stops import Stop
 from pipeline.snapshot_file import read_snapshot
 from state_machines.journal.snapshot import FORMAT, BrokerLine, Header, PartitionsLine, Trailer

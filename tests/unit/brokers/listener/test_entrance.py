@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from admin.listener import AdminListener
+from admin.endpoint import AdminListener
 from admin.streams import Watched
 from brokers.listener import entrance
 from brokers.listener.connection_slots import ConnectionSlot, ConnectionSlots

@@ -11,10 +11,10 @@ from typing import Literal
 import pytest
 
 from brokers.listener.inbound import ListenerLimits
+from brokers.regions.connection import Peer
 from brokers.regions.listener import RegionListener
-from brokers.regions.peer import Peer
 from brokers.regions.secret import NO_SECRETS, Secrets, secrets_in
-from brokers.security.users import SecurityUnusable
+from brokers.security.authentication import SecurityUnusable
 from brokers.wire.primitives import Malformed
 from controller.regions.metrics.exposition import RegionsCollector
 from controller.regions.metrics.gauges import RegionGauges

@@ -28,9 +28,8 @@ from brokers.wire.envelope import (
     read_envelope,
     read_envelope_response,
 )
-from brokers.wire.frames import ConnectionLost
+from brokers.wire.frames import LARGE_BYTES, ConnectionLost
 from brokers.wire.messages.topics import CreatedTopic, CreateTopicsResponse
-from brokers.wire.off_loop import LARGE_BYTES
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
 from tests.kit.carrier_kit import CLUSTER, Raw, a_call, code, created, way

@@ -16,9 +16,9 @@ from brokers.wire.errors import Error, error_name
 from brokers.wire.log_dirs import LogDirectories, encode_log_dirs, newest_version, read_log_dirs
 from brokers.wire.messages import response_codec
 from brokers.wire.primitives import Malformed, Reader
-from brokers.wire.responses import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
+from brokers.wire.requests import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
 from brokers.wire.versions import Api
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
+from state_machines.model.types import LogDirectory, ReplicaLog
 from tests.kit.message_kit import a_few, entities, schema_of
 from tests.kit.wire_kit import part, quickly, read_request, to_uuid, write_response, written
 

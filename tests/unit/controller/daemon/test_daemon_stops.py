@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from controller.daemon.queue_admission import ENDPOINT_S_MAX
 from controller.role import own_znodes as own
 from controller.role.mode import Mode

@@ -18,7 +18,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Members, Transition
-from testing.memory.records import Disk, MemoryRecords
+from testing.memory.region_store import Disk, MemoryRecords
 from tests.kills.harness import Clock, Daemon, Notes, arrives, fails, last, spreads, step, topic, twice
 from tests.kit.controller_world import World, in_world
 from tests.kit.journal_kit import Book, Desk

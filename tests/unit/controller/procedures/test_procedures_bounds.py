@@ -20,7 +20,7 @@ from state_machines.procedures.kernel import RETRY_MS_MIN, Change
 from state_machines.procedures.outcome import RETRY_MS_MAX, Failed, Outcome, Wait
 from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.states import State
-from testing.memory.records import Disk, MemoryRecords
+from testing.memory.region_store import Disk, MemoryRecords
 from tests.contracts.records import record
 from tests.contracts.records_damaged import NEWER
 from tests.kills.harness import IDLE_MS, Daemon, Notes, arrives, last, onwards, spreads, step, topic, twice

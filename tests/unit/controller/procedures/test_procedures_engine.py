@@ -18,12 +18,12 @@ from controller.procedures.requests import Refused
 from controller.procedures.stepping import RAISES_MAX
 from controller.procedures.writes import CHANGE_BYTES_MAX, RECORDS_MAX
 from metadata_store.records.port import Fenced
-from state_machines.procedures.demand import CLUSTER, Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import CLUSTER, Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Caller, Record, child
 from state_machines.procedures.states import State
-from testing.memory.records import Disk, MemoryRecords
+from testing.memory.region_store import Disk, MemoryRecords
 from tests.kills.harness import (
     Clock,
     Daemon,

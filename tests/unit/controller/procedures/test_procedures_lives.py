@@ -19,12 +19,12 @@ from controller.procedures.requests import Refused, Results
 from controller.procedures.waiting import Waiting
 from controller.procedures.writes import Decided, Group
 from metadata_store.records.port import Fenced, StoreFailed, Unstorable
-from state_machines.procedures.demand import CLUSTER, Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import CLUSTER, Demand, Resource, Scope
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.scheduler import Scheduler
 from state_machines.procedures.states import State
-from testing.memory.records import Disk, MemoryRecords
+from testing.memory.region_store import Disk, MemoryRecords
 from tests.contracts.records import record
 from tests.kills.harness import Clock, Daemon, Notes, last, onwards, pauses, step, topic
 from tests.unit.controller.procedures.test_procedures_engine import Host, submitted

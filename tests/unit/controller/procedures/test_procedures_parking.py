@@ -15,12 +15,12 @@ from controller.procedures.parking import EARLY_MAX, TERMS_MAX, Parking
 from controller.procedures.requests import Bypass, Refused
 from metadata_store.records import codec
 from metadata_store.records.port import Fenced, StoreFailed, Unstorable
-from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import NO_ENDING, Ending, Record, child
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
-from testing.memory.records import Disk, MemoryRecords
+from testing.memory.region_store import Disk, MemoryRecords
 from tests.kills.harness import Clock, Daemon, Notes, arrives, fails, last, noting, onwards, step, topic, undo
 from tests.unit.controller.procedures.test_procedures_engine import NOBODY, OPS, Host, submitted
 

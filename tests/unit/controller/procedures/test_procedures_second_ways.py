@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from controller.procedures.kinds import Kind, Step
-from state_machines.procedures.demand import CLUSTER, Demand, Resource, Scope
+from state_machines.procedures.locks import CLUSTER, Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Outcome, Retry
 from state_machines.procedures.record import Record, child
 from state_machines.procedures.scheduler import Scheduler
 from state_machines.procedures.states import State
-from testing.memory.records import MemoryRecords
+from testing.memory.region_store import MemoryRecords
 from tests.contracts.records import record
 from tests.kills.harness import Notes, arrives, last, noting, part, pauses, spreads, step, topic
 from tests.unit.controller.procedures.test_procedures_engine import NOBODY, Host, ended, state, submitted

@@ -17,8 +17,7 @@ from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.codecs.controller import Migration, encode_migration
 from metadata_store.errors import Code, MultiFailed, OutcomeUnknown, ZkError
-from metadata_store.hooks import Kill
-from metadata_store.port import ANY_VERSION, Check, Create, Delete, SetData
+from metadata_store.port import ANY_VERSION, Check, Create, Delete, Kill, SetData
 from tests.kit.claim_kit import DIGEST, claimed, controller, dead_pid, process, queued, unseated
 from tests.kit.controller_parts import DAEMON
 from tests.kit.controller_world import World, in_world, world

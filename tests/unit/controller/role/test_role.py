@@ -16,7 +16,7 @@ from controller.role.own_znodes import started_ticks, this_process
 from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, digest_acl
 from metadata_store.errors import MultiFailed, OutcomeUnknown
-from metadata_store.own.registry import ENDPOINTS
+from metadata_store.own import ENDPOINTS
 from tests.kit.claim_kit import dead_pid, process, queued, unseated
 from tests.kit.controller_parts import DAEMON, SECRET
 from tests.kit.controller_world import Seat, World, in_world, world

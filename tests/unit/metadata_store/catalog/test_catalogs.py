@@ -31,8 +31,8 @@ from metadata_store.catalog.rows import (
 )
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.catalog.znodes import BUCKET_IDS
+from metadata_store.fencing.bounds import write_bytes
 from metadata_store.fencing.fenced import WRITES_MAX
-from metadata_store.fencing.sizes import write_bytes
 from metadata_store.port import ANY_VERSION, Check
 from metadata_store.records.port import RecordStore
 from metadata_store.records.sqlite import SqliteRecords

@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.broker import decode_broker, encode_broker
-from metadata_store.codecs.config import Config, decode_config, encode_config
+from metadata_store.codecs.cluster import (
+    Config,
+    FeatureRange,
+    Features,
+    decode_config,
+    decode_features,
+    encode_config,
+    encode_features,
+)
 from metadata_store.codecs.controller import ControllerZnode, decode_controller, encode_controller
-from metadata_store.codecs.entries import UNUSABLE_MAX, Unusable
-from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
-from metadata_store.codecs.notifications import Partitions, decode_partitions, encode_partitions
-from metadata_store.codecs.reassignment import Reassignments, decode_reassignments, encode_reassignments
+from metadata_store.codecs.notifications import UNUSABLE_MAX, Partitions, Unusable, decode_partitions, encode_partitions
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic
+from metadata_store.nodes.reassignment_node import Reassignments, decode_reassignments, encode_reassignments
 from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
 
 int32 = st.integers(0, 2**31 - 1)

@@ -13,12 +13,12 @@ from kazoo.protocol.states import KeeperState
 from metadata_store.acl import OPEN
 from metadata_store.errors import Code, ConnectFailed, NotConnected
 from metadata_store.kazoo_adapter import KazooZooKeeper, jute
+from metadata_store.kazoo_adapter.adapter import answered_or_left
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.kazoo_client import Client
 from metadata_store.kazoo_adapter.server_version import parse_version, server_limits, server_version
 from metadata_store.kazoo_adapter.servers import Address, Servers
 from metadata_store.kazoo_adapter.session import REFUSED_S_MAX, split_chroot
-from metadata_store.kazoo_adapter.silence import answered_or_left
 from metadata_store.kazoo_adapter.transport import CLOSE_S_MAX
 from metadata_store.port import ConnectionState, Create
 from tests.kit.controller_parts import Clock

@@ -16,7 +16,7 @@ from metadata_store.records import sqlite
 from metadata_store.records.codec import checksum
 from metadata_store.records.port import Fenced, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
-from metadata_store.records.sqlite_errors import REMEDIES, remedy
+from metadata_store.records.sqlite_rows import REMEDIES, remedy
 from state_machines.procedures.record import VERSION
 from tests.contracts.records import RecordsContract, Stores, record
 

@@ -10,15 +10,14 @@ from msgspec.structs import replace
 
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed
+from metadata_store.fencing.bounds import write_bytes
 from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.fencing.outcome import Fence
-from metadata_store.fencing.sizes import write_bytes
 from metadata_store.port import ANY_VERSION, Check
 from metadata_store.records import zookeeper, zookeeper_offline
-from metadata_store.records.found import Content
-from metadata_store.records.port import StoreFailed, Unstorable
+from metadata_store.records.port import Content, StoreFailed, Unstorable
 from metadata_store.records.zookeeper import ZooKeeperRecords
-from state_machines.procedures.faults import Fault
+from state_machines.procedures.record import Fault
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import record
 from tests.contracts.records_zookeeper import QUARANTINE, ROOT, ZooKeeperRecordsContract, opened

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from controller.kafka.access.quota_buckets import Account, QuotaBuckets
-from metadata_store.codecs.acl import decode_acls, decode_extended_change, decode_literal_change
 from metadata_store.codecs.base import Malformed
-from metadata_store.nodes.quota_nodes import quota_path
+from metadata_store.nodes.acl_nodes import decode_acls, decode_extended_change, decode_literal_change
+from metadata_store.nodes.entity_configs import quota_path
 from state_machines.admin_rules.acls import (
     ANY_PRINCIPAL,
     ANYTHING,

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from state_machines.decisions.alter_partition import IsrRequest
-from state_machines.decisions.broker_change import BrokerDelta, broker_death, compare
+from state_machines.decisions.broker_change import BrokerDelta, broker_death, compare, log_directories_failed
 from state_machines.decisions.controlled_shutdown import (
     controlled_shutdown,
     keep_out,
@@ -19,7 +19,6 @@ from state_machines.decisions.controlled_shutdown import (
 )
 from state_machines.decisions.failover import TAKEN_UP, take_up
 from state_machines.decisions.leader_election import ElectionType, elect, to_balance
-from state_machines.decisions.log_directories import log_directories_failed
 from state_machines.machines import selectors
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision, Refusal, ReplicaMove

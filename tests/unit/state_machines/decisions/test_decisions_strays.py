@@ -27,8 +27,7 @@ from state_machines.decisions.strays import (
     strays,
 )
 from state_machines.model.cluster import Cluster
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Assignment, Leadership, TopicAssignment, TopicPartition
+from state_machines.model.types import Assignment, Leadership, LogDirectory, ReplicaLog, TopicAssignment, TopicPartition
 from tests.kit.model import EPOCH, P, make_cluster, registered, topic_gone
 
 UNKNOWN, NOT_ASSIGNED = StrayReason.TOPIC_UNKNOWN, StrayReason.NOT_ASSIGNED

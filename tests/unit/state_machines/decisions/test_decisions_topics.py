@@ -6,8 +6,16 @@ from functools import partial
 
 import pytest
 
-from state_machines.decisions.topic_change import names_any, new_partitions, repaired, taken_out
-from state_machines.decisions.topic_ids import Evidence, TopicIds, any_has_id, id_changes
+from state_machines.decisions.topic_change import (
+    Evidence,
+    TopicIds,
+    any_has_id,
+    id_changes,
+    names_any,
+    new_partitions,
+    repaired,
+    taken_out,
+)
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, Leadership, ReplicaState, TopicAssignment, TopicPartition
 from tests.kit.model import EPOCH, P, broker, carried_out, decided, make_cluster, topic, topic_gone, writes_of

@@ -10,10 +10,22 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from state_machines.decisions import plan_pace
-from state_machines.decisions.plan_catch_up import LOOKS_MAX, PAUSES, Copy, Looks, Sizes
 from state_machines.decisions.plan_pace import Copied, MovePace, Sample, Standing, destinations, paces, total
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
-from state_machines.decisions.plan_rate import BEGINS, CALM_MS, STEP_MS, Pressure, RateBounds, next_rate, pressure
+from state_machines.decisions.throttling import (
+    BEGINS,
+    CALM_MS,
+    LOOKS_MAX,
+    PAUSES,
+    STEP_MS,
+    Copy,
+    Looks,
+    Pressure,
+    RateBounds,
+    Sizes,
+    next_rate,
+    pressure,
+)
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from tests.kit.model import P, die, make_cluster

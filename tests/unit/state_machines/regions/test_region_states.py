@@ -18,7 +18,6 @@ from state_machines.regions.model import (
     Table,
     namespace_of,
 )
-from state_machines.regions.pickup import closes_first, way_of
 from state_machines.regions.states import (
     FINAL,
     IN_TRANSITION,
@@ -30,6 +29,7 @@ from state_machines.regions.states import (
     TableKind,
     TableState,
 )
+from state_machines.regions.transit import closes_first, way_of
 
 S = RegionState
 ALLOWED = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from brokers.security.attested import Seals
+from brokers.security.shared_secret import Seals
 from controller.kafka.brokers.endpoint_change import GONE_S
 from controller.kafka.path.events import EventKind
 from metadata_store import paths

@@ -17,10 +17,16 @@ from brokers.wire.messages.security import (
     UpdateFeaturesRequest,
 )
 from metadata_store import paths
-from metadata_store.codecs.config import Config, decode_config
-from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
+from metadata_store.codecs.cluster import (
+    Config,
+    FeatureRange,
+    Features,
+    decode_config,
+    decode_features,
+    encode_features,
+)
 from metadata_store.errors import OutcomeUnknown
-from state_machines.admin_rules.scram_credentials import Salted, credential
+from state_machines.admin_rules.credentials import Salted, credential
 from tests.kit.carried_kit import carried
 from tests.kit.controller_world import World, in_world, world
 from tests.kit.virtual_time import in_virtual_time

@@ -19,11 +19,9 @@ from controller.operator.cluster_health import live_procedures
 from controller.operator.procedure_items import planned_item
 from controller.operator.throttles import _item
 from controller.procedures.requests import Refused
-from state_machines.decisions.plan_catch_up import Copy
 from state_machines.decisions.plan_progress import ReassignPlan
-from state_machines.decisions.plan_rate import BEGINS, CALM_MS, SET, RateBounds
-from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Broker, TopicPartition
+from state_machines.decisions.throttling import BEGINS, CALM_MS, SET, Copy, RateBounds
+from state_machines.model.types import Broker, LogDirectory, ReplicaLog, TopicPartition
 from tests.kit.controller_world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     LISTS,

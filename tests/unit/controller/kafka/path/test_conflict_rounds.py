@@ -21,7 +21,7 @@ from controller.kafka.reassignments.reassignment_znode import CONTENDED as ZNODE
 from controller.role.errors import ClaimRefused
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store import paths
-from metadata_store.codecs.features import FeatureRange, Features, encode_features
+from metadata_store.codecs.cluster import FeatureRange, Features, encode_features
 from metadata_store.errors import SessionLost
 from metadata_store.fencing.fenced import WRITES_MAX
 from state_machines.decisions.leader_election import ElectionType

@@ -15,7 +15,7 @@ import pytest
 from controller.kafka.term.failover import GROWTH_MAX
 from metadata_store import paths, reads
 from metadata_store.acl import CREATE, READ
-from metadata_store.codecs.features import decode_features
+from metadata_store.codecs.cluster import decode_features
 from metadata_store.codecs.topic import TopicDecoder
 from metadata_store.nodes.cluster_nodes import Contended
 from state_machines.model.cluster import Cluster
