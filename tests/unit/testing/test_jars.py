@@ -221,10 +221,10 @@ def test_a_program_uses_the_archive_of_its_kind_once_it_is_there(
     archiving_java: Java, main_class: str, kind: str
 ) -> None:
     others = [archived(other, archiving_java) for other in jvm.KINDS if other != kind]
-    assert jvm.options(main_class, archiving_java, JARS) == []
+    assert jvm.archive_options(main_class, archiving_java, JARS) == []
     path = archived(kind, archiving_java)
     assert path not in others
-    assert f"-XX:SharedArchiveFile={path}" in jvm.options(main_class, archiving_java, JARS)
+    assert f"-XX:SharedArchiveFile={path}" in jvm.archive_options(main_class, archiving_java, JARS)
 
 
 def test_another_java_and_other_jars_have_another_archive(archiving_java: Java) -> None:
