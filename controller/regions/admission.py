@@ -1,21 +1,56 @@
-"""Decides which processes may register, and which connections may speak for them."""
+"""Decides which processes may register, and which connections may speak for them.
+
+The proof of each process is stored beside its row: after a failover, too, no other connection speaks for it. Its row is
+a mark of a kind of its own, which daemons that do not know it leave alone.
+"""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
+from metadata_store.catalog.rows import DropMark, MarkRow, PutMark, Write
 from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState
 
+PROOF: Final = "proof"
 LATER: Final = "a process that began later needs a higher incarnation (was its clock set back?)"
 AHEAD_MS_MAX: Final = 2 * 86_400_000
 """Time by which a server's clock may be ahead of the daemon's; one of both may be a day off."""
 SERVERS_MAX: Final = 2_000
 """Processes of servers in the store: ZooKeeper lists them in one response, which has a bound."""
+
+
+def _proof_subject(key: Key) -> str:
+    return f"{key[0]},{key[1]}"
+
+
+def keep_proof(key: Key, proof: str) -> tuple[Write, ...]:
+    """Returns the write that stores the digest of a proof; none for a process without one."""
+    return (PutMark(MarkRow(PROOF, _proof_subject(key), proof)),) if proof else ()
+
+
+def drop_proof(key: Key, proof: str | None) -> tuple[Write, ...]:
+    """Returns the write that goes with the removal of a process."""
+    return (DropMark(PROOF, _proof_subject(key)),) if proof else ()
+
+
+def proofs_in(marks: Iterable[MarkRow]) -> dict[Key, str]:
+    """Finds the proofs among the marks of a catalog, by process."""
+    found: dict[Key, str] = {}
+    for one in marks:
+        name, comma, incarnation = one.subject.rpartition(",")
+        if one.kind == PROOF and comma and incarnation.isdecimal():
+            found[name, int(incarnation)] = one.value
+    return found
+
+
+def proofs_left_over(proofs: Iterable[Key], members: Iterable[Key]) -> Iterator[Write]:
+    """Yields the removal of proofs whose process is gone: a daemon that does not know them removed it."""
+    return (DropMark(PROOF, _proof_subject(key)) for key in sorted(set(proofs).difference(members)))
 
 
 class ServerDead(Exception):

@@ -93,7 +93,7 @@ def _let_go(env: RegionsEnv, record: Record) -> None:
     env.dispatcher.forget(record.pid)
     env.results.used(record.pid)
     env.unplaced.discard(record.pid)
-    env.unheard.held.discard(record.pid)
+    env.claimants.held.discard(record.pid)
     for region in _regions_of(env, record):
         env.model.detach(region, record.pid)
         if env.endings.leaves(record, region.id):

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from controller.process.wording import counted
-from controller.regions import regime
-from controller.regions.regime import Regime
+from controller.regions import fencing
+from controller.regions.fencing import LeaseAndFence
 from metadata_store.catalog.judging import INT_MAX
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind, shown
@@ -22,7 +22,7 @@ from state_machines.regions.states import ServerState, TableState
 log = logging.getLogger("regent.regions")
 
 LEASE_MS_MAX: Final = 600_000
-"""Longest lease that the settings permit: of servers whose regime cannot be read."""
+"""Longest lease that the settings permit: of servers whose own one cannot be read."""
 NAMED_MAX: Final = 20
 """Damaged rows and gaps that the log and the status name."""
 PARTIAL: Final = frozenset({TableState.CREATING, TableState.DELETING})
@@ -77,19 +77,19 @@ def keep_away(model: Regions, damaged: Iterable[Damage]) -> None:
             model.buried[one.name] = INT_MAX
 
 
-def regime_of(content: Content, present: Regime) -> tuple[Regime | None, list[Damage]]:
-    """Returns the stored regime, a careful one where it cannot be read, and what is wrong with it."""
-    found = regime.stored(content.marks)
-    name = f"{regime.KIND} of {regime.SUBJECT}"
+def lease_and_fence_of(content: Content, present: LeaseAndFence) -> tuple[LeaseAndFence | None, list[Damage]]:
+    """Returns the stored lease and fence, careful ones where they cannot be read, and what is wrong with it."""
+    found = fencing.lease_and_fence_in(content.marks)
+    name = f"{fencing.MARK_KIND} of {fencing.MARK_SUBJECT}"
     wrong = any(one.kind is RowKind.MARK and one.name == name for one in content.damaged)
     why: list[Damage] = []
     if found is not None:
         try:
-            regime.fences_in(found.fence)
+            fencing.fences_in(found.fence)
         except ValueError as error:
             why.append(Damage(RowKind.MARK, "the regime of servers", "value", shown(found.fence), str(error), name))
     if wrong or why:
-        return Regime(LEASE_MS_MAX, present.fence), why
+        return LeaseAndFence(LEASE_MS_MAX, present.fence), why
     return found, why
 
 

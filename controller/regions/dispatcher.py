@@ -2,24 +2,44 @@
 
 An operation goes to one process of a server alone: a lost response means nothing about it, so it is sent again to the
 same process, and to another one only once its procedure finds this one fenced (HBase ``RemoteProcedureDispatcher``).
+Results are kept until the steps that wait for them have used them, durably.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from regent_agent.protocol import Open, Operation, Operations, Task
+from configs.regions_section import RegionsSettings
+from regent_agent import protocol
+from regent_agent.protocol import Open, Operation, Operations, Result, Task
 from state_machines.regions.model import Server
+from state_machines.regions.transit import Answer
 
 Key = tuple[str, int]
 """Name and incarnation of a server."""
-
 Tell = Callable[[Server, int, Sequence[Operation]], None]
 """Takes a batch that goes to a process for the first time, and its number; must not wait or raise."""
+KEYS: Final = RegionsSettings.model_fields
+BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+HEAD_BYTES: Final = 1_000
+WORKERS_MAX: Final = 10
+"""Processes whose work on a log is accepted: without a result in time it is given to another one, again and again."""
+HOLD_FRACTION: Final = 4
+"""A poll is held for this part of the lease."""
+ANSWERS: Final[Mapping[str, Answer]] = {
+    protocol.OPENED: Answer.OPENED,
+    protocol.CLOSED: Answer.CLOSED,
+    protocol.FAILED_OPEN: Answer.FAILED,
+    protocol.FAILED: Answer.FAILED,
+    protocol.NOT_RUNNING: Answer.NOT_RUNNING,
+    protocol.BUSY: Answer.BUSY,
+}
+SAID_CHARS_MAX: Final = 300
+"""Characters of a server's words that a record keeps."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -29,9 +49,9 @@ class Limits(msgspec.Struct, frozen=True):
     the number at which it no longer waits. ``in_flight_max``: batches that were sent and not confirmed, of all servers.
     """
 
-    delay_ms: int = 150
-    batch_max: int = 32
-    in_flight_max: int = 128
+    delay_ms: int = KEYS["delay_ms"].default
+    batch_max: int = KEYS["batch_max"].default
+    in_flight_max: int = KEYS["in_flight_max"].default
 
 
 class _Queue:
@@ -230,9 +250,58 @@ def _size(operation: Operation) -> int:
     return HEAD_BYTES + len(operation.start) + len(operation.end) + 4 * options
 
 
-BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
-HEAD_BYTES: Final = 1_000
-WORKERS_MAX: Final = 10
-"""Processes whose work on a log is accepted: without a result in time it is given to another one, again and again."""
-HOLD_FRACTION: Final = 4
-"""A poll is held for this part of the lease."""
+class _Batch:
+    """Results of one report that are not durable yet."""
+
+    __slots__ = ("done", "left")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Results:
+    """Holds results of servers until the steps that wait for them have used them, durably."""
+
+    def __init__(self) -> None:
+        self._came: dict[int, Result] = {}
+        self._batches: dict[int, list[_Batch]] = {}
+
+    def add(self, results: list[Result]) -> Awaitable[None] | None:
+        """Keeps results; returns what ends once all are durable."""
+        batch = _Batch(len(results))
+        for one in results:
+            self._came[one.pid] = one
+            self._batches.setdefault(one.pid, []).append(batch)
+        return batch.done if results else None
+
+    def get(self, pid: int) -> Result | None:
+        """Returns the result of an operation; it stays until :meth:`used`."""
+        return self._came.get(pid)
+
+    def used(self, pid: int) -> None:
+        """Notes that the result of an operation is durable, or of no use: the server may forget it."""
+        self._came.pop(pid, None)
+        for batch in self._batches.pop(pid, ()):
+            batch.left -= 1
+            if not batch.left and not batch.done.done():
+                batch.done.set_result(None)
+
+    def close(self) -> None:
+        """Ends all waits: reports without a response are repeated, to the next daemon."""
+        for batches in self._batches.values():
+            for batch in batches:
+                batch.done.cancel()
+        self._batches.clear()
+
+
+def said(server: object, result: Result) -> str:
+    """Returns in one line what a server said that could not do something."""
+    words = " ".join(result.text[: 2 * SAID_CHARS_MAX].split())
+    text = "".join(one if one.isprintable() else "?" for one in words)[:SAID_CHARS_MAX]
+    return f"{server} said {result.outcome}{f': {text}' if text else ''}"
+
+
+def answer_of(result: Result | None) -> Answer:
+    """Returns the answer in a result; one that no operation on a region has counts as a failure."""
+    return Answer.NONE if result is None else ANSWERS.get(result.outcome, Answer.FAILED)

@@ -17,12 +17,12 @@ from controller.procedures.parking import Parking
 from controller.procedures.requests import loop_ms
 from controller.procedures.running import Entered
 from controller.regions import loading
+from controller.regions.claim import Opened, Opening
+from controller.regions.clock import SteadyClock, Uptime, uptime
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
-from controller.regions.metrics.counters import RegionCounters
-from controller.regions.opened import Opened, Opening
-from controller.regions.seen import Seen, Serving
-from controller.regions.steady import SteadyClock, Uptime, uptime
+from controller.regions.metrics import RegionCounters
+from controller.regions.restored import Seen, Serving
 from controller.regions.term import RegionsTerm
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.transition import Transition

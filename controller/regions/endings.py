@@ -1,13 +1,111 @@
-"""Knows what operators have ended: tables whose assigns end, and regions that no procedure moves any more."""
+"""Remembers what came to nothing: attempts that failed, opens given up, and assigns that other procedures end."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem
 from state_machines.regions.model import Region, Table
 from state_machines.regions.states import TableState
+
+KEPT_MAX: Final = 10_000
+"""Causes of each kind that are kept; the oldest go first."""
+AVOIDED_MS: Final = 600_000
+"""Time for which a region is not sent to such a server, unless an operator names it, or no other one is there."""
+AVOIDED_MAX: Final = 10_000
+"""Regions that are remembered: the oldest ones are forgotten first."""
+_NONE: Final[dict[TableState | None, dict[int, Ending]]] = {}
+
+
+class Cause(NamedTuple):
+    """Why an attempt failed, and on which region."""
+
+    region: int
+    text: str
+
+
+class Causes:
+    """Remembers for operators why the latest attempt on a region failed: records of procedures do not have all of it.
+
+    Causes of attempts are kept by the procedure that goes on, those of regions that were given up by the region.
+    """
+
+    def __init__(self) -> None:
+        self._attempts: dict[int, Cause] = {}
+        self._given_up: dict[int, str] = {}
+
+    def noted(self, pid: int, region: int, text: str) -> None:
+        """Notes why the latest attempt of a procedure failed."""
+        self._attempts.pop(pid, None)
+        self._attempts[pid] = Cause(region, text)
+        if len(self._attempts) > KEPT_MAX:
+            del self._attempts[next(iter(self._attempts))]
+
+    def over(self, pids: Iterable[int]) -> None:
+        """Forgets the causes of procedures that have ended."""
+        if self._attempts:
+            for pid in pids:
+                self._attempts.pop(pid, None)
+
+    def given_up(self, region: int, text: str) -> None:
+        """Notes why no server could open a region."""
+        self._given_up.pop(region, None)
+        self._given_up[region] = text
+        if len(self._given_up) > KEPT_MAX:
+            del self._given_up[next(iter(self._given_up))]
+
+    def opened(self, region: int) -> None:
+        """Forgets why a region could not be opened."""
+        self._given_up.pop(region, None)
+
+    def of(self, pid: int) -> str:
+        """Returns why the latest attempt of a procedure failed; empty where none did, or it is not known."""
+        found = self._attempts.get(pid)
+        return "" if found is None else found.text
+
+    def of_region(self, region: int) -> str:
+        """Returns why no server could open a region, as far as this term knows."""
+        return self._given_up.get(region, "")
+
+    def items(self) -> Iterator[tuple[int, Cause]]:
+        """Yields the causes with the pids of procedures that go on, the latest first."""
+        return reversed(self._attempts.items())
+
+    def latest(self) -> Iterator[Cause]:
+        """Yields the causes of procedures that go on, the latest first."""
+        return reversed(self._attempts.values())
+
+
+class GivenUp:
+    """Remembers the servers at which operators have given opens up: the next open of the region goes to another one.
+
+    Times are the loop's. A failover forgets them.
+    """
+
+    def __init__(self) -> None:
+        self._servers: dict[int, tuple[str, int]] = {}
+        """In the order of the times."""
+
+    def noted(self, region: int, server: str, now_ms: int) -> None:
+        """Notes that an operator has given up the open of a region at a server."""
+        self._servers.pop(region, None)
+        self._servers[region] = server, now_ms + AVOIDED_MS
+        if len(self._servers) > AVOIDED_MAX:
+            del self._servers[next(iter(self._servers))]
+
+    def opened(self, region: int) -> None:
+        """Forgets a region that a server has opened since."""
+        self._servers.pop(region, None)
+
+    def of(self, region: int, now_ms: int) -> str:
+        """Returns the name of the server that a region is not sent to; empty without one."""
+        server, until_ms = self._servers.get(region, ("", 0))
+        return server if now_ms < until_ms else ""
+
+    def __bool__(self) -> bool:
+        return bool(self._servers)
 
 
 class Left(NamedTuple):
@@ -36,9 +134,6 @@ class Ending(NamedTuple):
         """Says why no region of the table is opened."""
         did = "was ended by an operator" if self.begins is None else "wants its table closed"
         return f"procedure {self.pid} ({self.kind}) {did}"
-
-
-_NONE: Final[dict[TableState | None, dict[int, Ending]]] = {}
 
 
 class Endings:

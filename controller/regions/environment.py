@@ -1,4 +1,4 @@
-"""What the steps of region procedures work with, and the results of servers on their way to them."""
+"""Holds what the steps of region procedures work with: model, dispatcher, settings, clocks, and those to run again."""
 
 from __future__ import annotations
 
@@ -10,96 +10,86 @@ from typing import Final
 
 import msgspec
 
-from controller.regions.causes import Causes
-from controller.regions.contradictions import Contradictions
-from controller.regions.dispatcher import Dispatcher, Key
-from controller.regions.endings import Endings, Left
-from controller.regions.fencing import Fencing
-from controller.regions.given_up import GivenUp
+from configs.regions_section import RegionsSettings
+from controller.regions.dispatcher import Dispatcher, Key, Results
+from controller.regions.endings import Causes, Endings, GivenUp, Left
+from controller.regions.fencing import Fencing, LeaseAndFence, is_late
 from controller.regions.journal.journal import RegionsJournal
-from controller.regions.regime import Regime
 from controller.regions.routes import RouteLog
-from controller.regions.unheard import Unheard
-from controller.regions.waking import Waking
-from regent_agent.protocol import Result
+from controller.regions.server_lists import Claimants, Contradictions
 from state_machines.regions import lost_parts
 from state_machines.regions.lost_parts import LostParts
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.placement import Cooldown, Placement
 from state_machines.regions.transit import PAUSE_MS_MAX
 
+WOKEN_TOGETHER: Final = 1_000
+"""Procedures that one turn of the loop wakes."""
+KEYS: Final = RegionsSettings.model_fields
+"""Keys of the section ``[regions]``, which declares the defaults."""
+KEY_BYTES_MAX: Final = 192 * 1024
+"""Bytes of the keys of regions that one step writes: a request to ZooKeeper has a bound."""
+_NO_SERVERS: Final[Mapping[Server, int]] = {}
+
+
+class Waking:
+    """Runs procedures that move regions again, in portions: a table, or a server, may have a hundred thousand of them.
+
+    ``wanted`` is called where there are some.
+    """
+
+    def __init__(self) -> None:
+        self.wanted: Callable[[], None] = lambda: None
+        self._of: dict[int, Mapping[int, Region]] = {}
+        self._pids: deque[int] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._of or self._pids)
+
+    def add(self, regions: Mapping[int, Region]) -> None:
+        """Has the procedures of all these regions run; those of the same mapping run once where it comes again."""
+        self._of[id(regions)] = regions
+        self.wanted()
+
+    def add_pids(self, pids: Sequence[int]) -> None:
+        """Has these procedures run, in this order."""
+        self._pids.extend(pids)
+        if pids:
+            self.wanted()
+
+    def take(self) -> list[int]:
+        """Removes and returns some pids."""
+        if not self._pids and self._of:
+            regions = self._of.pop(next(iter(self._of)))
+            self._pids.extend([one.pid for one in regions.values() if one.pid])
+        return [self._pids.popleft() for _ in range(min(WOKEN_TOGETHER, len(self._pids)))]
+
 
 class Options(msgspec.Struct, frozen=True):
-    """Settings of the domain; see the section ``[regions]``.
+    """Settings of the domain, with the defaults of their section.
 
     ``transit_check_ms``: interval between two looks at regions that are in transition for ``transit_warning_ms``.
     """
 
-    lease_ms: int = 10_000
-    fence: str = "lease"
+    lease_ms: int = KEYS["lease_ms"].default
+    fence: str = KEYS["fence"].default
     fence_command: tuple[str, ...] = ()
-    fence_timeout_ms: int = 30_000
-    startup_wait_ms: int = 60_000
-    servers_min: int = 1
-    open_attempts_max: int = 0
-    transit_max: int = 20_000
-    transit_warning_ms: int = 60_000
+    fence_timeout_ms: int = KEYS["fence_timeout_ms"].default
+    startup_wait_ms: int = KEYS["startup_wait_ms"].default
+    servers_min: int = KEYS["servers_min"].default
+    open_attempts_max: int = KEYS["open_attempts_max"].default
+    transit_max: int = KEYS["transit_max"].default
+    transit_warning_ms: int = KEYS["transit_warning_ms"].default
+    move_cooldown_ms: int = KEYS["move_cooldown_ms"].default
     transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100
-    move_cooldown_ms: int = 0
 
-
-KEY_BYTES_MAX: Final = 192 * 1024
-"""Bytes of the keys of regions that one step writes: a request to ZooKeeper has a bound."""
-
-
-class _Batch:
-    """Results of one report that are not durable yet."""
-
-    __slots__ = ("done", "left")
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-
-class Results:
-    """Holds results of servers until the steps that wait for them have used them, durably."""
-
-    def __init__(self) -> None:
-        self._came: dict[int, Result] = {}
-        self._batches: dict[int, list[_Batch]] = {}
-
-    def add(self, results: list[Result]) -> Awaitable[None] | None:
-        """Keeps results; returns what ends once all are durable."""
-        batch = _Batch(len(results))
-        for one in results:
-            self._came[one.pid] = one
-            self._batches.setdefault(one.pid, []).append(batch)
-        return batch.done if results else None
-
-    def get(self, pid: int) -> Result | None:
-        """Returns the result of an operation; it stays until :meth:`used`."""
-        return self._came.get(pid)
-
-    def used(self, pid: int) -> None:
-        """Notes that the result of an operation is durable, or of no use: the server may forget it."""
-        self._came.pop(pid, None)
-        for batch in self._batches.pop(pid, ()):
-            batch.left -= 1
-            if not batch.left and not batch.done.done():
-                batch.done.set_result(None)
-
-    def close(self) -> None:
-        """Ends all waits: reports without a response are repeated, to the next daemon."""
-        for batches in self._batches.values():
-            for batch in batches:
-                batch.done.cancel()
-        self._batches.clear()
-
-
-_NO_SERVERS: Final[Mapping[Server, int]] = {}
+    @classmethod
+    def of(cls, wanted: RegionsSettings) -> Options:
+        """Takes what a section has."""
+        found = {name: getattr(wanted, name) for name in cls.__struct_fields__ if name in KEYS}
+        return cls(**found | {"fence_command": wanted.fence_command or ()})
 
 
 async def _no_number(_: int) -> int:
@@ -150,7 +140,7 @@ class RegionsEnv:
         self.left: deque[Left] = deque()
         """Regions that no procedure moves, and that are to be picked up."""
         self._expected: dict[int, Mapping[Server, int]] = {}
-        self.unheard = Unheard()
+        self.claimants = Claimants()
         self.contradictions = Contradictions()
         self.causes = Causes()
         self.crashing: set[Key] = set()
@@ -178,8 +168,8 @@ class RegionsEnv:
         """The highest number of the store as the term begins. Any up to it may have been a token, of a copy or not."""
         self.outdated: set[int] = set()
         """Pids of opens that such a store has on their way: the region may have gone elsewhere since."""
-        self.former = Regime(options.lease_ms, options.fence)
-        """The regime of servers that have not polled since they registered at this daemon."""
+        self.former = LeaseAndFence(options.lease_ms, options.fence)
+        """The lease and fence of servers that have not polled since they registered at this daemon."""
         self.cooldown = Cooldown(options.move_cooldown_ms)
         self.wake: Callable[[int], None] = lambda _: None
         self.fencing = Fencing(options.fence_command, options.fence_timeout_ms, self._wake)
@@ -241,7 +231,7 @@ class RegionsEnv:
 
     def is_late(self, server: Server) -> bool:
         """Checks whether a server has not polled for half a lease; one that is well polls twice in that time."""
-        return server.deadline_s - self.clock() < self.options.lease_ms / 2000
+        return is_late(server, self.clock(), self.options.lease_ms)
 
     def wake_soon(self, pid: int) -> None:
         """Runs a procedure that is about to wait, once it waits."""
@@ -254,4 +244,4 @@ class RegionsEnv:
 
     def wake_held(self) -> None:
         """Runs the procedures that wait until no server can have their region, if one may have become free."""
-        self.waking.add_pids(self.unheard.take_held())
+        self.waking.add_pids(self.claimants.take_held())

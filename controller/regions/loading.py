@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from controller.regions import bypassed, damaged, proofs
+from controller.regions import admission, bypassed, damaged
 from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import assign, close, crash, move, servers, tables
@@ -56,7 +56,7 @@ async def enter(model: Regions, content: Content, now_ms: int) -> None:
     for mark in content.marks:
         if mark.kind in set(MarkKind):
             model.marks.put(Mark(MarkKind(mark.kind), *mark[1:]))
-    found = proofs.stored(content.marks)
+    found = admission.proofs_in(content.marks)
     for row in content.servers:
         server = Server(*row, ServerState.ONLINE, {}, proof=found.get(row[:2]))
         model.servers[server.key] = server
@@ -153,7 +153,7 @@ def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exce
             _resume_one(env, record)
         except Exception as error:
             park(record.pid, error)
-    env.unheard.begin(key for key, one in env.model.servers.items() if one.state is not ServerState.FENCED)
+    env.claimants.begin(key for key, one in env.model.servers.items() if one.state is not ServerState.FENCED)
 
 
 def _order(record: Record) -> tuple[bool, int, int]:

@@ -12,14 +12,14 @@ from typing import Final
 
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
-from controller.regions import proofs
+from controller.regions import admission
 from controller.regions.admission import Admission, ServerDead, ServerUnknown
 from controller.regions.comparison import LIST_EVERY_S, Comparison
 from controller.regions.environment import RegionsEnv
+from controller.regions.fencing import Silence
 from controller.regions.journal.journal import CRASHED, LEFT, ONLINE
 from controller.regions.kinds import crash, servers
 from controller.regions.kinds.messages import CRASH, Crash
-from controller.regions.silence import Silence
 from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
 from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
@@ -45,7 +45,7 @@ class Manager:
         self.epoch = epoch
         self._store = store
         self.comparison = Comparison(env, self.start, self.expire, epoch)
-        self.silence = Silence(env, self.comparison.is_under_way)
+        self.silence = Silence(env.model, env.options.lease_ms, self.comparison.is_under_way)
         self.admission = Admission(env, self.expire)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises once the store has failed a write that is no procedure's: the term is over."""
@@ -113,7 +113,7 @@ class Manager:
         key = row.name, row.incarnation
         self.admission.entering[key] = proof
         try:
-            await self._write((PutServer(row), *proofs.put(key, proof)))
+            await self._write((PutServer(row), *admission.keep_proof(key, proof)))
         finally:
             self.admission.entering.pop(key, None)
 
@@ -174,7 +174,7 @@ class Manager:
 
         One whose list waits for its comparison is not silent: it waits for the response.
         """
-        for server, spared in self.silence.over():
+        for server, spared in self.silence.over(self.env.clock()):
             more = f" and one lease more, {self.env.options.lease_ms} ms, as most servers were silent" if spared else ""
             self.expire(server, f"no poll for {self._lease_ms(server)} ms{more}")
 
@@ -202,12 +202,12 @@ class Manager:
             return max(1, len(server.regions))
         if left := self._regions_of(server):
             return left
-        await self._write((DropServer(*server.key), *proofs.drop(server.key, server.proof)))
+        await self._write((DropServer(*server.key), *admission.drop_proof(server.key, server.proof)))
         if left := self._regions_of(server):  # it listed a region during the write: it is a member until that is closed
             row = ServerRow(*server.key, server.address, server.software)
-            await self._write((PutServer(row), *proofs.put(server.key, server.proof or "")))
+            await self._write((PutServer(row), *admission.keep_proof(server.key, server.proof or "")))
             return left
-        self.env.unheard.gone(server.key)
+        self.env.claimants.gone(server.key)
         self.env.dispatcher.drop(server)
         self.env.model.drop_server(server.key)
         self.env.journal.server(server, (ONLINE, LEFT), "it asked to leave, and has no regions", troubles=False)
@@ -215,7 +215,7 @@ class Manager:
 
     def _regions_of(self, server: Server) -> int:
         """Returns how many regions a process has, or has against the model; at least one while a list is compared."""
-        found = len(server.regions) or self.env.unheard.claims(server.key)
+        found = len(server.regions) or self.env.claimants.claims(server.key)
         return found or int(self.comparison.is_under_way(server.key))
 
     # -- reports

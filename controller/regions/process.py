@@ -15,11 +15,11 @@ from controller.journal.journal import Journal
 from controller.journal.segments import regions_folder_in
 from controller.process.naming import name_of
 from controller.process.sessions import connections
+from controller.regions.claim import Opened, Opening
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
-from controller.regions.metrics.counters import RegionCounters
-from controller.regions.opened import Opened, Opening
+from controller.regions.metrics import RegionCounters
 from controller.regions.sqlite_store import SqliteOpened
 from controller.regions.zookeeper_store import ZooKeeperOpened
 
@@ -47,18 +47,7 @@ def domain_of(settings: Settings, tls: ServerTls | None, secrets: Secrets = NO_S
     return RegionsDomain(
         _opening(settings),
         listener,
-        Options(
-            lease_ms=wanted.lease_ms,
-            fence=wanted.fence,
-            fence_command=wanted.fence_command or (),
-            fence_timeout_ms=wanted.fence_timeout_ms,
-            startup_wait_ms=wanted.startup_wait_ms,
-            servers_min=wanted.servers_min,
-            open_attempts_max=wanted.open_attempts_max,
-            transit_max=wanted.transit_max,
-            transit_warning_ms=wanted.transit_warning_ms,
-            move_cooldown_ms=wanted.move_cooldown_ms,
-        ),
+        Options.of(wanted),
         wall_ms=lambda: int(time.time() * 1000),
         limits=Limits(wanted.delay_ms, wanted.batch_max, wanted.in_flight_max),
         placement=wanted.placement,

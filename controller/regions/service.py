@@ -17,7 +17,7 @@ from controller.regions.admission import IncarnationAhead, ServerDead, ServerUnk
 from controller.regions.damaged import REMEDY
 from controller.regions.dispatcher import HOLD_FRACTION
 from controller.regions.manager import Manager
-from controller.regions.metrics.counters import RegionCounters
+from controller.regions.metrics import RegionCounters
 from controller.regions.routes import route_of
 from metadata_store.records.port import StoreFailed
 from regent_agent import codec, protocol

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from controller.regions.claim_looks import ClaimLooks
-from controller.regions.opened import FIRST, Opening
+from controller.regions.claim import FIRST, LEASE_MS, ClaimLooks, Opening
 from metadata_store.catalog.rows import Catalog
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.claims import FileClaim, Locked, Other
@@ -27,11 +26,10 @@ CLAIM_S: Final = 0.2
 """Pause between attempts to claim the store, while another daemon has it."""
 SILENT_S: Final = 10.0
 """Silence of the daemon with the claim from which the others name it: a load of a million regions takes half of it."""
-LEASE_MS: Final = 10_000
 
 
 class SqliteOpened:
-    """An open store; see :class:`controller.regions.opened.Opened`."""
+    """An open store; see :class:`controller.regions.claim.Opened`."""
 
     def __init__(
         self, store: SqliteRecords, catalog: SqliteCatalog, claim: FileClaim, path: Path, lease_ms: int

@@ -16,18 +16,18 @@ from controller.procedures.parking import Parking
 from controller.procedures.requests import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
-from controller.regions import damaged, loading, overdue, proofs, regime, restored
-from controller.regions.ages import Ages
+from controller.regions import admission, damaged, fencing, in_transition, loading, restored
 from controller.regions.bypassed import picked_up, see_to
+from controller.regions.clock import SteadyClock
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
+from controller.regions.in_transition import Ages
 from controller.regions.journal.journal import RegionsJournal
 from controller.regions.kinds import crash, every
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
-from controller.regions.metrics.counters import RegionCounters
+from controller.regions.metrics import RegionCounters
 from controller.regions.service import RegionService
-from controller.regions.steady import SteadyClock
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreFailed
 from state_machines.procedures.transition import Transition
@@ -121,7 +121,7 @@ class RegionsTerm:
         self._catalog = catalog
         self._store = store
         self.copy = restored.Copy(store, above)
-        self._regime = regime.Regime(options.lease_ms, options.fence)
+        self._present = fencing.LeaseAndFence(options.lease_ms, options.fence)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def load(self) -> None:
@@ -135,29 +135,28 @@ class RegionsTerm:
             self._steady.begin(content.marks)
             await self._store_time(self._steady)
         self.env.restored = await self.copy.begin(content.marks)
-        before, more = damaged.regime_of(content, self._regime)
+        before, more = damaged.lease_and_fence_of(content, self._present)
         content = content._replace(damaged=(*content.damaged, *more))
-        self.env.former = self._regime.united(before or self._regime)
-        if before is not None and before.fence != self._regime.fence and content.servers:
+        self.env.former = self._present.united(before or self._present)
+        if before is not None and before.fence != self._present.fence and content.servers:
             log.warning(
                 'regions.fence is "%s" and was "%s", under running servers (%s): one that relies on the former fence '
                 'may lose edits; set it back to "%s", stop all servers, and change it then',
-                *(self._regime.fence, before.fence, named(f"{one.name},{one.incarnation}" for one in content.servers)),
+                *(self._present.fence, before.fence, named(f"{one.name},{one.incarnation}" for one in content.servers)),
                 before.fence,
             )
         if self.env.former != before:
             await self._store.write((), (), (self.env.former.row,))
         members = {(row.name, row.incarnation) for row in content.servers}
         members.update(damaged.members(content.damaged))
-        over = (
-            [] if damaged.Unknown.of(content.damaged) else list(proofs.left_over(proofs.stored(content.marks), members))
-        )
+        known = {} if damaged.Unknown.of(content.damaged) else admission.proofs_in(content.marks)
+        over = list(admission.proofs_left_over(known, members))
         for at in range(0, len(over), PROOFS_TOGETHER):
             await self._store.write((), (), over[at : at + PROOFS_TOGETHER])
         await loading.enter(self.env.model, content, self.env.now_ms())
         damaged.tell(self.env.model.damages)
         self.env.routes.unanswered = self.env.model.damages.overlapping
-        await self.engine.load(max(self.copy.above.number, restored.number(content.marks)))
+        await self.engine.load(max(self.copy.above.number, restored.number_above(content.marks)))
         self.env.former_number = self.engine.last_number
         self.env.contradictions.begin(self.env.former_number)
         loading.resume(self.env, self.engine.live(), self.engine.park)
@@ -173,7 +172,7 @@ class RegionsTerm:
             )
         left = self.env.left
         left.extend(await loading.lost(self.env.model))
-        if left and (why := self.env.unheard.why_held(left[0].region)):
+        if left and (why := self.env.claimants.why_held(left[0].region)):
             log.warning("%d regions have no owner and no procedure; they wait: %s", len(left), why)
         self._begin_times()
         model = self.env.model
@@ -264,8 +263,8 @@ class RegionsTerm:
     async def _settles(self) -> None:
         """Stores what is settled by now, and the time. A store that is slow delays no check of leases."""
         while True:
-            await self._settle_regime()
-            await self.copy.settle(self.env, self.engine.live())
+            await self._settle_fence()
+            await self._settle_copy()
             if self._steady is not None and self._steady.is_due():
                 await self._store_time(self._steady)
             await asyncio.sleep(self.options.lease_ms / 1000 / CHECKS_PER_LEASE)
@@ -285,23 +284,31 @@ class RegionsTerm:
         """Stores the time, which a daemon after this one goes on from."""
         await self._store.write((), (), (clock.row(),))
 
-    async def _settle_regime(self) -> None:
-        """Stores the present regime alone, once no server is left that may serve under a former one.
+    async def _settle_fence(self) -> None:
+        """Stores the present lease and fence alone, once no server is left that may serve under former ones.
 
         A store that was restored does not know all processes that may serve: for one lease they may.
         """
         if self.env.restored and not self.env.restored_places:
             return
         servers = self.env.model.servers.values()
-        if self.env.former != self._regime and all(one.confirmed for one in servers):
-            await self._store.write((), (), (self._regime.row,))
-            self.env.former = self._regime
+        if self.env.former != self._present and all(one.confirmed for one in servers):
+            await self._store.write((), (), (self._present.row,))
+            self.env.former = self._present
+
+    async def _settle_copy(self) -> None:
+        """Forgets that the store was a copy once a lease is over, and no open and no procedure of the copy is left."""
+        env = self.env
+        if not self.copy.is_noted or not env.restored_places or env.outdated:
+            return
+        if not any(one.pid <= env.former_number for one in self.engine.live()):
+            await self.copy.forget()
 
     async def _looks(self) -> None:
         """Logs regions that are in transition for too long, from time to time."""
         while True:
             await asyncio.sleep(self.options.transit_check_ms / 1000)
-            await overdue.tell(self.env, self.engine.records, self.options.transit_warning_ms)
+            await in_transition.tell_overdue(self.env, self.engine.records, self.options.transit_warning_ms)
 
     async def _startup(self) -> None:
         """Places regions once enough servers have come, or the wait is over.

@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from controller.regions.opened import FIRST, Opening
+from controller.regions.claim import FIRST, Opening
 from metadata_store import own
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, SessionLost, ZkError
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper

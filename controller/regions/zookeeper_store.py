@@ -13,8 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from controller.regions.claim_looks import ClaimLooks
-from controller.regions.opened import FIRST, Opening
+from controller.regions.claim import FIRST, LEASE_MS, ClaimLooks, Opening
 from controller.regions.zookeeper_claim import ROOT, Claim, Claims
 from controller.role.lease import LEASE_FRACTION, Lease
 from metadata_store.catalog.rows import Catalog
@@ -31,7 +30,6 @@ from metadata_store.records.zookeeper import ZooKeeperRecords
 log = logging.getLogger("regent.regions")
 
 CONNECT_S: Final = 10.0
-LEASE_MS: Final = 10_000
 LOOK_S: Final = 0.2
 """Longest pause until a store that cannot write looks again whether it may."""
 PARENTS: Final = 1
@@ -43,7 +41,7 @@ NewLease = Callable[[float, float], Lease]
 
 
 class ZooKeeperOpened:
-    """An open store in ZooKeeper; see :class:`controller.regions.opened.Opened`. ``lease_ms``: of servers."""
+    """An open store in ZooKeeper; see :class:`controller.regions.claim.Opened`. ``lease_ms``: of servers."""
 
     def __init__(self, zk: ZooKeeper, lease: Lease, lease_ms: int) -> None:
         self._zk = zk

@@ -15,11 +15,11 @@ import pytest
 
 from brokers.regions.listener import RegionListener
 from controller.http.errors import NotActive
+from controller.regions.claim import Opening
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain, RegionsMode, shown
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
-from controller.regions.opened import Opening
 from controller.regions.operator.access import acting_term
 from controller.regions.term import RegionsTerm
 from controller.regions.zookeeper_store import ZooKeeperOpened

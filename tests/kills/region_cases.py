@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from controller.regions.kinds import assign, close, forgetting, move, servers
-from controller.regions.kinds.marks import MARK_TASK, MarkTask
+from controller.regions.kinds import assign, close, move, servers
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
+from controller.regions.kinds.servers import MARK_TASK, MarkTask
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
@@ -58,7 +58,7 @@ def marked(kind: str) -> Story:
 
 async def forgets(life: Life) -> Record:
     """An operator has a server forgotten that crashed."""
-    return await life.run(forgetting.FORGET, CRASH.encode(Crash("s1", 1)))
+    return await life.run(servers.FORGET, CRASH.encode(Crash("s1", 1)))
 
 
 async def assigns(life: Life) -> Record:

@@ -18,7 +18,7 @@ from controller.domain import running
 from controller.http.server import serving
 from controller.metrics.exposition import registry
 from controller.regions.domain import RegionsDomain
-from controller.regions.metrics.exposition import RegionsCollector
+from controller.regions.metrics import RegionsCollector
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from regent_agent.agent import Agent
@@ -86,7 +86,7 @@ class World:
 async def regions_world(settings: Settings, servers: int = 2) -> AsyncIterator[World]:
     """Runs a daemon that is active, and servers s1, s2 and so on."""
     world = World(settings)
-    metrics = registry(RegionsCollector(world.domain.counters, world.view))
+    metrics = registry(RegionsCollector(world.domain.counters, world.view.region_gauges))
     app = create_app([world.view], metrics)
     async with serving(app, settings.http), running(world.domain):
         await eventually(lambda: world.domain.term is not None)

@@ -14,9 +14,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
+from controller.regions.dispatcher import answer_of, said
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import about, close, locks
-from controller.regions.kinds.answers import answer_of, said
+from controller.regions.kinds import close, subjects
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
 from regent_agent import protocol
@@ -72,12 +72,12 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Effect:
         assert region.server is not None
         after = replace(task, avoid=region.server.name)
         return Children((close.closed(region, task.why, returns=True),), QUEUE, TRANSIT.encode(after))
-    if env.unheard.is_held(region):
+    if env.claimants.is_held(region):
         return _held(env, record)
     if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
     token = await _new_token(env, record, region, task) if env.servers() else 0
-    if env.unheard.is_held(region):  # again: a server may have listed it meanwhile
+    if env.claimants.is_held(region):  # again: a server may have listed it meanwhile
         return _held(env, record)
     server = chosen(env, region, task)
     if server is None:
@@ -115,7 +115,7 @@ def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Ou
 
 def _held(env: RegionsEnv, record: Record) -> Wait:
     """Waits until no server can have the region."""
-    env.unheard.held.add(record.pid)
+    env.claimants.held.add(record.pid)
     return Wait(0, record.data, durable=False)
 
 
@@ -289,8 +289,8 @@ def _over(env: RegionsEnv, pid: int, region: Region) -> None:
 ASSIGN: Final[Kind[RegionsEnv]] = Kind(
     NAME,
     (Step("queue", queue), Step("dispatch", dispatch)),
-    lambda record: locks.region((task := TRANSIT.decode(record.data)).table, task.region),
+    lambda record: subjects.lock_of_region((task := TRANSIT.decode(record.data)).table, task.region),
     no_return=QUEUE,
     holds_locks=True,
-    members=about.transit,
+    members=subjects.of_transit,
 )

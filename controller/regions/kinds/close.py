@@ -11,9 +11,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
+from controller.regions.dispatcher import answer_of, said
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import about, locks
-from controller.regions.kinds.answers import answer_of, said
+from controller.regions.kinds import subjects
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
 from regent_agent import protocol
@@ -125,8 +125,8 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit) -> Ef
 CLOSE: Final[Kind[RegionsEnv]] = Kind(
     NAME,
     (Step("queue", queue), Step("dispatch", dispatch)),
-    lambda record: locks.region((task := TRANSIT.decode(record.data)).table, task.region),
+    lambda record: subjects.lock_of_region((task := TRANSIT.decode(record.data)).table, task.region),
     no_return=QUEUE,
     holds_locks=True,
-    members=about.transit,
+    members=subjects.of_transit,
 )

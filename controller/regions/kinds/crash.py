@@ -14,13 +14,12 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
-from controller.regions import proofs
+from controller.regions import admission
 from controller.regions.environment import RegionsEnv
-from controller.regions.fencing import NotFenced
+from controller.regions.fencing import COMMAND, LEASE, LOG, NotFenced, fences_in
 from controller.regions.journal.journal import CRASHED, FENCED, GONE, RELEASED
-from controller.regions.kinds import about, locks, log_task, many
+from controller.regions.kinds import log_task, many, subjects
 from controller.regions.kinds.messages import CRASH, LOST_PARTS, Crash
-from controller.regions.regime import COMMAND, LEASE, LOG, fences_in
 from metadata_store.catalog.rows import Bury, DropServer, Forget, Owner, Write
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Retry, Wait
@@ -131,7 +130,7 @@ def _rows(buried: Buried) -> tuple[Write, ...]:
 def released(env: RegionsEnv, server: Server) -> None:
     """Enters that a process is fenced and its log split."""
     server.state = ServerState.FENCED
-    env.unheard.gone(server.key)
+    env.claimants.gone(server.key)
     env.wake_held()
     env.waking.add(server.regions)
 
@@ -162,7 +161,9 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Effect:
         env.log_parts.pop(server.key, None)
         env.left_out.pop(server.key, None)
 
-    return Effect(Done(_result(task)), (DropServer(*server.key), *proofs.drop(server.key, server.proof)), entered)
+    return Effect(
+        Done(_result(task)), (DropServer(*server.key), *admission.drop_proof(server.key, server.proof)), entered
+    )
 
 
 def leave_out(record: Record, command: bytes) -> bytes:
@@ -238,9 +239,9 @@ def _closed(env: RegionsEnv, record: Record, regions: list[Region], state: Regio
 CRASH_OF_SERVER: Final[Kind[RegionsEnv]] = Kind(
     NAME,
     (Step("fence", fence), Step("split", split), Step("release", release), Step("assign", assign)),
-    lambda record: locks.server(((task := CRASH.decode(record.data)).server, task.incarnation)),
+    lambda record: subjects.lock_of_server(((task := CRASH.decode(record.data)).server, task.incarnation)),
     no_return=FENCE,
     holds_locks=True,
     command=leave_out,
-    members=about.process,
+    members=subjects.of_process,
 )

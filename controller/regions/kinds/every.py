@@ -6,19 +6,7 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Kinds
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import (
-    assign,
-    close,
-    crash,
-    forgetting,
-    log_task,
-    many,
-    marks,
-    move,
-    namespaces,
-    servers,
-    tables,
-)
+from controller.regions.kinds import assign, close, crash, log_task, many, move, namespaces, servers, tables
 
 KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     assign.ASSIGN,
@@ -35,9 +23,9 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     tables.DELETE,
     servers.DRAIN_SERVER,
     servers.CLOSE_STRAY,
-    forgetting.FORGET_SERVER,
-    marks.MARK_SUBJECT,
-    marks.UNMARK_SUBJECT,
+    servers.FORGET_SERVER,
+    servers.MARK_SUBJECT,
+    servers.UNMARK_SUBJECT,
     namespaces.CREATE,
     namespaces.DELETE,
 )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import about, assign, close, locks
+from controller.regions.kinds import assign, close, subjects
 from controller.regions.kinds.messages import MANY, Many
 from regent_agent import protocol
 from state_machines.procedures.kernel import Change
@@ -86,10 +86,10 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Effect:
 
 def _has_apart(env: RegionsEnv, regions: Sequence[Region]) -> bool:
     """Checks whether one of the regions waits, is closed first, or needs a higher token than its pid may be."""
-    lists, unheard = env.contradictions, env.unheard
+    lists, claimants = env.contradictions, env.claimants
     if lists and any(map(lists.is_below, regions)):
         return True
-    return (unheard.holds_any and any(map(unheard.is_held, regions))) or any(map(assign.closes_first, regions))
+    return (claimants.holds_any and any(map(claimants.is_held, regions))) or any(map(assign.closes_first, regions))
 
 
 def _taken(env: RegionsEnv, task: Many, record: Record, needs: Callable[[Region], bool]) -> list[Region]:
@@ -174,10 +174,10 @@ def _kind(name: str, step: Step[RegionsEnv]) -> Kind[RegionsEnv]:
     return Kind(
         name,
         (step, Step("count", counted)),
-        lambda record: locks.shared(MANY.decode(record.data).table),
+        lambda record: subjects.share_of_table(MANY.decode(record.data).table),
         no_return=0,
         holds_locks=True,
-        members=about.many,
+        members=subjects.of_many,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import about, assign, close, locks
+from controller.regions.kinds import assign, close, subjects
 from controller.regions.kinds.messages import MOVE, Move
 from state_machines.procedures.outcome import Children, Done, Outcome
 from state_machines.procedures.record import Record
@@ -59,8 +59,8 @@ async def end(env: RegionsEnv, record: Record) -> Outcome:
 MOVE_REGION: Final[Kind[RegionsEnv]] = Kind(
     NAME,
     (Step("close", close_it), Step("open", open_it), Step("end", end)),
-    lambda record: locks.region((task := MOVE.decode(record.data)).table, task.region),
+    lambda record: subjects.lock_of_region((task := MOVE.decode(record.data)).table, task.region),
     no_return=0,
     holds_locks=True,
-    members=about.move,
+    members=subjects.of_move,
 )

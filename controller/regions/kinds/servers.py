@@ -1,20 +1,29 @@
-"""Procedures on servers: drain moves all regions of one away, and stray closes one that a server should not have."""
+"""Procedures on servers, and the marks of operators, each with a pid, a reason and a place in the journal.
+
+A drain moves all regions of a process away, a stray closes one that a process should not have. A name is forgotten so
+that a process below its incarnation registers again. No region depends on that memory: a process with regions that is
+no member ends in any case.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from controller.procedures.kinds import Kind, Step
-from controller.regions.dispatcher import Key
+from controller.procedures.kinds import Effect, Kind, Step
+from controller.regions.dispatcher import Key, said
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import about
-from controller.regions.kinds.answers import said
-from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
+from controller.regions.kinds import subjects
+from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Codec, Crash, Message, Move, Transit
 from controller.regions.kinds.move import NAME as MOVE_NAME
+from metadata_store.catalog.rows import DropMark, Forget, MarkRow, PutMark
 from regent_agent import protocol
+from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand, Resource, Scope
-from state_machines.procedures.outcome import Children, Done, Outcome, Wait
+from state_machines.procedures.outcome import Children, Done, Failed, Outcome, Wait
 from state_machines.procedures.record import Record, child
+from state_machines.procedures.transition import Members
+from state_machines.regions.marks import Mark, MarkKind
+from state_machines.regions.model import Regions
 from state_machines.regions.states import OWNED, ServerState
 
 DRAIN: Final = "drain_server"
@@ -24,6 +33,12 @@ MOVES_TOGETHER: Final = 50
 PAUSE_MS: Final = 500
 CRASHED: Final = b"the server crashed before it was drained"
 """Begin of the result of a drain whose process crashed with regions: its crash sees to these."""
+FORGET: Final = "forget_server"
+MARK: Final = "mark"
+UNMARK: Final = "unmark"
+MARKS_MAX: Final = 10_000
+"""Marks in the store: ZooKeeper lists them in one response, which has a bound."""
+DROPPED_TOGETHER: Final = 100
 
 
 async def drain(env: RegionsEnv, record: Record) -> Outcome:
@@ -78,13 +93,13 @@ async def close_stray(env: RegionsEnv, record: Record) -> Outcome:
     env.results.used(record.pid)
     if result is not None and result.outcome == protocol.CLOSED:
         env.dispatcher.forget(record.pid)
-        env.unheard.settled(key, task.region)
+        env.claimants.settled(key, task.region)
         env.wake_held()
         return Done()
     region = env.model.regions.get(task.region)
     if region is not None and region.server is server and task.token in (region.token, region.opening):
         env.dispatcher.forget(record.pid)
-        env.unheard.settled(key, task.region)
+        env.claimants.settled(key, task.region)
         return Done(b"it is its owner")
     if result is not None:
         env.causes.noted(record.pid, task.region, said(server, result))
@@ -104,7 +119,7 @@ DRAIN_SERVER: Final[Kind[RegionsEnv]] = Kind(
     (Step("drain", drain, undrain),),
     lambda record: _of_server(record, "drain"),
     holds_locks=True,
-    members=about.process,
+    members=subjects.of_process,
 )
 CLOSE_STRAY: Final[Kind[RegionsEnv]] = Kind(
     STRAY,
@@ -113,5 +128,98 @@ CLOSE_STRAY: Final[Kind[RegionsEnv]] = Kind(
         Resource(Scope.SERVER, f"stray {(task := TRANSIT.decode(record.data)).region} of {task.server}"), exclusive=True
     ),
     no_return=0,
-    members=about.transit,
+    members=subjects.of_transit,
 )
+
+
+def unforgettable(model: Regions, name: str) -> str | None:
+    """Returns why a name cannot be forgotten; None where it can."""
+    if (member := model.latest(name)) is not None:
+        return f"server {member} is a member: end it by 'regent servers expire {member} --wait', then forget its name"
+    if name not in model.buried:
+        return f"no fenced process of a server {name!r} is remembered: nothing but its secret keeps that server out"
+    return None
+
+
+async def forget(env: RegionsEnv, record: Record) -> Outcome | Effect:
+    """Removes the name; one that has a process by now stays."""
+    task: Crash = CRASH.decode(record.data)
+    if (why := unforgettable(env.model, task.server)) is not None:
+        return Failed(why)
+    return Effect(Done(), (Forget(task.server),), lambda _: env.model.forget(task.server))
+
+
+def _demand_of_name(record: Record) -> Demand:
+    task: Crash = CRASH.decode(record.data)
+    return Demand(Resource(Scope.SERVER, f"name of {task.server}"), exclusive=True)
+
+
+FORGET_SERVER: Final[Kind[RegionsEnv]] = Kind(
+    FORGET, (Step("forget", forget),), _demand_of_name, members=subjects.of_process
+)
+
+
+class MarkTask(Message, frozen=True):
+    """A mark that is set or removed, see :class:`state_machines.regions.marks.Mark`."""
+
+    kind: MarkKind
+    subject: str
+    value: str = ""
+    until_ms: int = 0
+    why: str = ""
+
+
+MARK_TASK = Codec(MarkTask)
+
+
+async def mark(env: RegionsEnv, record: Record) -> Outcome | Effect:
+    """Stores a mark, and lets procedures look at it; some marks that mean nothing any more go with it."""
+    task: MarkTask = MARK_TASK.decode(record.data)
+    marks = env.model.marks
+    over = marks.over(env.wall_ms(), env.model.ids)[:DROPPED_TOGETHER]
+    if len(marks) - len(over) >= MARKS_MAX and marks.get(task.kind, task.subject) is None:
+        return Failed(f"there are {len(marks)} marks, which is the most: remove some of 'regent regions marks'")
+    found = Mark(task.kind, task.subject, task.value, task.until_ms, record.caller.principal, record.caller.reason)
+    row = MarkRow(found.kind, found.subject, found.value, found.until_ms, found.by, found.reason)
+
+    def entered(_: Change) -> None:
+        for one in over:
+            marks.drop(one.kind, one.subject)
+        marks.put(found)
+
+    return Effect(Done(), (*(DropMark(one.kind, one.subject) for one in over), PutMark(row)), entered)
+
+
+async def unmark(env: RegionsEnv, record: Record) -> Outcome | Effect:
+    """Removes a mark; what waited because of it goes on.
+
+    The end of a cordon ends that a process is leaving, too, unless a drain of it goes on.
+    """
+    task: MarkTask = MARK_TASK.decode(record.data)
+
+    def entered(_: Change) -> None:
+        env.model.marks.drop(task.kind, task.subject)
+        server = env.model.current(task.subject) if task.kind is MarkKind.CORDON else None
+        if server is not None:
+            stays(env, server.key)
+        env.wake_unplaced()
+
+    return Effect(Done(), (DropMark(task.kind, task.subject),), entered)
+
+
+def _of_mark(record: Record) -> Members:
+    """Names the kind of a mark, and its server or region."""
+    task: MarkTask = MARK_TASK.decode(record.data)
+    if task.kind is MarkKind.PIN:
+        return Members(region=int(task.subject), server=task.value, why=task.why, what=task.kind)
+    return Members(server=task.subject, why=task.why, what=task.kind)
+
+
+def _demand_of_marks(record: Record) -> Demand:
+    """Demands all marks: one step may remove marks of other subjects."""
+    MARK_TASK.decode(record.data)
+    return Demand(Resource(Scope.SERVER, "marks"), exclusive=True)
+
+
+MARK_SUBJECT: Final[Kind[RegionsEnv]] = Kind(MARK, (Step("store", mark),), _demand_of_marks, members=_of_mark)
+UNMARK_SUBJECT: Final[Kind[RegionsEnv]] = Kind(UNMARK, (Step("remove", unmark),), _demand_of_marks, members=_of_mark)

@@ -15,7 +15,7 @@ from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.ports import RegionAct, ServerAct, TableAct
 from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
-from controller.regions.kinds import assign, close, crash, forgetting, move, namespaces, servers, tables
+from controller.regions.kinds import assign, close, crash, move, namespaces, servers, tables
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator import checks, ways
@@ -45,7 +45,7 @@ REGION_KINDS: Final[Mapping[RegionAct, str]] = {
 SERVER_KINDS: Final[Mapping[ServerAct, str]] = {
     "drain": servers.DRAIN,
     "expire": crash.NAME,
-    "forget": forgetting.FORGET,
+    "forget": servers.FORGET,
 }
 
 
@@ -179,14 +179,14 @@ class Changes:
 
     async def _forget(self, term: RegionsTerm, name: str, request: Change, caller: Caller) -> Procedure:
         model = term.env.model
-        if (why := forgetting.unforgettable(model, name)) is not None:
+        if (why := servers.unforgettable(model, name)) is not None:
             if model.latest(name) is not None:
                 raise Refused(why, "see 'regent servers list'")
             raise NotFound(why, "where its process is refused, its log names the cause")
         last = model.buried[name]
         data = CRASH.encode(Crash(name, last, why=request.reason))
         about = f"server {name}: processes up to the incarnation {last} may register again"
-        return await start(term, forgetting.FORGET, data, caller, request, about)
+        return await start(term, servers.FORGET, data, caller, request, about)
 
     async def _expire(self, term: RegionsTerm, server: Server, request: Change, caller: Caller) -> Procedure:
         """Begins the crash of a process as the manager does, once for each process.

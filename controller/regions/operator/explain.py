@@ -8,9 +8,9 @@ from typing import Final
 from controller.http.record_items import time_of
 from controller.procedures.engine import Engine
 from controller.process.wording import named
-from controller.regions.ages import age_ms
 from controller.regions.environment import RegionsEnv
 from controller.regions.http.models import RegionExplanation
+from controller.regions.in_transition import age_ms
 from controller.regions.kinds.crash import FENCE
 from controller.regions.kinds.log_task import FENCE_LOG
 from controller.regions.kinds.messages import Transit
@@ -86,7 +86,7 @@ def _given_up(region: Region, env: RegionsEnv) -> str:
 def _server(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     server = region.server
     if server is None:
-        return env.unheard.why_held(region) or "no server has it, or may have it"
+        return env.claimants.why_held(region) or "no server has it, or may have it"
     match server.state:
         case ServerState.CRASHED:
             return f"{server} crashed and {_before_fence(server, engine)}{_not_dealt_with(server, engine)}"
@@ -142,7 +142,7 @@ def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: E
         parts.append(f"the next one comes in {(task.not_before_ms - env.wall_ms()) / 1000:.1f} s")
     if record.pid in env.unplaced:
         parts.append(_unplaced(env))
-    if record.pid in env.unheard.held:
+    if record.pid in env.claimants.held:
         parts.append("it waits until no server can have the region")
     if record.error:
         parts.append(f"its latest error: {record.error}")
@@ -222,7 +222,7 @@ def _changes(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Ite
         yield f"it is pinned to {pinned}, and opened there wherever that server is online"
     if region.pid in env.unplaced:
         yield "a server registers"
-    if env.unheard.is_held(region):
+    if env.claimants.is_held(region):
         yield "the servers that may have it list their regions and close it, or are fenced"
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from controller.regions.domain import RegionsDomain
-from controller.regions.metrics.exposition import WAITING
-from controller.regions.metrics.gauges import RegionGauges
+from controller.regions.metrics import WAITING, RegionGauges
 from controller.regions.operator.counts import by_state, halted, servers_of, stranded, waiting
 
 

@@ -10,14 +10,13 @@ import msgspec
 from controller.http.procedure_models import Procedure
 from controller.http.record_items import record_item, time_of
 from controller.procedures.kinds import Kind
-from controller.regions.ages import Aged
 from controller.regions.environment import RegionsEnv
 from controller.regions.http.models import Region as RegionItem
 from controller.regions.http.models import RegionServer
 from controller.regions.http.models import RegionTransition as TransitionItem
 from controller.regions.http.models import Table as TableItem
+from controller.regions.in_transition import Aged, wait_of
 from controller.regions.kinds.every import KINDS
-from controller.regions.kinds.marks import MARK_TASK, MarkTask
 from controller.regions.kinds.messages import (
     CRASH,
     LOG_TASK,
@@ -33,9 +32,9 @@ from controller.regions.kinds.messages import (
     Transit,
 )
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
+from controller.regions.kinds.servers import MARK_TASK, MarkTask
 from controller.regions.operator.counts import OfTables, owned_by_state
 from controller.regions.operator.unmet import shown_state, unmet_of
-from controller.regions.overdue import wait_of
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.damage import Damages

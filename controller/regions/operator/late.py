@@ -7,11 +7,10 @@ from itertools import islice
 from typing import Final
 
 from controller.process.wording import counted
-from controller.regions.ages import LATE_MAX, Aged, age_ms
 from controller.regions.environment import RegionsEnv
+from controller.regions.in_transition import LATE_MAX, Aged, age_ms, wait_of
 from controller.regions.kinds.messages import Transit
 from controller.regions.operator.items import cause_of, message_of
-from controller.regions.overdue import wait_of
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 

@@ -7,7 +7,7 @@ from controller.http.procedure_models import Procedure
 from controller.http.record_items import time_of
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.marks import MarkRemoval, MarkRequest, RegionMark
-from controller.regions.kinds.marks import MARK, MARK_TASK, UNMARK, MarkTask
+from controller.regions.kinds.servers import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.operator.access import acting_term, active_term, name_of, region_of, server_of
 from controller.regions.operator.starting import caller_of, known, start
 from controller.regions.term import RegionsTerm

@@ -12,8 +12,6 @@ from controller.http.models import Health
 from controller.procedures.refusals import stopped
 from controller.process.naming import name_of
 from controller.process.wording import counted, named
-from controller.regions.ages import oldest
-from controller.regions.contradictions import Contradictions
 from controller.regions.damaged import NAMED_MAX, left_out
 from controller.regions.domain import RegionsDomain, RegionsMode, shown
 from controller.regions.environment import RegionsEnv
@@ -35,6 +33,7 @@ from controller.regions.http.models import (
     Table as TableItem,
 )
 from controller.regions.http.ports import RegionPage, RegionQuery, TablePage
+from controller.regions.in_transition import oldest
 from controller.regions.kinds import crash
 from controller.regions.operator import ways
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
@@ -46,6 +45,7 @@ from controller.regions.operator.items import region_item, server_item, table_it
 from controller.regions.operator.late import late
 from controller.regions.operator.pages import region_page, table_page
 from controller.regions.operator.procedures import COMMAND
+from controller.regions.server_lists import Contradictions
 from controller.regions.term import RegionsTerm
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.states import RegionState, ServerState
@@ -280,7 +280,7 @@ def _warnings(term: RegionsTerm) -> list[str]:
         found.append(f"{without_places(env)}: no region is placed yet")
     elif not online:
         found.append(without_servers(env))
-    if (doubt := term.manager.silence.doubt) is not None:
+    if (doubt := term.manager.silence.doubt(term.env.clock())) is not None:
         found.append(
             f"{doubt.silent} of {counted(doubt.members, 'server')} do not poll: look whether this machine is reached "
             f"from theirs; the first one counts as crashed in {doubt.left_s:.1f} s"

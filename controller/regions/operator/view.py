@@ -8,8 +8,7 @@ from configs.settings import Settings
 from controller.http.models import Health
 from controller.regions.domain import RegionsDomain, shown
 from controller.regions.http.routes import add_region_routes
-from controller.regions.metrics.exposition import RegionsCollector
-from controller.regions.metrics.gauges import RegionGauges
+from controller.regions.metrics import RegionGauges, RegionsCollector
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.gauges import gauges_of
 from controller.regions.operator.marks import Marks
@@ -48,7 +47,7 @@ class View:
 
     def collector(self) -> RegionsCollector:
         """Returns the metrics of the domain."""
-        return RegionsCollector(self._domain.counters, self)
+        return RegionsCollector(self._domain.counters, self.region_gauges)
 
     async def keep(self) -> None:
         """Keeps nothing: all that operators see is in the domain's memory."""

@@ -8,13 +8,13 @@ from typing import Final
 from controller.procedures.engine import Engine
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
+from controller.regions.fencing import COMMAND, LEASE, fences_in
 from controller.regions.kinds import crash, tables
 from controller.regions.kinds.assign import NAME as ASSIGN
 from controller.regions.kinds.messages import Crash, LogTask, Move, TableTask, Transit
 from controller.regions.kinds.servers import DRAIN
 from controller.regions.operator.crashes import FAILURES_SHOWN, held_until_ms, works_of
 from controller.regions.operator.items import cause_of, message_of
-from controller.regions.regime import COMMAND, LEASE, fences_in
 from state_machines.procedures.record import Record
 from state_machines.regions.lost_parts import short
 from state_machines.regions.model import Region, Server, Table
@@ -95,7 +95,7 @@ def of_region(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> It
         yield from of_crash(server, env, engine)
         if server.state is ServerState.CRASHED:
             return
-    for name in sorted({name for name, _ in env.unheard.may_have(region)})[:FAILURES_SHOWN]:
+    for name in sorted({name for name, _ in env.claimants.may_have(region)})[:FAILURES_SHOWN]:
         yield f"'regent servers expire {name}' has it fenced, where it is gone for good: it has to end"
     if record is None:
         return

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Final, cast
 from brokers.listener.inbound import InboundConnection
 from brokers.regions.listener import RegionListener
 from brokers.regions.secret import Secrets
-from controller.regions.claim_looks import ClaimLooks
+from controller.regions.claim import ClaimLooks, Opening
+from controller.regions.clock import Uptime
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain
-from controller.regions.opened import Opening
 from controller.regions.sqlite_store import CLAIM_S
-from controller.regions.steady import Uptime
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.codec import sealed

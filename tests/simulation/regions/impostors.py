@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from controller.regions import proofs
+from controller.regions import admission
 from regent_agent import protocol
 from regent_agent.connection import Channel, Daemons, RequestRefused, Unreachable
 from regent_agent.protocol import Owned, Request, Response
@@ -30,7 +30,7 @@ EXPECTED: Final[dict[type[Request], type[Response]]] = {
 
 async def speak(world: World, role: str, number: int) -> None:
     """Sends requests in the name of a member, and registers with an incarnation that no later one follows."""
-    members = [key for key in sorted(proofs.stored(world.disk.marks.values())) if key in world.disk.servers]
+    members = [key for key in sorted(admission.proofs_in(world.disk.marks.values())) if key in world.disk.servers]
     if not members:
         return
     name, incarnation = members[number % len(members)]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
-from controller.regions import proofs
+from controller.regions import admission
 from controller.regions.kinds import assign, close, crash, many
 from controller.regions.kinds.messages import CRASH, MANY, TRANSIT, Crash, Transit
 from controller.regions.manager import Manager
@@ -201,7 +201,7 @@ class Judge:
         }:
             self._fail("CatalogConsistency", f"marks {list(model.marks)} in memory, {stored} in the catalog")
         known = {key: one.proof for key, one in model.servers.items() if one.proof}
-        if known != (found := proofs.stored(disk.marks.values())):
+        if known != (found := admission.proofs_in(disk.marks.values())):
             self._fail("CatalogConsistency", f"proofs {known} in memory, {found} in the catalog")
         if model.servers.keys() != disk.servers.keys():
             self._fail("CatalogConsistency", f"servers {sorted(model.servers)}, {sorted(disk.servers)} in the catalog")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from controller.regions.claim_looks import ClaimLooks
-from controller.regions.seen import Seen
+from controller.regions.claim import ClaimLooks
+from controller.regions.restored import Seen
 from metadata_store.records.port import Above, StoreFailed
 from tests.simulation.regions.planting import mutation, put
 

@@ -8,7 +8,7 @@ from typing import Any
 from controller.regions import bypassed, loading, term
 from controller.regions.bypassed import picked_up
 from controller.regions.journal.journal import RELEASED, RegionsJournal
-from controller.regions.kinds import assign, marks
+from controller.regions.kinds import assign, servers
 from metadata_store.catalog.rows import Content
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Regions, Server
@@ -38,7 +38,7 @@ def enter_a_mark_before_it_is_stored(stack: ExitStack) -> None:
 
         return store
 
-    put_step(stack, marks.MARK_SUBJECT, "store", changed)
+    put_step(stack, servers.MARK_SUBJECT, "store", changed)
 
 
 @mutation
@@ -48,12 +48,12 @@ def remove_a_hold_and_wake_nobody(stack: ExitStack) -> None:
     def changed(step: Step) -> Step:
         async def remove(env: Any, record: Any) -> Any:
             along = await step(env, record)
-            task: marks.MarkTask = marks.MARK_TASK.decode(record.data)
+            task: servers.MarkTask = servers.MARK_TASK.decode(record.data)
             return along._replace(entered=lambda _: env.model.marks.drop(task.kind, task.subject))
 
         return remove
 
-    put_step(stack, marks.UNMARK_SUBJECT, "remove", changed)
+    put_step(stack, servers.UNMARK_SUBJECT, "remove", changed)
 
 
 @mutation

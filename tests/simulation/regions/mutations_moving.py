@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect
 from controller.regions import loading
-from controller.regions.kinds import assign, every, locks, tables
+from controller.regions.kinds import assign, every, subjects, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
-from controller.regions.unheard import Unheard
+from controller.regions.server_lists import Claimants
 from metadata_store.catalog.rows import Content
 from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Done, Next
@@ -93,10 +93,10 @@ def believe_rows_after_a_failover(stack: ExitStack) -> None:
     Seeds seldom come to it: a story of its own shows it.
     """
 
-    def free(_: Unheard, _region: Region) -> bool:
+    def free(_: Claimants, _region: Region) -> bool:
         return False
 
-    put(stack, Unheard, "is_held", free)
+    put(stack, Claimants, "is_held", free)
 
 
 @mutation
@@ -114,9 +114,9 @@ def change_a_table_by_two_at_once(stack: ExitStack) -> None:
     """Shares the lock of a table between its changes (HBASE-28683)."""
 
     def shared(name: str) -> Demand:
-        return locks.shared(name)
+        return subjects.share_of_table(name)
 
-    put(stack, locks, "whole", shared)
+    put(stack, subjects, "lock_of_table", shared)
 
 
 @mutation

@@ -8,10 +8,9 @@ from contextlib import ExitStack
 from msgspec.structs import replace
 
 from brokers.regions.secret import Secrets
-from controller.regions import proofs, silence
+from controller.regions import admission, fencing
 from controller.regions.admission import Admission
-from controller.regions.dispatcher import Dispatcher
-from controller.regions.environment import Results
+from controller.regions.dispatcher import Dispatcher, Results
 from controller.regions.manager import Manager
 from metadata_store.catalog.rows import DropServer
 from regent_agent import lease, protocol
@@ -106,7 +105,7 @@ def close_by_an_older_token(stack: ExitStack) -> None:
 @mutation
 def believe_the_silence_of_all(stack: ExitStack) -> None:
     """Takes all servers for crashed where the daemon's own network failed."""
-    put(stack, silence, "WITNESSES_MIN", 1_000)
+    put(stack, fencing, "WITNESSES_MIN", 1_000)
 
 
 @mutation
@@ -118,7 +117,7 @@ def believe_each_connection(stack: ExitStack) -> None:
 @mutation
 def believe_the_first_that_comes_after_a_failover(stack: ExitStack) -> None:
     """Forgets the proofs of processes with the term."""
-    put(stack, proofs, "stored", lambda _: {})
+    put(stack, admission, "proofs_in", lambda _: {})
 
 
 @mutation

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from controller.procedures.requests import Refused
-from controller.regions.kinds import marks
+from controller.regions.kinds import servers
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _mark(world: World, kind: MarkKind, subject: str, value: str = "", until_ms: int = 0) -> None:
-    submit(world, marks.MARK, marks.MARK_TASK.encode(marks.MarkTask(kind, subject, value, until_ms)))
+    submit(world, servers.MARK, servers.MARK_TASK.encode(servers.MarkTask(kind, subject, value, until_ms)))
 
 
 @verb
@@ -104,4 +104,4 @@ def remove_marks(world: World) -> None:
 
 
 def _unmark(world: World, kind: str, subject: str) -> None:
-    submit(world, marks.UNMARK, marks.MARK_TASK.encode(marks.MarkTask(MarkKind(kind), subject)))
+    submit(world, servers.UNMARK, servers.MARK_TASK.encode(servers.MarkTask(MarkKind(kind), subject)))

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from controller.regions.comparison import STRAYS_TOGETHER
 from controller.regions.dispatcher import BATCH_BYTES_MAX
+from controller.regions.fencing import BOTH, LEASE, LOG, LeaseAndFence, fences_in
 from controller.regions.kinds import servers
 from controller.regions.kinds.crash import PARTS_TOGETHER
 from controller.regions.kinds.messages import CRASH, TABLE_TASK, Crash, TableTask
-from controller.regions.regime import BOTH, LEASE, LOG, Regime, fences_in
 from regent_agent import protocol
 from regent_agent.protocol import Owned, Refused, Registered, Result
 from state_machines.regions.states import RegionState
@@ -124,9 +124,9 @@ async def test_a_log_of_many_parts_is_split_some_at_a_time() -> None:
 
 
 def test_the_longer_lease_and_both_fences_are_safe() -> None:
-    assert Regime(1, LEASE).united(Regime(2, LEASE)) == Regime(2, LEASE)
-    assert Regime(3, LOG).united(Regime(2, LEASE)) == Regime(3, "lease+log")
-    assert Regime(3, BOTH).united(Regime(2, LOG)) == Regime(3, "lease+log")
+    assert LeaseAndFence(1, LEASE).united(LeaseAndFence(2, LEASE)) == LeaseAndFence(2, LEASE)
+    assert LeaseAndFence(3, LOG).united(LeaseAndFence(2, LEASE)) == LeaseAndFence(3, "lease+log")
+    assert LeaseAndFence(3, BOTH).united(LeaseAndFence(2, LOG)) == LeaseAndFence(3, "lease+log")
 
 
 @virtual
@@ -138,7 +138,7 @@ async def test_a_server_keeps_the_lease_that_it_was_given_by_a_daemon_before() -
         began_s = loop.time()
         await until(lambda: all(str(one.server) == "b,1" for one in term.env.model.regions.values()))
         assert loop.time() - began_s >= LONG.lease_ms / 1000
-        await until(lambda: term.env.former == Regime(OPTIONS.lease_ms, OPTIONS.fence))
+        await until(lambda: term.env.former == LeaseAndFence(OPTIONS.lease_ms, OPTIONS.fence))
     async with running(disk, OPTIONS) as term:
         assert term.env.former.lease_ms == OPTIONS.lease_ms, "no server of the long lease is left"
 
@@ -181,7 +181,7 @@ async def test_a_server_that_lost_the_response_to_its_registration_counts_as_und
         assert loop.time() - began_s >= LONG.lease_ms / 1000
         found: Crash = CRASH.decode(record.data)
         assert fences_in(found.method) == {LEASE, LOG}
-        assert disk.marks["regime", "domain"] != Regime(OPTIONS.lease_ms, OPTIONS.fence).row.row
+        assert disk.marks["regime", "domain"] != LeaseAndFence(OPTIONS.lease_ms, OPTIONS.fence).row.row
 
 
 @virtual
@@ -199,7 +199,7 @@ async def test_a_server_that_polls_has_the_lease_and_the_fence_of_this_daemon() 
         assert loop.time() - began_s < 2 * OPTIONS.lease_ms / 1000
         found: Crash = CRASH.decode(record.data)
         assert found.method == OPTIONS.fence
-        assert term.env.former == Regime(OPTIONS.lease_ms, OPTIONS.fence)
+        assert term.env.former == LeaseAndFence(OPTIONS.lease_ms, OPTIONS.fence)
 
 
 # -- what one procedure may not do to others

@@ -12,12 +12,12 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from controller.regions import fencing, overdue
-from controller.regions.ages import oldest
-from controller.regions.causes import KEPT_MAX, Causes
+from controller.regions import fencing, in_transition
+from controller.regions.dispatcher import SAID_CHARS_MAX, said
+from controller.regions.endings import KEPT_MAX, Causes
 from controller.regions.fencing import NotFenced
+from controller.regions.in_transition import oldest
 from controller.regions.kinds import close, many
-from controller.regions.kinds.answers import SAID_CHARS_MAX, said
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.operator.explain import explained
 from controller.regions.operator.items import detail_of, transition_item
@@ -252,7 +252,7 @@ async def test_the_line_of_a_region_that_is_late_has_the_cause() -> None:
         await creates(term)
         await until_holds(lambda: retried(term))
         with mock.patch.object(logging.getLogger("regent.regions"), "warning") as warned:
-            assert await overdue.tell(term.env, term.engine.records, 0) == 1
+            assert await in_transition.tell_overdue(term.env, term.engine.records, 0) == 1
         assert f"; in the last attempt {BROKEN}" in str(warned.call_args)
 
 

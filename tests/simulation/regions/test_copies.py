@@ -13,11 +13,11 @@ from unittest import mock
 import pytest
 
 from controller.procedures.writes import BLOCK
-from controller.regions import contradictions
+from controller.regions import server_lists
 from controller.regions.kinds import tables
 from controller.regions.kinds.messages import MOVE, TABLE_TASK, Move, TableTask
 from controller.regions.operator.reading import _warnings
-from controller.regions.seen import NUMBERS_AHEAD_MAX
+from controller.regions.restored import NUMBERS_AHEAD_MAX
 from controller.regions.term import RegionsTerm
 from regent_agent.protocol import Owned
 from state_machines.regions.model import Region
@@ -136,7 +136,7 @@ async def test_a_list_that_contradicts_the_store_is_said_once(caplog: pytest.Log
 
 
 @virtual
-@mock.patch.object(contradictions, "NOTED_MAX", 1)
+@mock.patch.object(server_lists, "NOTED_MAX", 1)
 async def test_beyond_the_regions_that_a_term_notes_no_process_ends_and_all_are_opened_again_above() -> None:
     disk, servers = RegionDisk(), [Server(None, name) for name in ("s1", "s2")]  # type: ignore[arg-type]
     async with running(disk) as term:

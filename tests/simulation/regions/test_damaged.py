@@ -12,8 +12,9 @@ import pytest
 
 from configs.loading import load
 from controller.http.errors import NotFound, Refused
-from controller.regions import damaged, loading, regime
+from controller.regions import damaged, fencing, loading
 from controller.regions.domain import RegionsDomain, RegionsMode
+from controller.regions.fencing import LeaseAndFence
 from controller.regions.http.ports import RegionQuery
 from controller.regions.http.requests import Change, NamespaceCreation, TableCreation
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
@@ -21,7 +22,6 @@ from controller.regions.operator.changes import Changes
 from controller.regions.operator.gauges import gauges_of
 from controller.regions.operator.pages import region_page
 from controller.regions.operator.reading import Reading
-from controller.regions.regime import Regime
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.judging import INT_MAX
 from metadata_store.catalog.rows import Content, MarkRow, RegionRow, ServerRow, TableRow
@@ -251,15 +251,15 @@ def test_a_name_whose_fenced_incarnations_cannot_be_read_stays_away() -> None:
 
 @pytest.mark.parametrize("fence", ["leas", None])
 def test_a_regime_that_cannot_be_read_counts_as_the_longest_lease(fence: str | None) -> None:
-    present = Regime(3_000, regime.LEASE)
-    marks = [] if fence is None else [MarkRow(regime.KIND, regime.SUBJECT, fence, 5_000)]
-    bad = [Damage(RowKind.MARK, "row 1", "until_ms", "-1", "a test", f"{regime.KIND} of {regime.SUBJECT}")]
+    present = LeaseAndFence(3_000, fencing.LEASE)
+    marks = [] if fence is None else [MarkRow(fencing.MARK_KIND, fencing.MARK_SUBJECT, fence, 5_000)]
+    bad = [Damage(RowKind.MARK, "row 1", "until_ms", "-1", "a test", f"{fencing.MARK_KIND} of {fencing.MARK_SUBJECT}")]
     content = Content([], [], [], [], {}, marks, bad if fence is None else [])
-    found, why = damaged.regime_of(content, present)
-    assert found == Regime(damaged.LEASE_MS_MAX, regime.LEASE)
+    found, why = damaged.lease_and_fence_of(content, present)
+    assert found == LeaseAndFence(damaged.LEASE_MS_MAX, fencing.LEASE)
     assert len(why) == (fence is not None)
-    good = Content([], [], [], [], {}, [MarkRow(regime.KIND, regime.SUBJECT, regime.LEASE, 5_000)])
-    assert damaged.regime_of(good, present) == (Regime(5_000, regime.LEASE), [])
+    good = Content([], [], [], [], {}, [MarkRow(fencing.MARK_KIND, fencing.MARK_SUBJECT, fencing.LEASE, 5_000)])
+    assert damaged.lease_and_fence_of(good, present) == (LeaseAndFence(5_000, fencing.LEASE), [])
 
 
 def test_keys_have_a_gap_exactly_where_not_one_region_has_them() -> None:

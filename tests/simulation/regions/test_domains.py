@@ -11,9 +11,9 @@ from unittest import mock
 import pytest
 
 from controller.procedures.requests import Bypass, Refused
+from controller.regions.claim import Opening
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import AGAIN_S, RegionsDomain, RegionsMode
-from controller.regions.opened import Opening
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import Above, RecordStore, StoreFailed

@@ -70,14 +70,14 @@ async def test_a_stray_whose_close_was_ended_is_closed_all_the_same_and_its_regi
         assert isinstance(first, Close)
         assert await term.engine.bypass(first.pid)
         await until(lambda: term.engine.records[first.pid].state.is_final)
-        assert term.env.unheard.is_held(region), "it has the region until it has closed it"
+        assert term.env.claimants.is_held(region), "it has the region until it has closed it"
         while not (found := await stray.ask(protocol.Poll("a", 1, stray.epoch, stray.taken))).list_regions:  # type: ignore[union-attr]
             stray.taken = found.number  # type: ignore[union-attr]
         await stray.ask(protocol.Regions("a", 1, stray.epoch, [Owned(region.id, 999)]))
         again = await stray.operation()
         assert (type(again), again.pid != first.pid) == (Close, True)
         await stray.report(done(again))
-        await until(lambda: not term.env.unheard.is_held(region))
+        await until(lambda: not term.env.claimants.is_held(region))
         assert owner.name == "b"
 
 

@@ -192,7 +192,7 @@ async def test_a_region_that_its_server_turns_out_to_own_goes_to_others_later() 
         [region] = regions_of(term)
         assert region.server is not None
         owner, to = region.server, "b" if region.server.name == "a" else "a"
-        term.env.unheard.listed(owner.key, [region.id])
+        term.env.claimants.listed(owner.key, [region.id])
         stray = Transit(region.id, "", "stray", *owner.key, region.token)
         assert await ended(term, procedure(term, servers.STRAY, TRANSIT.encode(stray))) == b"it is its owner"
         async with asyncio.timeout(UNTIL_S):

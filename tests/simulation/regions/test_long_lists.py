@@ -74,7 +74,7 @@ async def turns(work: asyncio.Future[Any]) -> int:
 async def meets(term: RegionsTerm, had: list[Owned], happens: Callable[[], object]) -> Response:
     """Registers a server with a long list; something happens between two pieces of it. Returns the response."""
     registers = asyncio.ensure_future(Server(term, "a").register(*had))
-    unheard = term.env.unheard.processes
+    unheard = term.env.claimants.processes
     for _ in range(10 * PIECES):
         if sum(not one.doubtful for one in regions_of(term)) >= REGIONS // 2:
             break
@@ -92,7 +92,7 @@ async def test_long_lists_are_compared_in_pieces_one_after_the_other() -> None:
         assert await turns(asyncio.gather(*registers)) >= len(had) * 2 * PIECES
         assert all(isinstance(one.result(), Registered) for one in registers)
         assert not any(one.doubtful for one in regions_of(term))
-        assert not term.env.unheard.processes
+        assert not term.env.claimants.processes
         assert not list(term.engine.live())
 
 
@@ -103,7 +103,7 @@ async def test_a_server_that_crashes_between_two_pieces_has_not_listed_its_regio
         found = await meets(term, had["a"], lambda: term.manager.expire(server, "a test"))
         assert isinstance(found, Refused)
         assert found.code == protocol.DEAD
-        assert term.env.unheard.processes == {("a", 1)}
+        assert term.env.claimants.processes == {("a", 1)}
         assert not server.here
 
 
@@ -114,7 +114,7 @@ async def test_a_comparison_ends_with_its_term() -> None:
         assert found == Refused(
             protocol.NOT_ACTIVE, "nothing can be stored by this daemon: another daemon has the store"
         )
-        assert term.env.unheard.processes == {("a", 1)}
+        assert term.env.claimants.processes == {("a", 1)}
         assert not term.env.model.servers["a", 1].here
 
 
@@ -127,7 +127,7 @@ async def test_a_later_list_of_a_server_replaces_one_that_is_being_compared() ->
         assert isinstance(found, Refused)
         assert found.code == protocol.REGISTER
         assert isinstance(await later[0], Registered)
-        assert not term.env.unheard.processes
+        assert not term.env.claimants.processes
 
 
 @virtual
@@ -147,9 +147,9 @@ async def test_a_region_that_moves_away_between_two_pieces_is_no_fault_of_the_li
         assert await listed == Accepted()
         assert not list(term.engine.live()), "the region is not closed at the server that had it"
         assert region.id in other.has
-        assert term.env.unheard.is_held(region), "it may not go elsewhere until the server has listed once more"
+        assert term.env.claimants.is_held(region), "it may not go elsewhere until the server has listed once more"
         await one.ask(protocol.Regions("a", 1, one.epoch, [Owned(*has) for has in one.has.items()]))
-        assert not term.env.unheard.is_held(region)
+        assert not term.env.claimants.is_held(region)
 
 
 @virtual
@@ -203,4 +203,4 @@ async def test_a_server_does_not_leave_before_its_list_is_compared() -> None:
             assert await server.ask(leave) == Left(1)
             assert ("a", 1) in disk.servers
         await listed
-        assert term.env.unheard.is_held(region)
+        assert term.env.claimants.is_held(region)

@@ -13,9 +13,9 @@ from controller.regions.comparison import LIST_EVERY_S, STRAYS_TOGETHER
 from controller.regions.dispatcher import HOLD_FRACTION, Dispatcher, Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.requests import ServerChange
-from controller.regions.kinds import marks, servers
-from controller.regions.kinds.marks import MARK_TASK, MarkTask
+from controller.regions.kinds import servers
 from controller.regions.kinds.messages import CRASH, MOVE, Crash, Move
+from controller.regions.kinds.servers import MARK_TASK, MarkTask
 from controller.regions.operator.changes import Changes
 from controller.regions.routes import route_of
 from controller.regions.term import RegionsTerm
@@ -196,14 +196,14 @@ async def test_a_forced_drain_that_is_aborted_forces_no_later_one() -> None:
         to = "b" if region.server.name == "a" else "a"
         await ended(term, procedure(term, "move", MOVE.encode(Move(region.id, "t", to))))
         other = "a" if to == "b" else "b"
-        await ended(term, procedure(term, marks.MARK, MARK_TASK.encode(MarkTask(MarkKind.CORDON, other))))
+        await ended(term, procedure(term, servers.MARK, MARK_TASK.encode(MarkTask(MarkKind.CORDON, other))))
         forced = await procedure(term, servers.DRAIN, CRASH.encode(Crash(to, 1, force=True)))
         drained = term.env.model.servers[to, 1]
         drained.forced = True  # as the request of an operator does
         await until(lambda: drained.leaving)
         assert await term.engine.abort(forced)
         await until(lambda: term.engine.records[forced].state.is_final)
-        await ended(term, procedure(term, marks.UNMARK, MARK_TASK.encode(MarkTask(MarkKind.CORDON, other))))
+        await ended(term, procedure(term, servers.UNMARK, MARK_TASK.encode(MarkTask(MarkKind.CORDON, other))))
         await procedure(term, servers.DRAIN, CRASH.encode(Crash(to, 1)))
         await asyncio.sleep(20)
         assert str(region.server) == f"{to},1", "it rests after its move"
@@ -221,12 +221,12 @@ async def test_a_dry_run_of_a_forced_drain_forces_nothing() -> None:
 @virtual
 async def test_a_region_that_waits_for_a_cordoned_server_goes_there_once_that_is_lifted() -> None:
     async with running(RegionDisk()) as term, serving(Server(term, "a")):
-        await ended(term, procedure(term, marks.MARK, MARK_TASK.encode(MarkTask(MarkKind.CORDON, "a"))))
+        await ended(term, procedure(term, servers.MARK, MARK_TASK.encode(MarkTask(MarkKind.CORDON, "a"))))
         await creates(term, regions=3)
         await until(lambda: len(term.env.unplaced) == 3)
         await asyncio.sleep(10 * LEASE_S)
         assert not are_open(term, "t")
-        await ended(term, procedure(term, marks.UNMARK, MARK_TASK.encode(MarkTask(MarkKind.CORDON, "a"))))
+        await ended(term, procedure(term, servers.UNMARK, MARK_TASK.encode(MarkTask(MarkKind.CORDON, "a"))))
         await until(lambda: are_open(term, "t"))
 
 

@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from controller.regions import bypassed
-from controller.regions.kinds import many, marks, servers
-from controller.regions.kinds.marks import MARK, MARK_TASK, UNMARK, MarkTask
+from controller.regions.kinds import many, servers
 from controller.regions.kinds.messages import CRASH, MANY, MOVE, TABLE_TASK, Crash, Many, TableTask
+from controller.regions.kinds.servers import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.operator.explain import explained
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
@@ -170,7 +170,7 @@ async def test_a_new_mark_takes_those_with_it_that_mean_nothing_any_more() -> No
 
 @virtual
 async def test_a_mark_too_many_is_refused_and_one_that_is_there_is_replaced() -> None:
-    with patch.object(marks, "MARKS_MAX", 1):
+    with patch.object(servers, "MARKS_MAX", 1):
         async with running(RegionDisk()) as term, serving(Server(term, "a"), Server(term, "b")):
             await marked(term, MarkKind.HOLD, "a", for_ms=60_000)
             await marked(term, MarkKind.HOLD, "a", for_ms=90_000)

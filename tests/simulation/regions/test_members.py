@@ -254,7 +254,7 @@ async def test_a_crash_that_an_operator_ends_begins_anew_and_its_process_stays_o
         await until(lambda: region.state is RegionState.CLOSED and not region.pid)
         await ended(term, procedure(term, assign.NAME, TRANSIT.encode(Transit(region.id, "t"))))
         assert str(region.server) == "c,1"
-        assert ("b", 1) not in term.env.unheard.processes
+        assert ("b", 1) not in term.env.claimants.processes
 
 
 @virtual

@@ -10,9 +10,9 @@ from typing import cast
 import pytest
 
 from configs.loading import load
-from controller.regions.ages import oldest
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.ports import RegionQuery
+from controller.regions.in_transition import oldest
 from controller.regions.operator.explain import explained
 from controller.regions.operator.gauges import gauges_of
 from controller.regions.operator.reading import Reading

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from brokers.regions.connection import Peer
 from controller.regions import dispatcher, restored
 from controller.regions.environment import Options
-from controller.regions.regime import Regime
+from controller.regions.fencing import LeaseAndFence
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import MarkRow
 from metadata_store.records.port import Above
@@ -46,7 +46,7 @@ LEASE_S = OPTIONS.lease_ms / 1000
 
 def longer(disk: RegionDisk) -> None:
     """Has the disk say that servers serve under a lease ten times as long."""
-    disk.put(Regime(10 * OPTIONS.lease_ms, OPTIONS.fence).row)
+    disk.put(LeaseAndFence(10 * OPTIONS.lease_ms, OPTIONS.fence).row)
 
 
 @pytest.mark.parametrize("registers", [False, True])
@@ -94,9 +94,9 @@ async def test_a_copy_is_remembered_until_the_procedures_that_it_had_are_over() 
         await until(lambda: bool(term.env.unplaced))
     async with raised(disk) as term:
         await asyncio.sleep(5 * LEASE_S)
-        assert restored.stored(disk.marks.values()), "an open of the copy waits"
+        assert restored.is_copy(disk.marks.values()), "an open of the copy waits"
         async with serving(Server(term, "a")):
-            await until(lambda: are_open(term, "t") and not restored.stored(disk.marks.values()))
+            await until(lambda: are_open(term, "t") and not restored.is_copy(disk.marks.values()))
 
 
 @virtual

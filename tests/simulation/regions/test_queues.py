@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from controller.regions.environment import Options
-from controller.regions.kinds import locks
+from controller.regions.kinds import subjects
 from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.term import RegionsTerm
@@ -75,7 +75,7 @@ def transit(term: RegionsTerm, kind: str, region: int, table: str = "t") -> asyn
 
 def waiting(term: RegionsTerm) -> set[int]:
     """Returns the procedures that wait in the queue of table t for a lock."""
-    return {one.pid for one in term.engine.locks() if one.waiting and one.resource == str(locks.table("t"))}
+    return {one.pid for one in term.engine.locks() if one.waiting and one.resource == str(subjects.resource_of("t"))}
 
 
 # -- queues of tables

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from controller.http.procedure_models import Procedure
 from controller.regions.dispatcher import WORKERS_MAX
+from controller.regions.fencing import LOG
 from controller.regions.operator.reading import _warnings
-from controller.regions.regime import LOG
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from state_machines.procedures.states import State
@@ -86,7 +86,7 @@ async def test_less_than_most_of_them_count_as_crashed_after_their_lease() -> No
         began_s = await found.silent("a")
         await until(lambda: online(term) == {"b"})
         assert asyncio.get_running_loop().time() - began_s < 1.2 * LEASE_S
-        assert term.manager.silence.doubt is None
+        assert term.manager.silence.doubt(term.env.clock()) is None
 
 
 @virtual
@@ -113,9 +113,9 @@ async def test_those_that_poll_again_keep_their_regions_and_may_be_spared_again(
         for _ in range(2):
             await found.silent("a", "b", "c")
             await asyncio.sleep(1.7 * LEASE_S)
-            assert term.manager.silence.doubt is not None
+            assert term.manager.silence.doubt(term.env.clock()) is not None
             found.poll("a", "b", "c")
-            await until(lambda: term.manager.silence.doubt is None)
+            await until(lambda: term.manager.silence.doubt(term.env.clock()) is None)
         await asyncio.sleep(2 * LEASE_S)
         assert {one.id: str(one.server) for one in regions_of(term)} == before
 
@@ -167,7 +167,7 @@ async def test_a_server_that_is_spared_with_the_first_one_stays_so_while_that_po
         await found.silent("a")
         await asyncio.sleep(0.3 * LEASE_S)
         began_s = await found.silent("b")
-        await until(lambda: term.manager.silence.doubt)
+        await until(lambda: term.manager.silence.doubt(term.env.clock()))
         found.poll("a")
         await asyncio.sleep(1.5 * LEASE_S - (asyncio.get_running_loop().time() - began_s))
         assert online(term) == {"a", "b", "c"}

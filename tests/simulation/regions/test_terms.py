@@ -13,13 +13,13 @@ from controller.regions import admission
 from controller.regions.comparison import OLD_MS
 from controller.regions.domain import RegionsDomain
 from controller.regions.endings import Left
+from controller.regions.environment import WOKEN_TOGETHER
+from controller.regions.fencing import LeaseAndFence
 from controller.regions.http.requests import NamespaceCreation
 from controller.regions.kinds.messages import TABLE_TASK, TRANSIT, TableTask, Transit
 from controller.regions.manager import Manager
 from controller.regions.operator.changes import Changes
-from controller.regions.regime import Regime
 from controller.regions.term import RegionsTerm
-from controller.regions.waking import TOGETHER
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
 from regent_agent.protocol import Left as SlowStoreLeft
@@ -113,11 +113,11 @@ async def test_procedures_are_woken_in_portions_until_all_are() -> None:
     with mock.patch.object(term.engine, "wake_all", woken.extend):
         running = asyncio.ensure_future(term.run())
         await asyncio.sleep(0.1)
-        term.env.waking.add_pids(range(1, 2 * TOGETHER + 2))
+        term.env.waking.add_pids(range(1, 2 * WOKEN_TOGETHER + 2))
         await asyncio.sleep(0.1)
         running.cancel()
         await asyncio.wait({running})
-    assert woken == list(range(1, 2 * TOGETHER + 2))
+    assert woken == list(range(1, 2 * WOKEN_TOGETHER + 2))
 
 
 @virtual
@@ -141,30 +141,30 @@ async def test_a_wait_that_was_stored_ends_with_the_load() -> None:
 @pytest.mark.parametrize(
     ("stored", "former"),
     [
-        (Regime(1_000, "lease"), Regime(OPTIONS.lease_ms, "lease")),
-        (Regime(9_000, "log"), Regime(9_000, "lease+log")),
+        (LeaseAndFence(1_000, "lease"), LeaseAndFence(OPTIONS.lease_ms, "lease")),
+        (LeaseAndFence(9_000, "log"), LeaseAndFence(9_000, "lease+log")),
     ],
 )
 @virtual
 async def test_servers_are_judged_by_the_longer_lease_and_both_fences_until_all_have_polled(
-    stored: Regime, former: Regime
+    stored: LeaseAndFence, former: LeaseAndFence
 ) -> None:
     disk = RegionDisk()
     await MemoryRegionStore(disk).write((), (), [stored.row])
     term = await term_of(disk)
     assert term.env.former == former
     term.env.restored = True
-    await term._settle_regime()
+    await term._settle_fence()
     assert term.env.former == former, "for a lease there may be servers that a copy does not know"
     term.env.restored_places = True
     server = Server(term, "s1")
     await server.register()
-    await term._settle_regime()
+    await term._settle_fence()
     assert term.env.former == former, "a server has not polled yet"
     polling = asyncio.ensure_future(server.poll())
     await asyncio.sleep(0.1)
-    await term._settle_regime()
-    assert term.env.former == Regime(OPTIONS.lease_ms, "lease")
+    await term._settle_fence()
+    assert term.env.former == LeaseAndFence(OPTIONS.lease_ms, "lease")
     polling.cancel()
     await asyncio.wait({polling})
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from controller.regions.kinds import marks, move
+from controller.regions.kinds import move, servers
 from controller.regions.kinds.messages import CRASH, MOVE, Crash, Move
 from controller.regions.kinds.servers import DRAIN
 from controller.regions.operator.checks import region_problem
@@ -69,8 +69,8 @@ def test_a_process_whose_clock_was_set_back_is_told_that_it_needs_a_higher_incar
 @virtual
 async def test_a_drain_without_another_server_says_that_it_waits_for_one() -> None:
     async with running(RegionDisk()) as term, serving(Server(term, "a"), Server(term, "b")):
-        task = marks.MARK_TASK.encode(marks.MarkTask(MarkKind.CORDON, "b"))
-        await ended(term, procedure(term, marks.MARK, task))
+        task = servers.MARK_TASK.encode(servers.MarkTask(MarkKind.CORDON, "b"))
+        await ended(term, procedure(term, servers.MARK, task))
         await ended(term, creates(term, regions=2))
         pid = await procedure(term, DRAIN, CRASH.encode(Crash("a", 1)))
         await asyncio.sleep(1)

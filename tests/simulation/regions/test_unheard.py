@@ -8,12 +8,12 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
+from controller.regions.environment import WOKEN_TOGETHER
 from controller.regions.kinds import assign, close, servers, tables
 from controller.regions.kinds.messages import CRASH, TABLE_TASK, TRANSIT, Crash, TableTask, Transit
 from controller.regions.operator.explain import explained
+from controller.regions.server_lists import Claimants
 from controller.regions.term import RegionsTerm
-from controller.regions.unheard import Unheard
-from controller.regions.waking import TOGETHER
 from metadata_store.records import codec
 from regent_agent import protocol
 from regent_agent.protocol import Close, Left, Open, Owned, Result
@@ -84,7 +84,7 @@ async def wanted(term: RegionsTerm, region: Region) -> None:
     """Has a region assigned by an operator where the daemon does not do it by itself."""
     if region.state is not RegionState.OFFLINE:
         await procedure(term, assign.NAME, TRANSIT.encode(Transit(region.id, "t")))
-    await until(lambda: region.pid in term.env.unheard.held)
+    await until(lambda: region.pid in term.env.claimants.held)
 
 
 @pytest.mark.parametrize("left", [bypassed, damaged])
@@ -130,7 +130,7 @@ def test_a_region_whose_open_is_not_known_waits_until_a_silent_server_is_fenced(
             await wanted(term, region)
             await until(lambda: other.has)
             assert loop.time() - began_s >= OPTIONS.lease_ms / 1000
-            assert ("a", 1) not in term.env.unheard.processes
+            assert ("a", 1) not in term.env.claimants.processes
 
     story()
 
@@ -157,7 +157,7 @@ async def test_a_batch_gives_no_region_away_that_a_silent_server_may_have() -> N
     async with running(disk) as term, serving(other := Server(term, "b")):
         [region] = regions_of(term)
         enabled = await procedure(term, tables.ENABLE.name, TABLE_TASK.encode(TableTask("t")))
-        await until(lambda: region.pid in term.env.unheard.held)
+        await until(lambda: region.pid in term.env.claimants.held)
         assert (region.state, other.has) == (RegionState.CLOSED, {})
         async with serving(Server(term, "a")):
             await ended(term, _known(enabled))
@@ -174,7 +174,7 @@ async def test_a_procedure_that_an_operator_ends_is_no_longer_held() -> None:
         pid = region.pid
         assert await term.engine.bypass(pid)
         await until(lambda: term.engine.records[pid].state.is_final)
-        assert pid not in term.env.unheard.held
+        assert pid not in term.env.claimants.held
 
 
 @virtual
@@ -190,33 +190,33 @@ async def test_regions_that_a_server_has_listed_wait_for_no_other_one_when_it_cr
         await server.poll()
         await until(lambda: {str(one.server) for one in regions_of(term)} == {"c,1"})
         assert loop.time() - began_s < LONG.lease_ms / 1000
-        assert term.env.unheard.processes == {("a", 1)}
+        assert term.env.claimants.processes == {("a", 1)}
 
 
 def test_procedures_that_wait_run_only_once_a_region_may_be_free() -> None:
-    unheard, claimed = Unheard(), a_region(7)
-    unheard.begin([("a", 1), ("b", 1), ("c", 1)])
-    unheard.held.add(1)
-    unheard.listed(("a", 1), [7, 8])
-    unheard.listed(("b", 1), [7])
-    assert unheard.take_held() == [], "another process has not listed its regions"
-    unheard.gone(("c", 1))
-    assert unheard.take_held() == [1]
-    unheard.held.add(1)
-    unheard.listed(("a", 1), [7, 8])
-    unheard.settled(("b", 1), 9)
-    unheard.gone(("d", 1))
-    assert unheard.take_held() == [], "as many regions are claimed as before"
-    unheard.listed(("a", 1), [8])
-    assert unheard.take_held() == [1]
-    assert unheard.is_held(claimed)
-    assert unheard.why_held(claimed) == "b,1 has it, and is to close it"
-    unheard.held.add(1)
-    unheard.settled(("b", 1), 7)
-    assert unheard.take_held() == [1]
-    assert not unheard.is_held(claimed)
-    assert unheard.why_held(claimed) == ""
-    assert (unheard.claims(("a", 1)), unheard.claims(("b", 1))) == (1, 0)
+    claimants, claimed = Claimants(), a_region(7)
+    claimants.begin([("a", 1), ("b", 1), ("c", 1)])
+    claimants.held.add(1)
+    claimants.listed(("a", 1), [7, 8])
+    claimants.listed(("b", 1), [7])
+    assert claimants.take_held() == [], "another process has not listed its regions"
+    claimants.gone(("c", 1))
+    assert claimants.take_held() == [1]
+    claimants.held.add(1)
+    claimants.listed(("a", 1), [7, 8])
+    claimants.settled(("b", 1), 9)
+    claimants.gone(("d", 1))
+    assert claimants.take_held() == [], "as many regions are claimed as before"
+    claimants.listed(("a", 1), [8])
+    assert claimants.take_held() == [1]
+    assert claimants.is_held(claimed)
+    assert claimants.why_held(claimed) == "b,1 has it, and is to close it"
+    claimants.held.add(1)
+    claimants.settled(("b", 1), 7)
+    assert claimants.take_held() == [1]
+    assert not claimants.is_held(claimed)
+    assert claimants.why_held(claimed) == ""
+    assert (claimants.claims(("a", 1)), claimants.claims(("b", 1))) == (1, 0)
 
 
 def a_region(id_: int) -> Region:
@@ -233,14 +233,14 @@ async def test_a_region_that_a_server_lists_while_its_next_token_is_reserved_is_
         [region], reserve = regions_of(term), term.env.number
 
         async def number(above: int) -> int:
-            term.env.unheard.listed(("b", 1), [region.id])
+            term.env.claimants.listed(("b", 1), [region.id])
             return await reserve(above)
 
         term.env.number = number
         await server.report(Result(first.pid, protocol.FAILED_OPEN, text="the disk is full"))
-        await until(lambda: region.pid in term.env.unheard.held)
+        await until(lambda: region.pid in term.env.claimants.held)
         assert region.server is None
-        term.env.unheard.gone(("b", 1))
+        term.env.claimants.gone(("b", 1))
         term.env.wake_held()
         term.env.number = reserve
         await server.operation()
@@ -256,7 +256,7 @@ async def test_a_region_that_a_server_has_closed_in_this_term_waits_for_no_other
         [region] = regions_of(term)
         await ended(term, procedure(term, close.NAME, TRANSIT.encode(Transit(region.id, "t"))))
         await ended(term, procedure(term, assign.NAME, TRANSIT.encode(Transit(region.id, "t"))))
-        assert term.env.unheard.processes == {("a", 1)}
+        assert term.env.claimants.processes == {("a", 1)}
 
 
 @virtual
@@ -284,19 +284,19 @@ def test_very_many_procedures_that_wait_for_a_server_or_a_free_region_run_in_por
     @virtual
     async def story() -> None:
         async with running(RegionDisk()) as term:
-            env, pids = term.env, range(1, 3 * TOGETHER + 8)
+            env, pids = term.env, range(1, 3 * WOKEN_TOGETHER + 8)
             with mock.patch.object(term.engine, "wake_all") as woken:
                 if held:
-                    env.unheard.begin([("a", 1)])
-                    env.unheard.held.update(pids)
-                    env.unheard.gone(("a", 1))
+                    env.claimants.begin([("a", 1)])
+                    env.claimants.held.update(pids)
+                    env.claimants.gone(("a", 1))
                     env.wake_held()
                 else:
                     env.unplaced.update(pids)
                     env.wake_unplaced()
                 await until(lambda: not env.waking)
             some = [list(one.args[0]) for one in woken.call_args_list]
-            assert [len(one) for one in some if one] == [TOGETHER, TOGETHER, TOGETHER, 7]
+            assert [len(one) for one in some if one] == [WOKEN_TOGETHER, WOKEN_TOGETHER, WOKEN_TOGETHER, 7]
             assert [pid for one in some for pid in one] == list(pids)
 
     story()

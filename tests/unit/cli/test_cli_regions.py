@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from cli.commands.tables import UNIFORM_MAX
 from cli.exit_codes import Exit
 from controller.regions.http.requests import TableCreation
-from controller.regions.metrics.gauges import RegionGauges
+from controller.regions.metrics import RegionGauges
 from state_machines.regions.layout import key_of
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.polling import eventually

@@ -16,9 +16,7 @@ from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import KafkaCollector, ProcessMetrics, exposition, registry
 from controller.metrics.gauges import BrokerGauges, Gauges
-from controller.regions.metrics.counters import RegionCounters
-from controller.regions.metrics.exposition import RegionsCollector
-from controller.regions.metrics.gauges import RegionGauges
+from controller.regions.metrics import RegionCounters, RegionGauges, RegionsCollector
 from scripts.dashboard_kit import Dashboard
 from scripts.dashboard_panels import DASHBOARDS
 from scripts.dashboard_regions import DASHBOARD
@@ -239,7 +237,8 @@ def region_metrics(view: Any = None) -> set[str]:
     for counts in (counters.submitted, counters.failed, counters.refusals, counters.hellos_refused):
         counts["crash"] += 1
     counters.times["crash"].record(1.0)
-    body, _ = exposition(registry(ProcessMetrics(1, lambda: 0), RegionsCollector(counters, view or RegionsView())), "")
+    regions = RegionsCollector(counters, (view or RegionsView()).region_gauges)
+    body, _ = exposition(registry(ProcessMetrics(1, lambda: 0), regions), "")
     return set(re.findall(r"(?m)^([a-z_]+)[{ ]", body.decode()))
 
 

@@ -18,8 +18,8 @@ from controller.app import create_app
 from controller.domain import running
 from controller.http.server import serving
 from controller.metrics.exposition import registry
-from controller.regions.metrics.exposition import RegionsCollector
-from controller.regions.opened import Opened, Opening
+from controller.regions.claim import Opened, Opening
+from controller.regions.metrics import RegionsCollector
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from metadata_store.catalog.rows import Catalog
@@ -249,7 +249,7 @@ class InProcess:
 
         domain._become = became  # type: ignore[method-assign]
         view = View(domain, self._settings)
-        app = create_app([view], registry(RegionsCollector(domain.counters, view)))
+        app = create_app([view], registry(RegionsCollector(domain.counters, view.region_gauges)))
         await life.enter_async_context(serving(app, self._settings.http))
         self._domain = await life.enter_async_context(running(domain))
 

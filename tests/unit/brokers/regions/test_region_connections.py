@@ -16,8 +16,7 @@ from brokers.regions.listener import RegionListener
 from brokers.regions.secret import NO_SECRETS, Secrets, secrets_in
 from brokers.security.authentication import SecurityUnusable
 from brokers.wire.primitives import Malformed
-from controller.regions.metrics.exposition import RegionsCollector
-from controller.regions.metrics.gauges import RegionGauges
+from controller.regions.metrics import RegionGauges, RegionsCollector
 from controller.regions.process import domain_of
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, decode_response, encode
@@ -221,7 +220,9 @@ async def test_refusals_at_hello_are_counted_by_cause(tmp_path: Path) -> None:
     finally:
         await listener.stop()
     assert domain.counters.hellos_refused == {"version": 1, "secret": 2, "missing": 1}
-    [metric] = [one for one in RegionsCollector(domain.counters, View()).collect() if "hellos" in one.name]
+    [metric] = [
+        one for one in RegionsCollector(domain.counters, View().region_gauges).collect() if "hellos" in one.name
+    ]
     assert {one.labels["cause"]: one.value for one in metric.samples if one.name.endswith("_total")} == {
         "version": 1, "secret": 2, "missing": 1,
     }  # fmt: skip

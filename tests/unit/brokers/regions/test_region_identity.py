@@ -16,11 +16,11 @@ from brokers.regions.secret import Secrets
 from controller.domain import running
 from controller.http.errors import NotFound
 from controller.http.errors import Refused as OperatorRefused
-from controller.regions import proofs
+from controller.regions import admission
 from controller.regions.admission import AHEAD_MS_MAX
 from controller.regions.http.requests import ServerChange
-from controller.regions.kinds.forgetting import FORGET
 from controller.regions.kinds.messages import CRASH, Crash
+from controller.regions.kinds.servers import FORGET
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.reading import _ahead
 from controller.regions.operator.view import View
@@ -201,7 +201,7 @@ async def test_of_two_that_register_side_by_side_one_has_the_name(known: bool) -
         codes = [*await asyncio.gather(registered(term, "s1", 5, PROOF), registered(term, "s1", 5, OTHER))]
         assert codes == ["", protocol.UNAUTHENTICATED]
         assert await polled(term, "s1", 5, PROOF) == ""
-    assert proofs.stored((await MemoryRegionStore(disk).read()).marks) == {("s1", 5): PROOF.proof}
+    assert admission.proofs_in((await MemoryRegionStore(disk).read()).marks) == {("s1", 5): PROOF.proof}
 
 
 @virtual
@@ -213,7 +213,7 @@ async def test_the_proof_goes_with_its_process() -> None:
         await eventually_left(term, "s2")
         term.manager.expire(term.env.model.servers["s1", 5], "the test says so")
         await until(lambda: ("s1", 5) not in term.env.model.servers)
-        assert not proofs.stored((await MemoryRegionStore(disk).read()).marks)
+        assert not admission.proofs_in((await MemoryRegionStore(disk).read()).marks)
 
 
 async def eventually_left(term: RegionsTerm, name: str) -> None:
@@ -228,10 +228,10 @@ async def test_the_proof_of_a_process_that_an_older_daemon_removed_is_removed_at
     disk = RegionDisk()
     store = MemoryRegionStore(disk)
     for number in range(150):
-        await store.write((), (), proofs.put(("gone", number), "x"))
+        await store.write((), (), admission.keep_proof(("gone", number), "x"))
     async with running_term(disk) as term:
         await registered(term, "s1", 5, PROOF)
-    assert proofs.stored((await MemoryRegionStore(disk).read()).marks) == {("s1", 5): PROOF.proof}
+    assert admission.proofs_in((await MemoryRegionStore(disk).read()).marks) == {("s1", 5): PROOF.proof}
 
 
 @virtual

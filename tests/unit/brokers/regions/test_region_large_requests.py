@@ -13,7 +13,7 @@ import pytest
 from brokers.listener.inbound import ListenerLimits
 from brokers.regions.connection import PLACES_MAX, Peer, RegionConnection
 from brokers.regions.listener import RegionListener
-from controller.regions.seen import Seen, Serving
+from controller.regions.restored import Seen, Serving
 from metadata_store.records.port import StoreFailed
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, Head

@@ -16,9 +16,7 @@ from controller.metrics.counters import Counters
 from controller.metrics.exposition import KafkaCollector, ProcessMetrics
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.metrics.kafka_metrics import KafkaState
-from controller.regions.metrics.counters import RegionCounters
-from controller.regions.metrics.exposition import RegionsCollector
-from controller.regions.metrics.gauges import RegionGauges
+from controller.regions.metrics import RegionCounters, RegionGauges, RegionsCollector
 from tests.kit.cli_kit import regent
 
 REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
@@ -39,7 +37,7 @@ def families() -> list[Metric]:
     return [
         *ProcessMetrics(1, lambda: 0).collect(),
         *kafka.collect(),
-        *RegionsCollector(RegionCounters(), View()).collect(),
+        *RegionsCollector(RegionCounters(), View().region_gauges).collect(),
     ]
 
 

@@ -20,7 +20,7 @@ from controller.metrics.exposition import KafkaCollector, ProcessMetrics, regist
 from controller.regions.domain import RegionsMode
 from controller.regions.http.ports import EndAct
 from controller.regions.http.requests import ServerChange
-from controller.regions.metrics.exposition import RegionsCollector
+from controller.regions.metrics import RegionsCollector
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from controller.regions.sqlite_store import SqliteOpened
@@ -135,7 +135,7 @@ async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
             await eventually(lambda: domain.mode is RegionsMode.STANDBY)
             view = View(domain, world.settings)
             assert view.readiness().ok
-            metrics = registry(RegionsCollector(domain.counters, view))
+            metrics = registry(RegionsCollector(domain.counters, view.region_gauges))
             transport = httpx.ASGITransport(create_app([view], metrics))
             async with httpx.AsyncClient(transport=transport, base_url="http://regent") as standby:
                 refused = await standby.get("/v1/regions/servers")
@@ -189,7 +189,7 @@ async def test_beside_kafka_both_have_their_routes(tmp_path: Path) -> None:
     async def work(world: World, client: httpx.AsyncClient) -> None:
         double = DaemonDouble()
         kafka = KafkaCollector(Counters(), double, KAFKA_STATES)
-        metrics = registry(kafka, RegionsCollector(world.domain.counters, world.view))
+        metrics = registry(kafka, RegionsCollector(world.domain.counters, world.view.region_gauges))
         transport = httpx.ASGITransport(create_app([double, world.view], metrics))
         async with httpx.AsyncClient(transport=transport, base_url="http://regent") as both:
             assert (await items(both, "/v1/regions"))[0]["mode"] == "active"

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.regions.claim_looks import LOOKS_MISSED_MAX, ClaimLooks
+from controller.regions.claim import LOOKS_MISSED_MAX, ClaimLooks, Opening
 from controller.regions.environment import Options
-from controller.regions.opened import Opening
 from controller.regions.sqlite_store import SqliteOpened
 from controller.regions.term import RegionsTerm
 from metadata_store.records import claims

@@ -12,14 +12,13 @@ from msgspec.structs import replace
 
 from controller.regions import bypassed, endings
 from controller.regions.bypassed import picked_up, see_to
+from controller.regions.dispatcher import Results
 from controller.regions.endings import Ending as EndingsEnding
-from controller.regions.endings import Endings, Left
-from controller.regions.environment import Results
-from controller.regions.given_up import GivenUp
+from controller.regions.endings import Endings, GivenUp, Left
+from controller.regions.environment import WOKEN_TOGETHER, Waking
 from controller.regions.kinds import assign, close, servers, tables
 from controller.regions.kinds.messages import CRASH, TABLE_TASK, TRANSIT, Crash, TableTask, Transit
-from controller.regions.unheard import Unheard
-from controller.regions.waking import TOGETHER, Waking
+from controller.regions.server_lists import Claimants
 from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.record import Ending as End
 from state_machines.procedures.states import State
@@ -43,10 +42,10 @@ def env_of(state: RegionState = RegionState.OPENING) -> tuple[Any, Region]:
     model.attach(region, 7)
     env: Any = SimpleNamespace(
         model=model, endings=Endings(), waking=Waking(), left=deque(), given_up=GivenUp(), results=Results(),
-        unplaced={7, 8}, unheard=Unheard(), dispatcher=mock.Mock(), expected=mock.Mock(), draining={},
+        unplaced={7, 8}, claimants=Claimants(), dispatcher=mock.Mock(), expected=mock.Mock(), draining={},
         wake_unplaced=mock.Mock(), now_ms=lambda: 5,
     )  # fmt: skip
-    env.unheard.held = {7, 8}
+    env.claimants.held = {7, 8}
     return env, region
 
 
@@ -59,7 +58,7 @@ def test_each_part_forgets_a_procedure_that_was_ended_as_it_is() -> None:
     """An open that waits for the next poll of its server is not sent any more: the region goes another way."""
     env, region = env_of()
     see_to(env, ended())
-    assert (env.unplaced, env.unheard.held, region.pid) == ({8}, {8}, 0)
+    assert (env.unplaced, env.claimants.held, region.pid) == ({8}, {8}, 0)
     env.dispatcher.forget.assert_called_once_with(7)
     env.expected.assert_called_once_with(7)
     assert list(env.left) == [Left(region, 7, given_up=True)]
@@ -103,7 +102,7 @@ def test_a_server_gets_regions_again_once_its_last_drain_is_aborted() -> None:
 
 
 CHANGES = 100
-REGIONS = 3 * TOGETHER + 7
+REGIONS = 3 * WOKEN_TOGETHER + 7
 
 
 class Unscanned(dict[int, Region]):
@@ -144,7 +143,7 @@ def woken(env: Any) -> list[int]:
     found: list[int] = []
     while env.waking:
         some = env.waking.take()
-        assert 0 < len(some) <= TOGETHER
+        assert 0 < len(some) <= WOKEN_TOGETHER
         found += some
     return found
 

@@ -11,8 +11,8 @@ import pytest
 
 from controller.journal.term_journal import TermJournal
 from controller.regions import environment
-from controller.regions.dispatcher import Dispatcher, Limits
-from controller.regions.environment import Options, RegionsEnv, Results
+from controller.regions.dispatcher import Dispatcher, Limits, Results
+from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal.journal import RegionsJournal
 from controller.regions.kinds.every import NAMES
 from regent_agent.protocol import CLOSED, DONE, OPENED, Result

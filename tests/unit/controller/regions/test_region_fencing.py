@@ -15,9 +15,19 @@ import pytest
 
 from controller.regions import fencing
 from controller.regions.environment import Options
-from controller.regions.fencing import RUNS_MAX, Fencing, NotFenced, run_command
+from controller.regions.fencing import (
+    BOTH,
+    COMMAND,
+    LEASE,
+    LOG,
+    RUNS_MAX,
+    Fencing,
+    LeaseAndFence,
+    NotFenced,
+    fences_in,
+    run_command,
+)
 from controller.regions.kinds import crash
-from controller.regions.regime import BOTH, COMMAND, LEASE, LOG, Regime, fences_in
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.model import Server
@@ -209,7 +219,7 @@ async def test_a_term_that_ends_kills_the_command(tmp_path: Path) -> None:
     ],
 )
 def test_of_two_settings_each_fence_counts(former: str, present: str, united: str) -> None:
-    assert Regime(1_000, former).united(Regime(3_000, present)) == Regime(3_000, united)
+    assert LeaseAndFence(1_000, former).united(LeaseAndFence(3_000, present)) == LeaseAndFence(3_000, united)
 
 
 async def test_a_fence_that_changes_under_servers_is_warned_of(

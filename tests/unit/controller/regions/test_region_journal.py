@@ -13,7 +13,7 @@ from controller.journal.reader import read
 from controller.journal.term_journal import TermJournal
 from controller.regions.environment import Options
 from controller.regions.journal.lines import TOGETHER_MAX
-from controller.regions.kinds import marks
+from controller.regions.kinds import servers
 from regent_agent import protocol
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind, Row
@@ -108,9 +108,9 @@ async def test_a_move_is_a_close_whose_lines_mirror_those_of_the_open_and_then_a
 async def test_a_mark_names_its_kind_and_its_server_or_region(tmp_path: Path, log: Log) -> None:
     async with stage(tmp_path) as s:
         await s.join("kv-1", 1795)
-        await s.run(marks.MARK, marks.MARK_TASK.encode(marks.MarkTask(MarkKind.HOLD, "kv-1", until_ms=1)))
-        await s.run(marks.MARK, marks.MARK_TASK.encode(marks.MarkTask(MarkKind.PIN, "17", "kv-1")))
-        await s.run(marks.UNMARK, marks.MARK_TASK.encode(marks.MarkTask(MarkKind.PIN, "17")))
+        await s.run(servers.MARK, servers.MARK_TASK.encode(servers.MarkTask(MarkKind.HOLD, "kv-1", until_ms=1)))
+        await s.run(servers.MARK, servers.MARK_TASK.encode(servers.MarkTask(MarkKind.PIN, "17", "kv-1")))
+        await s.run(servers.UNMARK, servers.MARK_TASK.encode(servers.MarkTask(MarkKind.PIN, "17")))
     assert without_times(log.whole("mark:")) == [
         "pid=1 mark: RUNNABLE, hold submitted by User:ops; server=kv-1, step store",
         "pid=1 mark: SUCCESS, finished with SUCCESS",

@@ -21,7 +21,7 @@ from controller.regions.admission import (
 )
 from controller.regions.damaged import Unknown
 from controller.regions.environment import Options
-from controller.regions.regime import Regime
+from controller.regions.fencing import LeaseAndFence
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.judging import INT_MAX
 from regent_agent import protocol
@@ -253,7 +253,7 @@ async def test_the_sentence_of_an_expired_lease_names_the_lease_of_that_server(m
         sentences: list[str] = []
         env = daemon.term.env
         monkeypatch.setattr(env.journal, "server", lambda server, change, why, **more: sentences.append(why))
-        env.former = Regime(3_000, "lease")
+        env.former = LeaseAndFence(3_000, "lease")
         await daemon.passes(4 * LEASE_S)
         assert sentences[0].startswith("no poll for 3000 ms"), "it never polled under the lease of this daemon"
 

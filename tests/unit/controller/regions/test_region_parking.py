@@ -20,8 +20,8 @@ from controller.regions.http.ports import ProcedureQuery
 from controller.regions.http.requests import Change, TableCreation
 from controller.regions.kinds import many
 from controller.regions.kinds.messages import CRASH, Crash
-from controller.regions.metrics.exposition import RegionsCollector
-from controller.regions.unheard import Unheard
+from controller.regions.metrics import RegionsCollector
+from controller.regions.server_lists import Claimants
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.claims import FileClaim
 from metadata_store.records.port import StoreFailed
@@ -77,7 +77,7 @@ async def test_it_is_parked_shown_and_ended_while_other_tables_go_on(tmp_path: P
             warnings = " ".join(world.view.reading.status().warnings)
             assert f"1 procedure parked, because steps ended terms (pid {batch})" in warnings
             assert "'regent regions procedures bypass PID' ends one" in warnings
-            metrics = registry(RegionsCollector(world.domain.counters, world.view))
+            metrics = registry(RegionsCollector(world.domain.counters, world.view.region_gauges))
             assert metrics.get_sample_value("regent_region_procedures_parked") == 1
             ended = await world.view.procedures.end("bypass", batch, "User:ops", "it ends terms")
             assert ended.bypassed
@@ -179,7 +179,7 @@ async def test_a_record_that_the_model_does_not_take_over_is_parked_alone() -> N
     server = Server("s1", 1, "s1:1", "", ServerState.ONLINE, {})
     model = Regions()
     model.servers[server.key] = server
-    env: Any = SimpleNamespace(model=model, crashing=set(), left_out={}, unheard=Unheard())
+    env: Any = SimpleNamespace(model=model, crashing=set(), left_out={}, claimants=Claimants())
     records = [
         Record(pid, "crash", State.RUNNABLE, 0, 1, 1, data=data)
         for pid, data in ((7, b"\xc1"), (8, CRASH.encode(Crash("s1", 1))))

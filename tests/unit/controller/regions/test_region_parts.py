@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from controller.regions import contradictions
-from controller.regions.contradictions import Contradictions
-from controller.regions.given_up import GivenUp
+from controller.regions import server_lists
+from controller.regions.endings import GivenUp
 from controller.regions.kinds.assign import wish
-from controller.regions.kinds.forgetting import unforgettable
 from controller.regions.kinds.namespaces import undeletable
+from controller.regions.kinds.servers import unforgettable
+from controller.regions.server_lists import Contradictions
 from state_machines.regions import lost_parts
 from state_machines.regions.changes import abandoned
 from state_machines.regions.damage import Damage, Keys, RowKind
@@ -104,7 +104,7 @@ def test_a_namespace_with_a_table_that_is_left_out_stays() -> None:
 
 
 def test_of_regions_below_a_listed_token_those_are_due_that_are_there_and_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contradictions, "NOTED_MAX", 3)
+    monkeypatch.setattr(server_lists, "NOTED_MAX", 3)
     model, found = Regions(), Contradictions()
     rests, moving, dropped, beyond = table_of(model, "t", b"", b"f", b"m", b"z")
     for region in (rests, moving, dropped, beyond):

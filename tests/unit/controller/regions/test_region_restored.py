@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from controller.regions import domain as domains
-from controller.regions import seen
+from controller.regions import restored
+from controller.regions.claim import Opening
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
-from controller.regions.opened import Opening
 from controller.regions.process import domain_of
-from controller.regions.seen import Seen, Serving
+from controller.regions.restored import Seen, Serving
 from controller.regions.sqlite_store import SqliteOpened
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from metadata_store.records.port import NOTHING_SEEN, Above, StoreFailed
@@ -69,9 +69,9 @@ async def test_what_the_store_has_itself_ends_nothing(epoch: int, token: int) ->
 @pytest.mark.parametrize(
     ("epoch", "token", "above"),
     [
-        (6, 7, Above(6, 100 + seen.NUMBERS_ROOM)),
-        (1, 101, Above(1, 101 + seen.NUMBERS_ROOM)),
-        (9, 0, Above(9, 100 + seen.NUMBERS_ROOM)),
+        (6, 7, Above(6, 100 + restored.NUMBERS_ROOM)),
+        (1, 101, Above(1, 101 + restored.NUMBERS_ROOM)),
+        (9, 0, Above(9, 100 + restored.NUMBERS_ROOM)),
     ],
 )
 async def test_a_higher_epoch_or_token_ends_the_term_and_the_next_one_goes_above_both(
@@ -95,7 +95,7 @@ async def test_what_a_server_names_while_a_term_goes_above_another_one_is_kept_f
     opened_above = store.seen.above
     assert await store.seen.named("q", 9, 70_000) == "", "no term serves"
     store.seen.forget(opened_above)
-    assert store.seen.above == Above(9, 70_000 + seen.NUMBERS_ROOM)
+    assert store.seen.above == Above(9, 70_000 + restored.NUMBERS_ROOM)
 
 
 async def test_the_epoch_of_this_term_is_news_from_a_process_that_comes_for_the_first_time() -> None:
@@ -107,7 +107,7 @@ async def test_the_epoch_of_this_term_is_news_from_a_process_that_comes_for_the_
     assert await store.seen.named("registered", 5, 0) == "", "on a connection from before this term"
     assert await store.seen.named("", 5, 0) == "", "an older agent"
     assert "restored from a copy" in await store.seen.named("other", 5, 0)
-    assert store.seen.above == Above(5, 100 + seen.NUMBERS_ROOM)
+    assert store.seen.above == Above(5, 100 + restored.NUMBERS_ROOM)
 
 
 async def test_a_process_that_the_term_before_knew_comes_to_the_next_one_for_the_first_time() -> None:
@@ -129,11 +129,11 @@ async def test_a_number_of_this_term_is_news_from_a_process_that_comes_for_the_f
     assert await store.seen.named("registered", 5, 1_100) == "", "on a connection from before this term"
     why = await store.seen.named("other", 4, 101)
     assert why.startswith("a server has seen epoch 4 and token 101, the store has 5 and 100: it was restored")
-    assert store.seen.above == Above(4, 1_100 + seen.NUMBERS_ROOM)
+    assert store.seen.above == Above(4, 1_100 + restored.NUMBERS_ROOM)
 
 
 async def test_the_processes_that_a_term_remembers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen, "WELCOMED_MAX", 3)
+    monkeypatch.setattr(restored, "WELCOMED_MAX", 3)
     store = Store(5, 100)
     for number in range(9):
         assert await store.seen.named(f"p{number}", 4, 0) == ""
@@ -150,18 +150,18 @@ async def test_what_others_name_until_the_next_term_counts_too() -> None:
     await store.seen.named("p", 6, 0)
     assert await store.seen.named("p", 8, 300) == ""
     assert "not believed" in await store.seen.named("p", 1 << 62, 0)
-    assert store.seen.above == Above(8, 300 + seen.NUMBERS_ROOM)
+    assert store.seen.above == Above(8, 300 + restored.NUMBERS_ROOM)
     assert await store.seen.named("q", 7, 200) == "", "another server has seen less"
-    assert store.seen.above == Above(8, 300 + seen.NUMBERS_ROOM)
+    assert store.seen.above == Above(8, 300 + restored.NUMBERS_ROOM)
 
 
 @pytest.mark.parametrize(
     ("epoch", "token"),
     [
         ((1 << 63) - 1, 0),
-        (5 + seen.EPOCHS_AHEAD_MAX + 1, 0),
+        (5 + restored.EPOCHS_AHEAD_MAX + 1, 0),
         (0, (1 << 63) - 1),
-        (0, 100 + seen.NUMBERS_AHEAD_MAX + 1),
+        (0, 100 + restored.NUMBERS_AHEAD_MAX + 1),
         (6, (1 << 63) - 1),
     ],
 )
@@ -183,7 +183,7 @@ async def test_a_server_that_lies_again_and_again_costs_a_term_a_minute() -> Non
     store.seen.begin(Serving(7, 100, lambda: 100, lambda: looked, lambda: True, store.note, store._end))
     assert "try again" in await store.seen.named("p", 8, 0)
     assert len(store.ended) == 1
-    store.now_s += seen.AGAIN_S
+    store.now_s += restored.AGAIN_S
     assert "restored" in await store.seen.named("p", 8, 0)
     assert len(store.ended) == 2
 
@@ -198,7 +198,7 @@ async def test_a_process_that_is_not_served_now_is_not_known_the_next_time(epoch
     store.seen.begin(Serving(7, 100, lambda: 200, lambda: looked, lambda: True, store.note, store._end))
     for _ in range(2):
         assert "try again" in await store.seen.named("second", epoch, token)
-    store.now_s += seen.AGAIN_S
+    store.now_s += restored.AGAIN_S
     assert "restored" in await store.seen.named("second", epoch, token)
     assert len(store.ended) == 2
 
@@ -408,7 +408,7 @@ async def test_a_copy_that_is_noted_as_an_earlier_one_is_settled_stays_noted(tmp
     async with stage(tmp_path, options=options, above=Above(9, 500)) as raised:
         await raised.term.copy.note(70_000)
         raised.term.env.restored_places = True  # the lease is over
-        await raised.term.copy.settle(raised.term.env, ())
+        await raised.term._settle_copy()
     async with stage(tmp_path, options=options) as after:
         assert after.term.engine.last_number >= 70_000
 
@@ -425,7 +425,7 @@ async def _breaks(_: int) -> None:
 async def test_a_term_whose_store_takes_no_note_of_the_copy_ends_all_the_same(
     note: Callable[[int], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seen, "NOTE_S", 0.01)
+    monkeypatch.setattr(restored, "NOTE_S", 0.01)
     monkeypatch.setattr(Store, "note", lambda _, number: note(number))
     store = Store(5, 100)
     assert "restored" in await store.seen.named("p", 6, 0)

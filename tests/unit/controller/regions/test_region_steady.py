@@ -13,11 +13,11 @@ from unittest import mock
 
 import pytest
 
+from controller.regions.clock import KIND, STORED_EVERY_MS, SteadyClock, Uptime, uptime
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
 from controller.regions.operator.items import server_item
 from controller.regions.operator.marks import Marks
-from controller.regions.steady import KIND, STORED_EVERY_MS, SteadyClock, Uptime, uptime
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import MarkRow, PutMark, PutServer, ServerRow, Write
 from metadata_store.catalog.sqlite import SqliteCatalog

@@ -11,14 +11,13 @@ from unittest import mock
 import pytest
 
 from controller.http.procedure_models import Procedure
-from controller.regions import ages
-from controller.regions.ages import SLICE, Aged, Ages, counted, oldest
-from controller.regions.causes import Causes
+from controller.regions import in_transition
+from controller.regions.endings import Causes
 from controller.regions.environment import Options
+from controller.regions.in_transition import SHOWN_MAX, SLICE, Aged, Ages, counted, oldest, tell_overdue
 from controller.regions.kinds.messages import LOG_TASK, TRANSIT, LogTask, Transit
 from controller.regions.operator.crashes import failures_of
 from controller.regions.operator.failing import Failing, failing_of, shown
-from controller.regions.overdue import SHOWN_MAX, tell
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
@@ -74,8 +73,8 @@ def readings(env: Any) -> int:
 async def test_a_look_at_many_regions_reads_few_clocks_keeps_none_that_is_not_late_and_goes_in_slices() -> None:
     env, _, records = world_of()
     ticks = asyncio.ensure_future(records.turns())
-    with mock.patch.object(ages, "Aged", mock.Mock(side_effect=AssertionError("none of them is late"))):
-        assert await tell(env, records, OVERDUE_MS) == 0
+    with mock.patch.object(in_transition, "Aged", mock.Mock(side_effect=AssertionError("none of them is late"))):
+        assert await tell_overdue(env, records, OVERDUE_MS) == 0
     ticks.cancel()
     assert readings(env) == 2 * SLICES
     assert records.looks_max == SLICE
@@ -84,7 +83,7 @@ async def test_a_look_at_many_regions_reads_few_clocks_keeps_none_that_is_not_la
 async def test_the_oldest_of_many_regions_come_first_and_the_others_are_counted() -> None:
     env, _, records = world_of(old=2 * SLICE)
     built = mock.Mock(side_effect=Aged)
-    with mock.patch.object(ages, "Aged", built):
+    with mock.patch.object(in_transition, "Aged", built):
         found, count = await oldest(env, records, SHOWN_MAX, OVERDUE_MS)
     assert count == 2 * SLICE
     assert [(one.region.id, one.age_ms) for one in found] == [(at, NOW_MS - at) for at in range(1, SHOWN_MAX + 1)]
@@ -163,7 +162,7 @@ async def test_of_many_regions_in_transition_some_are_named_and_the_others_count
         records = s.term.engine.records
         assert await oldest(s.term.env, records, 50, 60_000) == ([], 0)
         await s.until(lambda: counted(s.term.env, records, transit.values(), 5).overdue == 50)
-        assert await tell(s.term.env, records, 5) == 50
+        assert await tell_overdue(s.term.env, records, 5) == 50
     assert len(log.whole("it waits until")) == SHOWN_MAX
     [rest] = log.whole("more regions are in transition")
     assert rest.startswith("30 more regions are in transition for over 0 s")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.regions.ages import counted, oldest
 from controller.regions.environment import RegionsEnv
+from controller.regions.in_transition import counted, oldest
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
-from controller.regions.metrics.counters import RegionCounters
+from controller.regions.metrics import RegionCounters
 from controller.regions.operator.counts import (
     by_state,
     halted,

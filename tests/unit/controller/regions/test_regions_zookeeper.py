@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from controller.regions import zookeeper_store
-from controller.regions.opened import Opening
+from controller.regions.claim import Opening
 from controller.regions.zookeeper_claim import ROOT
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role.lease import Lease

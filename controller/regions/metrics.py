@@ -1,33 +1,111 @@
-"""Exposes the metrics of the regions' domain, read at each scrape. No metric has a label for a region or a table."""
+"""Counts and measures regions and their servers, and exposes that to Prometheus.
+
+No metric has a label for a region or a table.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from controller.metrics.counters import Timer
 from controller.metrics.metric_families import by_label, counter, gauge, histogram
-from controller.regions.metrics.counters import RegionCounters
-from controller.regions.metrics.gauges import RegionGauges, RegionMetricsView
+from state_machines.procedures.states import State
+from state_machines.procedures.transition import Transition
 from state_machines.regions.states import RegionState
 
 log = logging.getLogger("regent.metrics")
 
+CRASH: Final = "crash"
+"""Kind of the procedures that deal with crashed servers."""
 WAITING: Final = "waiting"
 """Label of regions that are stored as open, and wait for the crash of their server."""
 STATES: Final = (*(state.name.lower() for state in RegionState), WAITING)
 SERVER_STATES: Final = ("online", "leaving", "crashed", "fenced")
 
 
-class RegionsCollector(Collector):
-    """All metrics of the domain. A failing view costs its gauges, never the scrape."""
+@dataclass
+class RegionCounters:
+    """Counts that only grow, over all terms of the process."""
 
-    def __init__(self, counters: RegionCounters, view: RegionMetricsView) -> None:
+    terms: int = 0
+    batches: int = 0
+    operations: int = 0
+    reports: int = 0
+    results: int = 0
+    journal_rows: int = 0
+    journal_rows_lost: int = 0
+    journal_bytes: int = 0
+    journal_failing: str = ""
+    refusals: Counter[str] = field(default_factory=Counter)
+    hellos_refused: Counter[str] = field(default_factory=Counter)
+    submitted: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    times: defaultdict[str, Timer] = field(default_factory=lambda: defaultdict(Timer))
+
+    @property
+    def crashes(self) -> Timer:
+        """Returns the times of crash handling, from the start of a procedure to its end."""
+        return self.times[CRASH]
+
+    def moved(self, moved: Sequence[Transition]) -> None:
+        """Counts durable changes of procedures."""
+        for before, after in moved:
+            if before is None:
+                self.submitted[after.kind] += 1
+            if after.state.is_final and (before is None or not before.state.is_final):
+                self.times[after.kind].record(max(0, after.updated_ms - after.submitted_ms) / 1000)
+                if after.state is not State.SUCCESS:
+                    self.failed[after.kind] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class RegionGauges:
+    """The state at one moment; numbers are zero on a daemon that is not active."""
+
+    active: bool = False
+    suspended: bool = False
+    """Whether the lease on the store ran out, and the term waits."""
+    epoch: int = 0
+    places: bool = False
+    connections: int = 0
+    tables: int = 0
+    regions: Mapping[str, int] = field(default_factory=dict)
+    """Those in each state."""
+    in_transition: int = 0
+    overdue: int = 0
+    stranded: int = 0
+    """Those of enabled tables that are not open, and that no procedure moves."""
+    tables_halted: int = 0
+    damaged_rows: int = 0
+    """Stored rows that cannot be used."""
+    gaps: int = 0
+    """Ranges of keys that no region has, or several."""
+    oldest_transition_s: float = 0.0
+    unplaced: int = 0
+    servers: Mapping[str, int] = field(default_factory=dict)
+    """Processes in each state."""
+    procedures: int = 0
+    procedures_unusable: int = 0
+    procedures_parked: int = 0
+
+
+class RegionsCollector(Collector):
+    """Collects all metrics of the domain.
+
+    ``gauges``: returns the present values on the event loop, without a wait. Its failure costs the gauges, never the
+    scrape.
+    """
+
+    def __init__(self, counters: RegionCounters, gauges: Callable[[], RegionGauges]) -> None:
         self._counters = counters
-        self._view = view
+        self._values = gauges
 
     def describe(self) -> Iterable[Metric]:
         """Yields nothing, because the registration of the collector must not scrape."""
@@ -36,7 +114,7 @@ class RegionsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics of one scrape."""
         try:
-            found = self._view.region_gauges()
+            found = self._values()
         except Exception:
             log.exception("a scrape shows zeros because the regions' state could not be read")
             found = RegionGauges()

@@ -1,4 +1,4 @@
-"""Proves again and again that the claim on a store is this daemon's own, and ends the term where it is not.
+"""Declares an open store with its claim, and proves again and again that the claim is this daemon's own.
 
 A claim can be lost without a word. Its lock was removed, its file was replaced, its znode was deleted, or the file
 system does not lock. Another daemon then has the store, and writes alone would notice. So a server gets a response only
@@ -11,14 +11,70 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
+from configs.regions_section import RegionsSettings
 from controller.process.clock import boottime_s
+from metadata_store.catalog.rows import Catalog
+from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore
 
+LEASE_MS: Final[int] = RegionsSettings.model_fields["lease_ms"].default
 LOOKS_PER_LEASE: Final = 8
 """Looks at the claim during one lease of a server, where no request asks for one."""
 LOOKS_MISSED_MAX: Final = 3
 """Looks that may be due before the claim counts as doubtful: a disk that hangs proves nothing."""
+
+
+def _nothing(_: str) -> None:
+    """Drops a text."""
+
+
+class Opening(NamedTuple):
+    """One attempt to open the store.
+
+    ``above``: the epoch and the number that servers have seen, where the store had lower ones. ``waits`` gets why this
+    daemon stands by, again and again; ``claimed`` gets a path once this daemon has the claim, and opens the store.
+    ``socket``: where this daemon's operators send requests; daemons that stand by name it.
+    """
+
+    above: Above = NOTHING_SEEN
+    waits: Callable[[str], None] = _nothing
+    claimed: Callable[[str], None] = _nothing
+    socket: str = ""
+
+
+FIRST: Final = Opening()
+"""The first attempt, without a reader of its texts."""
+
+
+class Opened(Protocol):
+    """An open store that this daemon has claimed."""
+
+    store: RecordStore
+    catalog: Catalog
+    epoch: int
+
+    def leads(self) -> bool:
+        """Checks whether no other daemon can have the store, as far as the latest look at the claim says."""
+        ...
+
+    def look(self) -> asyncio.Event:
+        """Returns the event of the next look's end, which :meth:`leads` takes into account."""
+        ...
+
+    def suspended(self) -> str:
+        """Returns why nothing can be written or granted for now, and until when; empty while it can."""
+        ...
+
+    def complaint(self) -> str:
+        """Returns the faults of the permissions of the store, with the remedy; empty where nothing is."""
+        ...
+
+    async def lost(self) -> None:
+        """Looks at the claim again and again; raises ``StoreFailed`` once another daemon may have the store."""
+
+    async def close(self) -> None:
+        """Closes the store, and gives the claim up."""
 
 
 class ClaimLooks:

@@ -1,1 +1,0 @@
-"""Counts and measures regions and their servers, and exposes that to Prometheus."""
