@@ -32,14 +32,12 @@ from controller.kafka.partitions.controlled_shutdown import controlled_shutdown_
 from controller.kafka.path.adoption import Adoption
 from controller.kafka.path.agenda import DeletionQueue
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.default_configs import DefaultConfigs
 from controller.kafka.path.events import EventQueue
 from controller.kafka.path.facts import BrokerSide, StoreSide, TermMemory
 from controller.kafka.path.gate import Gate
-from controller.kafka.path.leader_balance import LeaderBalance
 from controller.kafka.requests.calls import PendingShutdown
-from controller.kafka.term.channel_setup import channel_settings
 from controller.kafka.term.failover import fail_over
+from controller.kafka.term.setup import channel_settings
 from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
 from controller.role.lease import Lease
@@ -94,14 +92,9 @@ def new_term(zk: ZooKeeper, transport: Transport | None, epoch: int, fence_versi
     queue = EventQueue()
     return Controller(
         StoreSide(KafkaStore(zk), gate, settings.controller.conflict_rounds_max),
-        BrokerSide(channels, ibp, DefaultConfigs(cluster, None, ibp), frozenset({settings.controller.id})),
+        BrokerSide(channels, ibp, frozenset({settings.controller.id})),
         TermMemory(
-            cluster,
-            queue,
-            Counters(),
-            Adoption(settings.controller, asks=False),
-            LeaderBalance.of(settings.controller),
-            DeletionQueue(cluster, queue),
+            cluster, queue, Counters(), Adoption(settings.controller, asks=False), DeletionQueue(cluster, queue)
         ),
     )
 
@@ -159,7 +152,7 @@ class Bench:
         self.table.brokers.remove(BROKER)
         self._gone = self.table.nodes.pop(paths.broker(BROKER).encode())
         self.table.forget_replies()
-        return lambda: broker_change(controller)
+        return lambda: broker_change(controller, lambda _: None)
 
     def _register(self) -> None:
         self.table.brokers.insert(0, BROKER)

@@ -9,7 +9,6 @@ from typing import Final
 from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
 from controller.daemon.handback import HandbackFailed, HandbackRefused, Note, brokers_hold, finish, restore_acls
-from controller.kafka.term.drain import drain
 from controller.kafka.term.term import Term
 from controller.role import own_znodes as own
 from controller.role.claim import Role
@@ -40,7 +39,7 @@ async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note, by: str
     note(f"{own.ROLE} is brokers: no daemon claims any more")
     if term is not None:
         daemon.become(Mode.HANDING_BACK, reason or "an operator requested it")
-        await drain(daemon.listener, term, daemon.settings.controller.drain_timeout_ms / 1000, note)
+        await term.drain(daemon.listener, daemon.settings.controller.drain_timeout_ms / 1000, note)
         await _give_up(role, term, note)
     else:
         note(await finish(role) or "no daemon holds the role")

@@ -24,7 +24,6 @@ from controller.journal.journal import Journal
 from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import weakly
 from controller.kafka.requests.calls import Calls
-from controller.kafka.term.drain import drain
 from controller.kafka.term.term import Term
 from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
@@ -132,7 +131,7 @@ class DaemonState:
     async def _drain(self, term: Term) -> None:
         """Drains the term within ``controller.drain_timeout_ms``, or until the term ends by itself."""
         try:
-            await drain(self.listener, term, self.settings.controller.drain_timeout_ms / 1000, log.info)
+            await term.drain(self.listener, self.settings.controller.drain_timeout_ms / 1000, log.info)
         finally:
             term.gate.end("the daemon stops")
 

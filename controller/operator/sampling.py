@@ -139,7 +139,7 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
             )
             for b, lag in term.channels.lag().items()
         },
-        endpoint_shown=term.controller.endpoint.found is not None,
+        endpoint_shown=term.parts.endpoint.found is not None,
         controller_state=controller_state(term.handling),
         offline_partitions=len(cluster.leaderless),
         under_replicated_partitions=counts.under_replicated,

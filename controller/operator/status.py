@@ -67,7 +67,7 @@ def _endpoint(daemon: Daemon, term: Term | None, reader: StatusReader) -> dict[s
     seen = reader.role_status.endpoint
     if daemon.shadow is not None:
         return {}
-    shown = term.controller.endpoint.found if term is not None else seen.endpoint if seen.ours else None
+    shown = term.parts.endpoint.found if term is not None else seen.endpoint if seen.ours else None
     return {
         "admin_endpoint": str(shown) if shown is not None else None,
         "admin_endpoint_trouble": trouble_of(seen, daemon.secret_watch.trouble),

@@ -7,7 +7,7 @@ fast restart from no change (KAFKA-7235).
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -39,8 +39,11 @@ TURN_ROWS: Final = 15_000
 UNDER_LISTED: Final = "regent list partitions --under-min-isr"
 
 
-async def broker_change(c: Controller) -> None:
-    """Reads all registrations, then carries out deaths first and returns after."""
+async def broker_change(c: Controller, registered: Callable[[Collection[int]], None]) -> None:
+    """Reads all registrations, then carries out deaths first and returns after.
+
+    ``registered``: called in the end with the brokers that registered.
+    """
     since = c.zk.last_zxid
     found = await c.read_brokers()
     watched = [*(paths.broker(b) for b in found), *c.malformed_below(paths.BROKER_IDS)]
@@ -76,7 +79,7 @@ async def broker_change(c: Controller) -> None:
     resume_deletions(c, gone, back)
     query_topic_ids_again(c, registered=bool(back))
     apply_settings(c)
-    c.brokers_joined(back)
+    registered(back)
 
 
 def _log_gone(c: Controller, delta: BrokerDelta, clean: Collection[int], report: Report) -> None:

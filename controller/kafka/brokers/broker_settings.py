@@ -96,16 +96,16 @@ def _set_values(c: Controller, values: Mapping[str, Value | None], *, first: boo
     if unclean and not c.unclean.default and not first:
         c.queue.signal(EventKind.CONFIG_CHANGE)
     c.deletion_queue.enabled, c.unclean.default = deletes, unclean
-    c.balance.enabled = bool(values[s.BALANCE])
-    c.balance.interval_s = max(1, _number(values[s.BALANCE_INTERVAL]))
-    c.balance.percentage_max = _number(values[s.BALANCE_PERCENTAGE])
     c.quotas.window_s = _number(values[s.WINDOWS]) * _number(values[s.WINDOW_SECONDS])
     check_ms = _number(values[s.EXPIRY_CHECK])
     c.adoption.values = Values(
         new_topics=TopicDefaults(_known(values[s.PARTITIONS]), _known(values[s.REPLICATION])),
-        policy=_policy(values[s.POLICY]) if c.topic_policy is None else _asked(c, values[s.POLICY]),
+        policy=c.adoption.topics_refused(values[s.POLICY]),
         remote_storage=_switch(values[s.REMOTE]),
         token_check_s=max(TOKEN_CHECK_MS_MIN, check_ms) / 1000 if check_ms else 0.0,
+        balances=bool(values[s.BALANCE]),
+        balance_interval_s=max(1, _number(values[s.BALANCE_INTERVAL])),
+        balance_percentage_max=_number(values[s.BALANCE_PERCENTAGE]),
     )
 
 
@@ -119,22 +119,6 @@ def _number(value: Value | None) -> int:
 
 def _known(value: Value | None) -> int | None:
     return None if value is None else int(value)
-
-
-def _asked(c: Controller, value: Value | None) -> str | None:
-    """Returns an empty reason: the policy judges each topic; None while it needs a class that no broker has told."""
-    return None if value is None and c.topic_policy is not None and c.topic_policy.needs_class else ""
-
-
-def _policy(value: Value | None) -> str | None:
-    """Returns why topics are not created; empty where they are, None while that is unknown."""
-    if not value:
-        return None if value is None else ""
-    return (
-        f"brokers have create.topic.policy.class.name={value}, which the daemon that controls the cluster cannot call: "
-        "set controller.create_topic_policy to have it or another policy asked, or "
-        "controller.ignore_create_topic_policy = true to create topics without it"
-    )
 
 
 async def _keep(c: Controller) -> None:

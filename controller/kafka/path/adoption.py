@@ -35,6 +35,13 @@ IBP: Final = "inter.broker.protocol.version"
 SESSION: Final = "zookeeper.session.timeout.ms"
 ASKED: Final = (IBP, *NAMES, SESSION)
 """Settings that a term requests from brokers."""
+JAVA: Final = "java"
+"""First item of the setting for the policy class of the brokers."""
+UNCALLED: Final = (
+    "brokers have create.topic.policy.class.name={}, which the daemon that controls the cluster cannot call: "
+    "set controller.create_topic_policy to have it or another policy asked, or "
+    "controller.ignore_create_topic_policy = true to create topics without it"
+)
 INT32_DIGITS: Final = 10
 """Digits from which on a number may not fit 32 bits."""
 WAIT_S_MAX: Final = 5.0
@@ -81,13 +88,17 @@ def to_keep(answers: Mapping[int, Answer]) -> bytes:
 class Values(NamedTuple):
     """What handlers take from the settings in force; ``token_check_s`` is 0 where tokens never expire by the daemon.
 
-    ``policy``: why no topic is created, empty where topics are. None, there and elsewhere, is unknown.
+    ``policy``: why no topic is created, empty where topics are. None, there and elsewhere, is unknown. ``balances``:
+    whether the automatic balance moves leaders; it may be switched on in the midst of a term.
     """
 
     new_topics: TopicDefaults = TopicDefaults(None, None)
     policy: str | None = None
     remote_storage: bool | None = None
     token_check_s: float = 0.0
+    balances: bool = False
+    balance_interval_s: float = 1.0
+    balance_percentage_max: int = 0
 
 
 class Adoption:
@@ -105,6 +116,7 @@ class Adoption:
         self.settled = asyncio.Event()
         self.unkept = False
         self._asks = asks
+        self._topic_policy = settings.create_topic_policy
         self._answers: dict[int, Answer] = {}
         self._heard: dict[int, Answer] = {}
 
@@ -150,6 +162,15 @@ class Adoption:
         """Returns the create-topic policy class of the brokers, empty without one; None while that is not known."""
         found = self.found.get(POLICY)
         return None if found is None or found.value is None else str(found.value)
+
+    def topics_refused(self, policy: Value | None) -> str | None:
+        """Returns why no topic is created under the brokers' policy class; empty where topics are, None: unknown.
+
+        A policy of the operator judges each topic itself; one in Java needs the class that brokers have.
+        """
+        if policy is None:
+            return None if self._topic_policy is None or self._topic_policy[0] == JAVA else ""
+        return "" if self._topic_policy is not None or not policy else UNCALLED.format(policy)
 
     def judge(self, live: Iterable[int]) -> dict[str, InForce]:
         """Derives the values in force while these brokers live."""

@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 from controller.kafka.access.quota_buckets import QuotaBuckets
 from controller.kafka.journal.report import Reason, Report
 from controller.kafka.path.facts import BrokerSide, Facts, StoreSide, TermMemory
-from controller.kafka.path.remembered import Departed, Pauses, ShownEndpoint
+from controller.kafka.path.remembered import Departed, Pauses
 from controller.kafka.path.topic_settings import UncleanElectionPolicy
 from controller.procedures.recorder import Recorder
 from metadata_store.commits.state_commit import StateOutcome
@@ -73,22 +73,14 @@ class Controller(Facts):
 
     def __init__(self, store: StoreSide, brokers: BrokerSide, memory: TermMemory) -> None:
         super().__init__(store, brokers, memory)
-        self.daemon_id = brokers.daemon_id
         self.daemons = brokers.daemons
         self.dial = brokers.dial
-        self.seals = brokers.seals
-        self.inherited = brokers.inherited
-        self.brokers_joined = brokers.joined
-        self.balance = memory.balance
         self.deletion_queue = memory.deletion_queue
-        self.authorizer = memory.authorizer
         self.unclean = UncleanElectionPolicy(self.store, self.cluster, default=False)
         self.quotas = QuotaBuckets()
-        self.topic_policy = memory.topic_policy
         self.pauses = Pauses()
         self.shut_by_operator: dict[int, int] = {}
         """Broker epochs of brokers that operators have shut down by command, and that have not requested it."""
-        self.endpoint = ShownEndpoint()
         self.waiting_topics: set[str] = set()
         self.departed = Departed()
         self.recorder = Recorder(self.counters)
@@ -119,8 +111,6 @@ class Controller(Facts):
             task.cancel()
         if self._beside:
             await asyncio.wait(self._beside)
-        if self.topic_policy is not None:
-            await self.topic_policy.close()
 
     # -- the one path
 

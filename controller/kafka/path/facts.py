@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -12,19 +12,14 @@ import anyio
 
 from brokers.outbound.channels import Channels
 from brokers.queries import Dial
-from brokers.security.shared_secret import Seals
 from brokers.wire.versions import Ibp
-from controller.kafka.access.authorizer import Authorizer, Principals
 from controller.kafka.journal.term_journal import KafkaJournal, record
 from controller.kafka.path.adoption import Adoption
 from controller.kafka.path.agenda import DeletionQueue, ReassignmentQueue
-from controller.kafka.path.default_configs import DefaultConfigs
 from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.path.gate import Gate
-from controller.kafka.path.leader_balance import LeaderBalance
 from controller.kafka.path.remembered import LostIds, RecentChanges
 from controller.kafka.path.stray_memory import StrayMemory
-from controller.kafka.path.topic_policy import TopicPolicy
 from controller.metrics.counters import Counters
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
@@ -48,11 +43,6 @@ REGISTERED: Final = BrokersRead, BouncedBack
 """Facts after which every broker is sent the live brokers."""
 
 
-async def no_seals() -> Seals | None:
-    """Returns no seals: the daemon has no secret."""
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class StoreSide:
     """ZooKeeper, and when the term may write there."""
@@ -64,20 +54,12 @@ class StoreSide:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSide:
-    """The brokers, and this daemon as they see it.
-
-    ``daemons``: ids of all daemons, which host no replica; ``daemon_id``: this daemon's. ``joined`` is called with the
-    brokers that registered.
-    """
+    """The brokers. ``daemons``: ids of all daemons, which host no replica."""
 
     channels: Channels
     ibp: Ibp
-    inherited: DefaultConfigs
     daemons: frozenset[int]
-    daemon_id: int = 0
     dial: Dial | None = None
-    seals: Callable[[], Awaitable[Seals | None]] = no_seals
-    joined: Callable[[Collection[int]], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +70,8 @@ class TermMemory:
     queue: EventQueue
     counters: Counters
     adoption: Adoption
-    balance: LeaderBalance
     deletion_queue: DeletionQueue
     journal: KafkaJournal = field(default_factory=KafkaJournal)
-    authorizer: Authorizer = field(default_factory=lambda: Authorizer(Principals()))
-    topic_policy: TopicPolicy | None = None
 
 
 class Facts:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from metadata_store.nodes.endpoint_znode import AdminEndpoint
 from metadata_store.nodes.pause_node import Pause
 from state_machines.decisions.topic_change import Evidence
 from state_machines.model.decision import Change
@@ -87,14 +86,6 @@ class Pauses:
 
     in_force: Pause | None = None
     over: Pause | None = None
-
-
-@dataclass(slots=True)
-class ShownEndpoint:
-    """The admin endpoint that brokers show, and since when its znode is gone, by the loop's clock."""
-
-    found: AdminEndpoint | None = None
-    gone_s: float | None = None
 
 
 class LostIds:

@@ -22,7 +22,6 @@ from brokers.wire.versions import Api
 from controller.kafka.access.authorizer import Authorizer, Principals
 from controller.kafka.path.events import Event, EventKind, EventQueue, QueueFull
 from controller.kafka.path.stray_memory import Removal
-from controller.kafka.path.topic_policy import Verdicts
 from controller.kafka.requests.authorization import NameOf, permitted
 from controller.kafka.requests.codec import TRANSLATIONS, Translation, Unacceptable
 from controller.kafka.requests.values import (
@@ -41,6 +40,8 @@ from state_machines.admin_rules.acls import Operation
 C = TypeVar("C")
 R = TypeVar("R")
 
+Verdicts = Mapping[str, str | None]
+"""Why topics are refused by the operator's policy, by name; None where they may be created."""
 TOPICS_MAX: Final = 10_000
 """Topics of one request that creates, grows or deletes: judging them keeps the loop for a second."""
 AS_CARRIED: Final[Mapping[Api, EventKind]] = {

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
+from controller.kafka.access.authorizer import Authorizer
 from controller.kafka.brokers.broker_change import broker_change
 from controller.kafka.brokers.broker_settings import broker_settings
-from controller.kafka.brokers.endpoint_change import endpoint_change
+from controller.kafka.brokers.endpoint_change import ShownEndpoint
 from controller.kafka.brokers.log_directories import Failed, log_dir_event, replicas_failed
 from controller.kafka.brokers.marks import cordon_change, pause_change, undrain_call
-from controller.kafka.clients.acl_change import acl_change
 from controller.kafka.clients.cluster_calls import allocate_producer_ids, update_features
 from controller.kafka.clients.credentials import alter_scram_credentials, expired_tokens
-from controller.kafka.partitions.auto_balance import auto_balance
+from controller.kafka.partitions.auto_balance import AutoBalance
 from controller.kafka.partitions.controlled_shutdown import controlled_shutdown_call, undo_shutdown_call
 from controller.kafka.partitions.elections import elect_leaders, preferred_election
 from controller.kafka.partitions.isr_changes import alter_partition, isr_notification
@@ -25,7 +25,7 @@ from controller.kafka.reassignments import reassignment, reassignment_calls
 from controller.kafka.reassignments.given_up import give_up_call
 from controller.kafka.reassignments.strays import remove_strays, stop_strays
 from controller.kafka.requests.calls import PendingCall
-from controller.kafka.topics.config_change import config_change
+from controller.kafka.topics.configurations import DefaultConfigs, config_change
 from controller.kafka.topics.create_partitions import create_partitions
 from controller.kafka.topics.create_topics import create_topics
 from controller.kafka.topics.delete_topics import delete_topics_call
@@ -34,6 +34,7 @@ from controller.kafka.topics.ghosts import end_ghosts
 from controller.kafka.topics.lost_ids import lost_ids
 from controller.kafka.topics.repair import replace_daemons
 from controller.kafka.topics.topic_change import partition_modifications, topic_change
+from controller.kafka.topics.topic_policy import TopicPolicy
 from controller.metrics.kafka_metrics import KafkaState, KafkaStates
 from metadata_store import paths
 from metadata_store.nodes.acl_nodes import CHANGES as ACL_CHANGES
@@ -43,7 +44,6 @@ from metadata_store.nodes.pause_node import PATH as PAUSE
 from metadata_store.port import WatchEvent, WatchKind
 from state_machines.admin_rules.credentials import Token
 
-Handler = Callable[[Controller, Event], Awaitable[None]]
 _REASSIGNING: Final = KafkaState.PARTITION_REASSIGNMENT
 
 
@@ -104,6 +104,24 @@ def changed(event: WatchEvent, me: int, *, repaired: bool) -> Iterator[tuple[Wat
         yield Watched.TOPIC, path.rpartition("/")[2]
 
 
+class Parts(NamedTuple):
+    """What handlers get of a term: the controller, and what the handlers of one kind alone need.
+
+    ``configs``: those that new topics inherit. ``registered``: queries brokers that registered.
+    """
+
+    c: Controller
+    authorizer: Authorizer
+    endpoint: ShownEndpoint
+    balance: AutoBalance
+    policy: TopicPolicy | None
+    configs: DefaultConfigs
+    registered: Callable[[Collection[int]], None]
+
+
+Handler = Callable[[Parts, Event], Awaitable[None]]
+
+
 class Handling(NamedTuple):
     """Describes one kind. ``handler``: None where the term handles it itself; ``kafka``: Kafka's controller state.
 
@@ -119,15 +137,20 @@ class Handling(NamedTuple):
 
 def unread(handler: Callable[[Controller], Awaitable[None]]) -> Handler:
     """Returns the handler of an event that carries nothing: the truth is read."""
-    return lambda c, _: handler(c)
+    return lambda parts, _: handler(parts.c)
 
 
 def call(handler: Callable[[Controller, Any], Awaitable[None]]) -> Handler:
     """Returns the handler of an event that carries a call; it responds to it or refuses it before the term ends."""
-    return lambda c, event: handler(c, pending(event))
+    return lambda parts, event: handler(parts.c, pending(event))
 
 
-def pending(event: Event) -> PendingCall[Any, Any]:
+async def acl_change(parts: Parts, event: Event) -> None:
+    """Reads changed access control lists: those that the event's notification names, or all of them."""
+    parts.authorizer.look_again(everything=event.detail is None)
+
+
+def pending(event: Event) -> Any:
     """Returns the call that an event carries."""
     assert isinstance(event.detail, PendingCall)
     return event.detail
@@ -150,7 +173,10 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.RECONNECTED: Handling(None),
     # read again after a reconnect, in this order
     EventKind.BROKER_CHANGE: Handling(
-        unread(broker_change), KafkaState.LEADER_ELECTION, reread=True, watch=Watched.BROKERS
+        lambda parts, _: broker_change(parts.c, parts.registered),
+        KafkaState.LEADER_ELECTION,
+        reread=True,
+        watch=Watched.BROKERS,
     ),
     EventKind.TOPIC_CHANGE: Handling(unread(topic_change), KafkaState.TOPIC_CHANGE, reread=True, watch=Watched.TOPICS),
     EventKind.TOPIC_DELETION: Handling(
@@ -170,19 +196,22 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
         unread(preferred_election), KafkaState.MANUAL_LEADER_BALANCE, reread=True, watch=Watched.PREFERRED_ELECTION
     ),
     EventKind.CONFIG_CHANGE: Handling(
-        unread(config_change), KafkaState.UNCLEAN_LEADER_ELECTION_ENABLE, reread=True, watch=Watched.CONFIG
+        lambda parts, _: config_change(parts.c, parts.configs),
+        KafkaState.UNCLEAN_LEADER_ELECTION_ENABLE,
+        reread=True,
+        watch=Watched.CONFIG,
     ),
-    EventKind.ENDPOINT_CHANGE: Handling(unread(endpoint_change), reread=True, watch=Watched.ENDPOINT),
+    EventKind.ENDPOINT_CHANGE: Handling(lambda parts, _: parts.endpoint.change(), reread=True, watch=Watched.ENDPOINT),
     EventKind.CORDON_CHANGE: Handling(unread(cordon_change), reread=True, watch=Watched.CORDONS),
     EventKind.PAUSE_CHANGE: Handling(unread(pause_change), reread=True, watch=Watched.PAUSE),
-    EventKind.ACL_CHANGE: Handling(
-        lambda c, e: acl_change(c, known=e.detail is not None), reread=True, watch=Watched.ACL_CHANGES
-    ),
+    EventKind.ACL_CHANGE: Handling(acl_change, reread=True, watch=Watched.ACL_CHANGES),
     # raised by other watches
     EventKind.PARTITION_MODIFICATIONS: Handling(
-        lambda c, e: partition_modifications(c, str(e.detail)), KafkaState.TOPIC_CHANGE, watch=Watched.TOPIC
+        lambda parts, e: partition_modifications(parts.c, str(e.detail)), KafkaState.TOPIC_CHANGE, watch=Watched.TOPIC
     ),
-    EventKind.REPAIRED_STATE: Handling(lambda c, e: repaired_state(c, str(e.detail)), watch=Watched.MALFORMED_STATE),
+    EventKind.REPAIRED_STATE: Handling(
+        lambda parts, e: repaired_state(parts.c, str(e.detail)), watch=Watched.MALFORMED_STATE
+    ),
     EventKind.REASSIGNED_STATE: Handling(unread(reassignment.reassigned_state), _REASSIGNING, watch=Watched.STATE),
     # raised by other events, by brokers' responses and by timers
     EventKind.DELETION_PROGRESS: Handling(unread(deletion_progress), KafkaState.TOPIC_DELETION),
@@ -196,11 +225,11 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.GHOSTS: Handling(unread(end_ghosts)),
     EventKind.REPLACE_DAEMONS: Handling(unread(replace_daemons), _REASSIGNING),
     EventKind.REPLICAS_FAILED: Handling(
-        lambda c, e: replicas_failed(c, failed(e)), KafkaState.LEADER_AND_ISR_RESPONSE_RECEIVED
+        lambda parts, e: replicas_failed(parts.c, failed(e)), KafkaState.LEADER_AND_ISR_RESPONSE_RECEIVED
     ),
-    EventKind.AUTO_BALANCE: Handling(unread(auto_balance), KafkaState.AUTO_LEADER_BALANCE),
+    EventKind.AUTO_BALANCE: Handling(lambda parts, _: parts.balance.look(), KafkaState.AUTO_LEADER_BALANCE),
     EventKind.BROKER_SETTINGS: Handling(unread(broker_settings)),
-    EventKind.EXPIRED_TOKENS: Handling(lambda c, e: expired_tokens(c, expired(e))),
+    EventKind.EXPIRED_TOKENS: Handling(lambda parts, e: expired_tokens(parts.c, expired(e))),
     EventKind.PROCEDURES: Handling(None),
     EventKind.SETTLED: Handling(lambda _, e: settled(e)),
     # calls
@@ -217,7 +246,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.LIST_REASSIGNMENTS: Handling(
         call(reassignment_calls.list_reassignments), KafkaState.LIST_PARTITION_REASSIGNMENT
     ),
-    EventKind.CREATE_TOPICS: Handling(call(create_topics)),
+    EventKind.CREATE_TOPICS: Handling(lambda parts, e: create_topics(parts.c, parts.policy, parts.configs, pending(e))),
     EventKind.CREATE_PARTITIONS: Handling(call(create_partitions)),
     EventKind.ALTER_SCRAM_CREDENTIALS: Handling(call(alter_scram_credentials)),
     EventKind.UPDATE_FEATURES: Handling(call(update_features)),

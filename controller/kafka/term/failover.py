@@ -10,16 +10,14 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final
 
 from controller.kafka.brokers.broker_settings import load_kept_settings
-from controller.kafka.brokers.endpoint_change import endpoint_change
 from controller.kafka.brokers.marks import cordon_change, pause_change
 from controller.kafka.clients import credentials
 from controller.kafka.journal.report import Reason
-from controller.kafka.partitions import auto_balance
 from controller.kafka.partitions.isr_changes import discard
 from controller.kafka.path.controller import Controller, carry_out_portions, portions
 from controller.kafka.path.events import EventKind
@@ -70,8 +68,8 @@ PARENTS: Final = (
 """Znodes whose children are watched; the controller cannot work without them."""
 
 
-async def fail_over(c: Controller) -> None:
-    """Loads the model, elects, and sends every broker everything."""
+async def fail_over(c: Controller, before: Callable[[], Awaitable[None]] | None = None) -> None:
+    """Loads the model, elects, and sends every broker everything. ``before``: awaited before brokers are sent any."""
     started_s = time.monotonic()
     c.counters.malformed.clear()
     since = c.zk.last_zxid
@@ -86,7 +84,8 @@ async def fail_over(c: Controller) -> None:
     await load_deletions(c)
     c.deletion_queue.absent = c.cluster.hosts().difference(c.cluster.brokers, c.daemons)
     loaded_s = time.monotonic()
-    await endpoint_change(c)
+    if before is not None:
+        await before()
     await cordon_change(c)
     await pause_change(c)
     c.enter(BrokersUp())
@@ -97,7 +96,6 @@ async def fail_over(c: Controller) -> None:
     c.queue.signal(EventKind.TOPIC_DELETION)
     c.queue.signal(EventKind.PREFERRED_ELECTION)
     c.queue.signal(EventKind.STRAYS)
-    auto_balance.begin(c)
     credentials.begin(c)
     c.spawn(tidy(c))
     log.info(

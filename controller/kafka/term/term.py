@@ -10,39 +10,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable
 from functools import partial
 
 import anyio
 
+from brokers.listener.controller_listener import ControllerListener
 from brokers.outbound.channels import Channels
 from brokers.outbound.delivery import BrokerResponse, Delivered, LogsStopped
 from brokers.queries import Dial
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
-from configs.sections import ControllerSettings
 from configs.settings import Settings
-from controller.kafka.access.authorizer import Authorizer, authorizer_of
-from controller.kafka.brokers.broker_settings import query_settings
+from controller.kafka.access.authorizer import Authorizer
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.kafka.path.adoption import IBP, WAIT_S_MAX, Adoption, judge_ibp
+from controller.kafka.path.adoption import WAIT_S_MAX, Adoption
 from controller.kafka.path.agenda import DeletionQueue
 from controller.kafka.path.controller import Controller
-from controller.kafka.path.default_configs import DefaultConfigs
 from controller.kafka.path.events import Event, EventKind, EventQueue
 from controller.kafka.path.facts import BrokerSide, StoreSide, TermMemory
 from controller.kafka.path.gate import Gate, TermEnded, weakly
-from controller.kafka.path.leader_balance import LeaderBalance
-from controller.kafka.path.topic_policy import TopicPolicy
 from controller.kafka.term.broker_responses import BrokerResponses
-from controller.kafka.term.channel_setup import channel_settings
 from controller.kafka.term.claim_monitor import WATCHED, ClaimMonitor, go_on, stand_still
 from controller.kafka.term.dispatch import HANDLERS, RAISED, REREAD, STATES, changed
 from controller.kafka.term.failover import PARENTS, arm_parents, close_own_znodes, fail_over
 from controller.kafka.term.procedures import TermProcedures
-from controller.kafka.topics.ghosts import find_ghosts
+from controller.kafka.term.setup import channel_settings, parts_of
 from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
+from controller.process.wording import named
 from controller.role.claim import Claim, Role
 from controller.role.lease import Lease
 from metadata_store import paths
@@ -51,16 +47,11 @@ from metadata_store.fencing.outcome import Fenced
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.cluster_nodes import read_cluster_id
 from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
-from state_machines.admin_rules.broker_settings import Reported
 from state_machines.journal.events import Kind
 from state_machines.model.cluster import Cluster
 from state_machines.model.facts import NOTHING, Entered, Fact
-from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.role")
-
-TOLD_S_MAX = 30.0
-"""Longest wait of queries to brokers for the requests that are being sent."""
 
 
 def _on_request(journal: KafkaJournal, counters: Counters, found: Delivered) -> None:
@@ -125,54 +116,22 @@ class Term:
             on_request=partial(_on_request, journal, counters),
             on_acknowledged=counters.propagation.record,
         )
-        self.authorizer = authorizer_of(settings.controller)
-        brokers = self._brokers(settings.controller.id, ibp, dial, daemons)
+        adoption = Adoption(settings.controller, asks=dial is not None)
         self.controller = Controller(
             StoreSide(KafkaStore(zk), self.gate, settings.controller.conflict_rounds_max),
-            brokers,
-            self._memory(settings.controller, deletion_queue, journal, counters, asks=dial is not None),
+            BrokerSide(self.channels, ibp, daemons, dial),
+            TermMemory(self.cluster, queue, counters, adoption, deletion_queue, journal),
         )
+        self.parts = parts_of(self.controller, settings.controller, dial, role.seals)
+        self.authorizer = self.parts.authorizer
         self.procedures = TermProcedures(self.controller, parking)
-        self._dial = dial
+        self._daemon_id = settings.controller.id
         self.serving, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()
         self.handling: EventKind | None = None
         self._unread_since: int | None = None
         self._suspensions = 0
-        self._unqueried: set[int] = set()
-        """Brokers that are to be queried for partitions that ZooKeeper lacks."""
-        self._querying = False
         self._counters = counters
-
-    def _brokers(self, daemon_id: int, ibp: Ibp, dial: Dial | None, daemons: frozenset[int]) -> BrokerSide:
-        """Returns what handlers use towards brokers."""
-        return BrokerSide(
-            self.channels,
-            ibp,
-            DefaultConfigs(self.cluster, dial, ibp),
-            daemons,
-            daemon_id=daemon_id,
-            dial=dial,
-            seals=self.role.seals,
-            joined=weakly(self._joined, None),
-        )
-
-    def _memory(
-        self,
-        settings: ControllerSettings,
-        deletion_queue: DeletionQueue,
-        journal: KafkaJournal,
-        counters: Counters,
-        *,
-        asks: bool,
-    ) -> TermMemory:
-        """Returns what handlers keep in memory. ``asks``: brokers are queried for their settings."""
-        adoption = Adoption(settings, asks=asks)
-        policy = TopicPolicy(settings, adoption.policy_class) if settings.create_topic_policy is not None else None
-        balance = LeaderBalance.of(settings)
-        return TermMemory(
-            self.cluster, self.queue, counters, adoption, balance, deletion_queue, journal, self.authorizer, policy
-        )
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """Returns the topic with an id, None where none is known."""
@@ -229,12 +188,14 @@ class Term:
         self.authorizer.close()
         self._claim_monitor.close()
         await self.controller.close()
+        if self.parts.policy is not None:
+            await self.parts.policy.close()
         await self.channels.close()
 
     async def _serve(self) -> None:
         await self._fail_over()
         self.serving.set()
-        self._joined(self.cluster.brokers.keys())
+        self.parts.registered(self.cluster.brokers.keys())
         self.controller.spawn(self._serve_clients(self.controller.adoption.settled, self.authorizer))
         while True:
             if not len(self.queue):
@@ -253,7 +214,8 @@ class Term:
             await self._elected()
             if self.authorizer.lists:
                 self.controller.spawn(self.authorizer.follow(self.zk), at_end=self.authorizer.close)
-            await fail_over(self.controller)
+            await fail_over(self.controller, self.parts.endpoint.change)
+            self.parts.balance.begin()
             self.controller.spawn(close_own_znodes(self.controller, self._counters))
             await self.procedures.load(brokers_first=True)
             self.controller.journal.event(Kind.CTL_PHASE, why="in office: the cluster is read, leaders are elected")
@@ -283,7 +245,7 @@ class Term:
             elif event.kind is EventKind.PROCEDURES:
                 await self.procedures.turn()
             else:
-                await HANDLERS[event.kind](self.controller, event)
+                await HANDLERS[event.kind](self.parts, event)
                 self.procedures.handled(event.kind)
         except (NotConnected, OutcomeUnknown):
             await self.controller.connected()
@@ -292,6 +254,23 @@ class Term:
         finally:
             self.handling = None
             self._counters.events[event.kind].record(time.monotonic() - started_s)
+
+    async def drain(self, listener: ControllerListener, within_s: float, note: Callable[[str], None]) -> None:
+        """Ends in good order: refuses brokers' calls, handles queued events, and waits for brokers' acknowledgements.
+
+        Each of the last two takes ``within_s`` at most; ``note`` gets the outcome.
+        """
+        listener.resign()
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        key = "settled", id(settled)
+        self.queue.post(Event(EventKind.SETTLED, settled, key=key, preempt=lambda: _cancel(settled)))
+        with anyio.move_on_after(within_s):
+            await asyncio.wait({settled})
+        if behind := await self.channels.quiesced(within_s):
+            brokers = named(sorted(behind))
+            note(f"drained; broker {brokers} has not acknowledged everything, its next controller repeats it")
+        else:
+            note("drained: every broker acknowledged everything")
 
     # -- the session
 
@@ -303,7 +282,7 @@ class Term:
             self._end(f"error: {path} was deleted; the next term creates it again")
         if path in WATCHED:
             self._claim_monitor.doubt()
-        for watched, detail in changed(event, self.controller.daemon_id, repaired=repaired):
+        for watched, detail in changed(event, self._daemon_id, repaired=repaired):
             if watched in STATES:
                 self.controller.reassignment_queue.touched.add(path)
             self.queue.signal(RAISED[watched], detail)
@@ -361,37 +340,6 @@ class Term:
             await settled.wait()
         authorizer.serve()
 
-    def _joined(self, brokers: Collection[int]) -> None:
-        """Queries brokers that registered for their settings and their metadata, beside the queue."""
-        self._counters.lowered_ibp_brokers.intersection_update(self.cluster.brokers)
-        for gone in self._counters.broker_requests.keys() - self.cluster.brokers.keys():
-            del self._counters.broker_requests[gone]
-        if self._dial is not None and brokers:
-            self.controller.spawn(self._query_settings(self._dial, tuple(brokers)))
-            self._find_ghosts(self._dial, brokers)
 
-    def _find_ghosts(self, dial: Dial, brokers: Collection[int]) -> None:
-        """Has brokers queried for partitions that ZooKeeper lacks, by one task at a time."""
-        self._unqueried.update(brokers)
-        if not self._querying:
-            self._querying = True
-            self.controller.spawn(find_ghosts(self.controller, dial, self._unqueried), weakly(self._queried, None))
-
-    def _queried(self) -> None:
-        """Begins another task for brokers that have registered since the last one found nothing left to do."""
-        self._querying = False
-        if self._unqueried and self._dial is not None and not self.gate.ended:
-            self._find_ghosts(self._dial, ())
-
-    async def _query_settings(self, dial: Dial, brokers: Collection[int]) -> None:
-        """Sends pending requests before the query, unless clients wait for its responses."""
-        adoption, queue = self.controller.adoption, self.queue
-        if adoption.settled.is_set():
-            await self.channels.quiesced(TOLD_S_MAX)
-
-        def heard(broker: Broker, told: Reported) -> None:
-            judge_ibp(broker.id, told.get(IBP), self.controller.ibp, self._counters)
-            adoption.hear(broker, told)
-            queue.signal(EventKind.BROKER_SETTINGS)
-
-        await query_settings(dial, self.cluster, brokers, heard)
+def _cancel(waiting: asyncio.Future[None]) -> None:
+    waiting.cancel()

@@ -30,9 +30,10 @@ from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.requests.calls import PendingCarried
 from controller.kafka.requests.quotas import THROTTLED, accounts
+from controller.kafka.topics.configurations import DefaultConfigs
 from controller.kafka.topics.create_topics_call import CreationCall, Inherited, Outcome, creation_response
 from controller.kafka.topics.topic_change import start_topics
-from controller.kafka.topics.topic_policy import asked_for, verdict
+from controller.kafka.topics.topic_policy import TopicPolicy, asked_for, verdict
 from controller.process.wording import abbreviate, counted
 from metadata_store.commits import topic_creation
 from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
@@ -67,20 +68,25 @@ Planned = dict[str, tuple[CreationCall, NewTopic]]
 """New topics by name, and the call that creates each."""
 
 
-async def create_topics(c: Controller, first: PendingCarried) -> None:
-    """Handles a call and those that directly follow it."""
+async def create_topics(
+    c: Controller, policy: TopicPolicy | None, configs: DefaultConfigs, first: PendingCarried
+) -> None:
+    """Handles a call and those that directly follow it. ``configs``: those that new topics inherit."""
     taken = c.queue.following(EventKind.CREATE_TOPICS, first, CALLS_MAX, _topics, TOPICS_MAX)
-    ready = asked_for(c, taken, [[_wanted(topic) for topic in _body(pending).topics] for pending in taken])
+    ready = asked_for(c, policy, taken, [[_wanted(topic) for topic in _body(pending).topics] for pending in taken])
     calls = [pending for pending, is_ready in zip(taken, ready, strict=True) if is_ready]
     waits: set[int] = set()
     try:
         paid = await accounts(c, [payer(pending.call) for pending in calls])
-        asked = [CreationCall(c, pending, account) for pending, account in zip(calls, paid, strict=True)]
+        asked = [
+            CreationCall(c, pending, account, policed=policy is not None)
+            for pending, account in zip(calls, paid, strict=True)
+        ]
         await _create(c, asked)
         for one in asked:
             if one.shows_topics:
                 waits.add(id(one.pending))
-                c.spawn(_answer_later(c, one), one.pending.refuse)
+                c.spawn(_answer_later(c, configs, one), one.pending.refuse)
             else:
                 one.pending.answer(creation_response(one, frozenset(one.created), None))
     finally:
@@ -169,8 +175,8 @@ def _judge(
             outcome = THROTTLED
         else:
             context.spare = seen.spare
-            if isinstance(outcome, NewTopic):
-                outcome = verdict(c, one.pending, name) or outcome
+            if isinstance(outcome, NewTopic) and one.policed:
+                outcome = verdict(one.pending, name) or outcome
         one.outcomes[name] = outcome
         if isinstance(outcome, NewTopic) and not one.validates_only:
             planned[name] = one, structs.replace(outcome, topic_id=topic_id)
@@ -292,9 +298,9 @@ async def _start(c: Controller, names: list[str]) -> None:
 # -- responding
 
 
-async def _answer_later(c: Controller, one: CreationCall) -> None:
+async def _answer_later(c: Controller, configs: DefaultConfigs, one: CreationCall) -> None:
     """Responds beside the queue, once topics have leaders and a broker has sent the inherited configurations."""
-    inherited = asyncio.ensure_future(_inherited(c, one))
+    inherited = asyncio.ensure_future(_inherited(configs, one))
     try:
         late = await topics_without_leaders(c, one.created, one.body.timeout_ms, one.counts)
         one.pending.answer(creation_response(one, late, await inherited))
@@ -302,5 +308,5 @@ async def _answer_later(c: Controller, one: CreationCall) -> None:
         inherited.cancel()
 
 
-async def _inherited(c: Controller, one: CreationCall) -> Inherited:
-    return await c.inherited.known() if one.call.version >= SHOWS_TOPICS_FIRST_VERSION else None
+async def _inherited(configs: DefaultConfigs, one: CreationCall) -> Inherited:
+    return await configs.known() if one.call.version >= SHOWS_TOPICS_FIRST_VERSION else None

@@ -26,11 +26,12 @@ Inherited = Mapping[str, Setting] | None
 
 
 class CreationCall:
-    """Holds one call and the outcome of each topic that it names."""
+    """Holds one call and the outcome of each topic that it names. ``policed``: a policy judges new topics."""
 
-    def __init__(self, c: Controller, pending: PendingCarried, account: Account) -> None:
+    def __init__(self, c: Controller, pending: PendingCarried, account: Account, *, policed: bool) -> None:
         self.pending = pending
         self.account = account
+        self.policed = policed
         call = self.call = pending.call
         self.record = c.recorder.call(CallKind.CREATE_TOPICS, caller_of(call), again=call.attempt > 0)
         body = pending.call.body

@@ -33,8 +33,7 @@ from configs.settings import Settings
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import listener_limits
 from controller.journal.journal import Journal
-from controller.kafka.path.leader_balance import LeaderBalance
-from controller.kafka.term.channel_setup import channel_settings
+from controller.kafka.term.setup import channel_settings, parts_of
 from controller.metrics.counters import Counters
 from controller.process.sessions import connection
 from controller.role.holder import until
@@ -138,8 +137,8 @@ def test_both_listeners_and_channels_have_the_limits_of_their_sections() -> None
 
 
 async def test_times_and_sizes_of_the_rest_are_in_their_units(tmp_path: Path) -> None:
-    balance = LeaderBalance.of(SETTINGS.controller)
-    assert (balance.interval_s, balance.percentage_max, balance.budget(0.0)) == (307, 11, 10_007)
+    parts = parts_of(mock.Mock(), SETTINGS.controller, None, mock.Mock())
+    assert parts.balance._budget.left(0.0) == 10_007
     assert connection(SETTINGS).session_timeout_ms == 20_011
     journal = Journal(tmp_path, SETTINGS.journal, Counters())
     bounds = journal._segments._bounds

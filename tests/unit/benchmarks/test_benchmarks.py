@@ -262,7 +262,7 @@ def test_every_timed_seam_exists_and_is_restored() -> None:
     assert Draft.finish is before
 
 
-@pytest.mark.parametrize("handlers", ["reassignment", "alter_partition", "elections", "topic_change", "deletion"])
+@pytest.mark.parametrize("handlers", ["reassignment", "isr_changes", "elections", "topic_change", "deletion"])
 def test_decisions_of_requests_have_timed_seams(handlers: str) -> None:
     """Without a seam its decisions would count as *rest*."""
     assert any(re.match(rf"controller\.kafka\.\w+\.{handlers}\.", seam) for seam in STAGES["decide"])

@@ -297,4 +297,4 @@ async def test_an_endpoint_announced_during_a_lost_connection_is_found_after_it(
         await announced(w)
         w.server.resume(d.session)
         term = await d.serving()
-        assert str(term.controller.endpoint.found) == str(ENDPOINT)
+        assert str(term.parts.endpoint.found) == str(ENDPOINT)

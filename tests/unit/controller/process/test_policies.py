@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from configs.sections import ControllerSettings
-from controller.kafka.path.topic_policy import TopicFields, TopicPolicy
+from controller.kafka.topics.topic_policy import TopicFields, TopicPolicy
 from controller.process import policy_hooks
 from controller.process.policy_hooks import CommandHook, HttpHook, PolicyFailed
 from controller.process.policy_jvm import JvmHook

@@ -222,7 +222,7 @@ def entries(w: World, broker: int = 2) -> list[Any]:
 
 def shown(w: World) -> str | None:
     """As status says it."""
-    found = w.term.controller.endpoint.found
+    found = w.term.parts.endpoint.found
     return None if found is None else str(found)
 
 

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from controller.kafka.path.leader_balance import LeaderBalance
+from controller.kafka.partitions.auto_balance import Budget
 from controller.kafka.term.dispatch import controller_state
 from state_machines.decisions.leader_election import ElectionType
 from tests.kit.controller_world import World, in_world
@@ -151,18 +151,20 @@ async def test_a_large_model_is_counted_in_turns(w: World) -> None:
 
 
 def test_the_budget_is_that_of_the_last_minute() -> None:
-    balance = LeaderBalance(300.0, 10, 10)
-    assert balance.budget(1_000.0) == 10
-    balance.spend(1_000.0, 4)
-    balance.spend(1_010.0, 0)
-    balance.spend(1_030.0, 6)
-    assert [balance.budget(now_s) for now_s in (1_030.0, 1_059.9, 1_060.0, 1_089.9, 1_090.0)] == [0, 0, 4, 4, 10]
-    balance.spend(2_000.0, 10)
-    assert balance.next_look_s(2_015.0, left=True) == 45.0
-    assert balance.next_look_s(2_015.0, left=False) == 300.0
-    assert LeaderBalance(20.0, 10, 10).next_look_s(5.0, left=True) == 20.0
-    balance.spend(3_000.0, 10)
-    assert balance.next_look_s(3_000.0 + 59.999_999, left=True) == 1.0, "never a look after the other without a pause"
+    budget = Budget(10)
+    assert budget.left(1_000.0) == 10
+    budget.spend(1_000.0, 4)
+    budget.spend(1_010.0, 0)
+    budget.spend(1_030.0, 6)
+    assert [budget.left(now_s) for now_s in (1_030.0, 1_059.9, 1_060.0, 1_089.9, 1_090.0)] == [0, 0, 4, 4, 10]
+    budget.spend(2_000.0, 10)
+    assert budget.next_look_s(2_015.0, 300.0, left=True) == 45.0
+    assert budget.next_look_s(2_015.0, 300.0, left=False) == 300.0
+    assert Budget(10).next_look_s(5.0, 20.0, left=True) == 20.0
+    budget.spend(3_000.0, 10)
+    assert budget.next_look_s(3_000.0 + 59.999_999, 300.0, left=True) == 1.0, (
+        "never a look after the other without a pause"
+    )
 
 
 async def led_by_others(w: World) -> None:

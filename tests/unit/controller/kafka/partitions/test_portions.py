@@ -13,7 +13,7 @@ from controller.kafka.path import agenda
 from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments import reassignment, strays
 from controller.kafka.term import failover
-from controller.kafka.topics import config_change, deletion, ghosts, topic_change
+from controller.kafka.topics import configurations, deletion, ghosts, topic_change
 from metadata_store.commits import topic_deletion
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.machines.draft import Draft
@@ -36,7 +36,7 @@ BOUNDS = [
     (failover, "SCANNED_ROWS"),
     (controlled_shutdown, "TURN_ROWS"),
     (isr_changes, "TURN_PROPOSALS"),
-    (config_change, "TURN_ROWS"),
+    (configurations, "TURN_ROWS"),
     (log_directories, "TURN_ROWS"),
     (late_partitions, "TURN_ROWS"),
     (reassignment, "TURN_ROWS"),
@@ -164,7 +164,8 @@ async def gets_preferred_leaders(w: World) -> None:
 
 async def is_balanced(w: World) -> None:
     await led_by_others(w)
-    w.term.controller.balance.enabled = True
+    adoption = w.term.controller.adoption
+    adoption.values = adoption.values._replace(balances=True)
     w.term.queue.signal(EventKind.AUTO_BALANCE)
     await w.propagated()
     assert [w.leaders()["t", p][0] for p in range(SIZE)] == [r[0] for r in replicas(SIZE)]

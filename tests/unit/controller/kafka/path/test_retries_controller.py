@@ -23,10 +23,10 @@ from controller.kafka.access.authorizer import Authorizer, principals
 from controller.kafka.brokers.endpoint_change import GONE_S
 from controller.kafka.clients import credentials
 from controller.kafka.path.adoption import Values
-from controller.kafka.path.default_configs import DefaultConfigs
 from controller.kafka.path.events import EventKind, QueueFull
 from controller.kafka.path.remembered import LostIds
 from controller.kafka.topics import lost_ids
+from controller.kafka.topics.configurations import DefaultConfigs
 from controller.kafka.topics.deletion import NOT_DELETED
 from controller.metrics.counters import Counters
 from controller.role import own_znodes as own
@@ -203,7 +203,7 @@ async def test_an_endpoint_that_goes_stays_listed_for_ten_seconds_each_time() ->
                 await asyncio.sleep(wait_s)
                 await w.propagated()
                 assert listed(w) == (INTERNAL if wait_s == 0.5 else BOTH)
-        assert w.term.controller.endpoint.gone_s is None
+        assert w.term.parts.endpoint.gone_s is None
 
 
 @in_exact_time

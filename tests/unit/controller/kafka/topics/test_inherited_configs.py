@@ -11,7 +11,7 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from brokers.wire.versions import Ibp
-from controller.kafka.path.default_configs import ASK_S_MAX, PAUSE_S, UNSETTLED_S, DefaultConfigs
+from controller.kafka.topics.configurations import ASK_S_MAX, PAUSE_S, UNSETTLED_S, DefaultConfigs
 from state_machines.admin_rules.inherited_configs import BROKER_SETTINGS, SYNONYMS, Setting, inherited
 from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, as_shown
 from state_machines.model.types import Broker
@@ -57,7 +57,7 @@ async def serving(w: World, ibp: str = "3.9") -> Brokers:
     """Begins a term whose controller queries ``Brokers``."""
     await w.serve(ibp)
     brokers, c = Brokers(), w.term.controller
-    c.inherited = DefaultConfigs(c.cluster, brokers.query, Ibp.parse(ibp))
+    w.term.parts = w.term.parts._replace(configs=DefaultConfigs(c.cluster, brokers.query, Ibp.parse(ibp)))
     return brokers
 
 

@@ -1,19 +1,25 @@
-"""Reads, for CreateTopics responses, the configurations that a new topic inherits, from a live broker.
+"""Handles changed configurations, and reads those that a new topic inherits from a live broker.
 
-Brokers with different settings show a topic differently; one of them is read, as by Kafka's own controller.
+CreateTopics responses show inherited configurations. Brokers with different settings show a topic differently; one of
+them is read, as by Kafka's own controller.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from math import inf
 from typing import Final
 
 from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries, Dial
 from brokers.wire.versions import Api, Ibp, UnknownIbp
+from controller.kafka.journal.report import Reason
+from controller.kafka.path.controller import Controller, portions
+from metadata_store import paths
 from state_machines.admin_rules.inherited_configs import BROKER_SETTINGS, Setting, inherited
+from state_machines.decisions.leader_election import allow_unclean
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker
 
@@ -106,3 +112,24 @@ class DefaultConfigs:
 
 def _is_3_9(queries: BrokerQueries) -> bool:
     return queries.api_versions.get(int(Api.FETCH), (0, 0))[1] >= FETCH_3_9
+
+
+TURN_ROWS: Final = 15_000
+"""Leaderless partitions of one decision, in one turn of the loop."""
+
+
+async def config_change(c: Controller, configs: DefaultConfigs) -> None:
+    """Handles a changed configuration (S4-82): elects leaders uncleanly where allowed, and has caches read again.
+
+    It does not need to know which one changed. The decision reads the present values from ZooKeeper where a partition
+    waits, the next call with a quota reads that quota, and the next CreateTopics response queries a broker. So no
+    change is missed, and no notification needs to be read. It arms the watch first: a later change is another event.
+    """
+    await c.zk.exists(paths.CONFIG_CHANGES)
+    await c.zk.watch(children=[paths.CONFIG_CHANGES], since_zxid=c.zk.last_zxid)
+    c.quotas.forget()
+    configs.forget()
+    if c.cluster.leaderless:
+        decide = partial(allow_unclean, unclean=c.unclean)
+        for some in portions(sorted(c.cluster.leaderless), TURN_ROWS):
+            await c.carry_out(decide, Reason.UNCLEAN_ALLOWED, "a configuration changed", only=some)
