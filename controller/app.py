@@ -10,10 +10,9 @@ from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry
 
 from controller.domain import Surface
-from controller.http.documents import respond
-from controller.http.error_responses import add_errors, no_path
-from controller.http.guard import ChangeGuard
+from controller.http.documents import add_errors, no_path, respond
 from controller.http.models import Health
+from controller.http.peers import ChangeGuard
 from controller.metrics.exposition import exposition
 
 OF_REGIONS: Final = "/v1/regions"

@@ -21,9 +21,8 @@ from configs.advice import advice
 from configs.settings import Settings
 from controller.app import create_app
 from controller.domain import Domain, Part, running
-from controller.http.server import serving
+from controller.http.server import SocketTaken, serving
 from controller.http.tcp import serving_remotely
-from controller.http.unix_socket import SocketTaken
 from controller.metrics.exposition import ProcessMetrics, registry
 from controller.process.logs import logging_to
 from controller.process.naming import name_of

@@ -1,105 +1,101 @@
-"""Routes requests about procedures, reassign plans and locks."""
+"""Defines requests and responses about procedures and locks of any domain, and converts records into them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Annotated, Final, Protocol
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Final
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Query
+from pydantic import Field
 
-from controller.http.documents import document
-from controller.http.models import Document
-from controller.http.peers import uid_of
-from controller.http.procedure_models import (
-    CordonedBroker,
-    CordonRequest,
-    EndRequest,
-    Lock,
-    Move,
-    Procedure,
-    ReassignCommand,
-    Reassignment,
-    ReassignRequest,
-)
+from controller.http.models import Item, RequestItem
+from controller.process.wording import named
+from state_machines.procedures.kernel import is_stuck
+from state_machines.procedures.record import Ending, Record
+from state_machines.procedures.states import State
 
+END_REASON_MAX: Final = 500
+"""Characters of the reason of a cancellation, an abort, a bypass or a removal: each record that ends stores it."""
 WAIT_S_MAX: Final = 60.0
 """Longest wait of one request for the end of a procedure."""
-
 WaitS = Annotated[float, Query(ge=0, le=WAIT_S_MAX, alias="waitS")]
 
 
-class Procedures(Protocol):
-    """The daemon's procedures as the surface uses them. Any method may raise ``ViewError``."""
+class ServerResult(Item):
+    """The result of one broker."""
 
-    async def list_all(self, topic: str | None = None, broker: int | None = None) -> list[Procedure]:
-        """Lists procedures and kept results; those that lock, or are about, a topic and a broker."""
-
-    async def one(self, pid: int, wait_s: float) -> Procedure:
-        """Describes one; waits at most ``wait_s`` for its end."""
-
-    async def moves(self, pid: int) -> list[Move]:
-        """Lists the moves of a reassign plan."""
-
-    async def way_back(self, pid: int) -> list[Move]:
-        """Plans the moves that take back a plan, or a drain, that has ended."""
-
-    def locks(self) -> list[Lock]:
-        """Lists locks."""
-
-    def reassignments(self) -> list[Reassignment]:
-        """Lists reassignments under way."""
-
-    async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
-        """Starts a reassign plan."""
-
-    async def command(self, pid: int, command: ReassignCommand, principal: str) -> Procedure:
-        """Changes a reassign plan that runs."""
-
-    async def abort(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
-        """Undoes a procedure."""
-
-    async def cancel(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
-        """Ends a procedure by the gentle stop of its kind, or undoes it."""
-
-    async def bypass(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
-        """Ends a procedure as it is."""
-
-    async def remove(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
-        """Removes a record that cannot be used."""
+    broker: int
+    ok: bool
+    text: str = ""
 
 
-class Cordoning(Protocol):
-    """The marks of brokers as the surface uses them. Any method may raise ``ViewError``."""
+class Procedure(Item):
+    """A procedure. ``result`` and ``error`` are sentences; ``detail`` is the kind's own summary of its progress."""
 
-    async def listed(self) -> list[CordonedBroker]:
-        """Lists cordoned brokers."""
+    pid: int
+    kind: str
+    state: str
+    phase: str = Field("", description="running, queued, waiting for dead brokers, paused, undoing; until its end")
+    step: str = ""
+    detail: str = ""
+    brokers: list[int] = Field([], description="of a drain: those that it frees")
+    parent: int | None = None
+    principal: str = ""
+    client: str = ""
+    reason: str = ""
+    submitted: datetime | None = None
+    updated: datetime | None = None
+    ended: bool = False
+    attempts: int = Field(0, description="of the present step, or of parts, in vain")
+    stuck: bool = Field(False, description="one step was tried in vain so often that an operator should look")
+    aborted: bool = False
+    bypassed: bool = False
+    end_requested: str = Field("", description="the latest request to end it: cancel, abort, bypass or remove")
+    end_principal: str = ""
+    end_reason: str = ""
+    end_at: datetime | None = None
+    error: str = ""
+    result: str = ""
+    unmet: str = Field("", description="what a procedure that has ended well did not bring about")
+    ends_by: str = Field(
+        "", description="the command that ends a procedure of regions which fails or hangs, and its cost"
+    )
+    progress: str = Field("", description="of a reassign plan, by the reports of brokers that receive replicas")
+    copied_bytes: int | None = None
+    size_bytes: int | None = Field(None, description="to copy in all, without moves of unknown size")
+    rate_bytes_per_s: int | None = None
+    remaining_s: int | None = None
+    results: list[ServerResult] = Field([], description="of each broker that the procedure has sent a request to")
+    unusable: str = Field("", description="why this daemon cannot go on with it; the record stays as it is")
+    parked: str = Field("", description="why this daemon does not run it: its steps ended term after term")
 
-    async def cordon(self, request: CordonRequest, principal: str) -> list[CordonedBroker]:
-        """Marks brokers."""
 
-    async def uncordon(self, brokers: Collection[int]) -> list[CordonedBroker]:
-        """Removes marks."""
+class EndRequest(RequestItem):
+    """A request to end a procedure. The reason is kept with the procedure, and in the journal."""
 
-
-def add_cordon_routes(app: FastAPI, cordons: Cordoning) -> None:
-    """Adds the routes about cordoned brokers."""
-
-    @app.get("/v1/cordons", response_model=Document[CordonedBroker])
-    async def cordoned() -> Response:
-        return document("CordonedBroker", await cordons.listed())
-
-    @app.post("/v1/cordons", response_model=Document[CordonedBroker])
-    async def cordon(wanted: CordonRequest, request: Request) -> Response:
-        return document("CordonedBroker", await cordons.cordon(wanted, principal_of(request)))
-
-    @app.post("/v1/cordons/remove", response_model=Document[CordonedBroker])
-    async def uncordon(wanted: CordonRequest) -> Response:
-        return document("CordonedBroker", await cordons.uncordon(wanted.brokers))
+    reason: Annotated[str, Field(max_length=END_REASON_MAX)] = ""
 
 
-def principal_of(request: Request) -> str:
-    """Returns the caller of a request, as procedures and marks name it."""
-    return f"uid {uid_of(request.scope.get('client'))}"
+class Lock(Item):
+    """A lock that a procedure holds, or waits for."""
+
+    pid: int
+    resource: str
+    exclusive: bool
+    parts: list[str] = Field(default_factory=list)
+    waiting: bool = False
+    held_by: list[int] = Field([], description="of a lock that is waited for: the pids that hold the resource")
+
+
+class PlannedChange(Item):
+    """A change that a request would make, of a dry run: nothing was done. Values are in words."""
+
+    entity: str = Field(description="broker ID, topic NAME, or a partition as TOPIC-NUMBER")
+    what: str = Field(description="a setting, or mark, leaders, replicas")
+    before: str = ""
+    after: str = ""
+    why: str = Field("", description="what stays as it is, and why")
 
 
 def reason_of(wanted: EndRequest | None) -> str:
@@ -107,59 +103,80 @@ def reason_of(wanted: EndRequest | None) -> str:
     return wanted.reason if wanted is not None else ""
 
 
-def add_routes(app: FastAPI, procedures: Procedures) -> None:
-    """Adds the routes to the surface of a daemon."""
-    _reads(app, procedures)
-    _changes(app, procedures)
+def record_item(
+    record: Record,
+    step: str,
+    detail: str = "",
+    results: Sequence[ServerResult] = (),
+    unusable: str = "",
+    unmet: str = "",
+) -> Procedure:
+    """Describes a record. ``step``: its name; ``detail``, ``results``, ``unmet``: the kind's own."""
+    return Procedure(
+        pid=record.pid,
+        kind=record.kind,
+        state=record.state.name.lower(),
+        step=step,
+        detail=detail,
+        parent=record.parent or None,
+        principal=record.caller.principal,
+        client=record.caller.client,
+        reason=record.caller.reason,
+        submitted=time_of(record.submitted_ms),
+        updated=time_of(record.updated_ms),
+        ended=record.state.is_final,
+        attempts=record.attempts,
+        stuck=is_stuck(record),
+        aborted=record.aborted,
+        bypassed=record.bypassed,
+        end_requested=record.ending.act,
+        end_principal=record.ending.principal,
+        end_reason=record.ending.reason,
+        end_at=time_of(record.ending.at_ms),
+        error=record.error,
+        result=record.result.decode("utf-8", "replace") if record.state is State.SUCCESS else "",
+        results=list(results),
+        unusable=unusable,
+        unmet=unmet,
+    )
 
 
-def _reads(app: FastAPI, procedures: Procedures) -> None:
-    @app.get("/v1/procedures", response_model=Document[Procedure])
-    async def listed(topic: str | None = None, broker: int | None = None) -> Response:
-        return document("Procedure", await procedures.list_all(topic, broker))
-
-    @app.get("/v1/procedures/{pid}", response_model=Document[Procedure])
-    async def one(pid: int, wait_s: WaitS = 0) -> Response:
-        return document("Procedure", [await procedures.one(pid, wait_s)])
-
-    @app.get("/v1/procedures/{pid}/moves", response_model=Document[Move])
-    async def moves(pid: int) -> Response:
-        return document("Move", await procedures.moves(pid))
-
-    @app.get("/v1/procedures/{pid}/way-back", response_model=Document[Move])
-    async def way_back(pid: int) -> Response:
-        return document("Move", await procedures.way_back(pid))
-
-    @app.get("/v1/locks", response_model=Document[Lock])
-    async def locks() -> Response:
-        return document("Lock", procedures.locks())
-
-    @app.get("/v1/reassignments", response_model=Document[Reassignment])
-    async def reassignments() -> Response:
-        return document("Reassignment", procedures.reassignments())
+def unreadable_item(pid: int, why: str) -> Procedure:
+    """Describes a record of which only the pid is known."""
+    return Procedure(pid=pid, kind="unknown", state="unknown", unusable=why)
 
 
-def _changes(app: FastAPI, procedures: Procedures) -> None:
-    @app.post("/v1/reassignments", response_model=Document[Procedure])
-    async def apply(plan: ReassignRequest, request: Request) -> Response:
-        return document("Procedure", [await procedures.apply(plan, principal_of(request))])
+def ended_item(pid: int, ending: Ending) -> Procedure:
+    """Describes a procedure that has ended by a request, and of which nothing is kept."""
+    return Procedure(
+        pid=pid,
+        kind="unknown",
+        state="ended",
+        ended=True,
+        aborted=ending.act == "abort",
+        bypassed=ending.act == "bypass",
+        end_requested=ending.act,
+        end_principal=ending.principal,
+        end_reason=ending.reason,
+    )
 
-    @app.post("/v1/reassignments/{pid}", response_model=Document[Procedure])
-    async def command(pid: int, change: ReassignCommand, request: Request) -> Response:
-        return document("Procedure", [await procedures.command(pid, change, principal_of(request))])
 
-    @app.post("/v1/procedures/{pid}/abort", response_model=Document[Procedure])
-    async def abort(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
-        return document("Procedure", [await procedures.abort(pid, principal_of(request), reason_of(wanted))])
+def removed_item(found: Procedure, ending: Ending, family: Sequence[int]) -> Procedure:
+    """Describes a record that was removed, as it was before. ``family``: the pids that went together."""
+    others = [pid for pid in family if pid != found.pid]
+    detail = f"removed with {named(f'pid {pid}' for pid in others)} of its family" if others else "removed"
+    return found.model_copy(
+        update={
+            "state": "removed",
+            "ended": True,
+            "detail": f"{found.detail}; {detail}" if found.detail else detail,
+            "end_requested": ending.act,
+            "end_principal": ending.principal,
+            "end_reason": ending.reason,
+        }
+    )
 
-    @app.post("/v1/procedures/{pid}/cancel", response_model=Document[Procedure])
-    async def cancel(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
-        return document("Procedure", [await procedures.cancel(pid, principal_of(request), reason_of(wanted))])
 
-    @app.post("/v1/procedures/{pid}/bypass", response_model=Document[Procedure])
-    async def bypass(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
-        return document("Procedure", [await procedures.bypass(pid, principal_of(request), reason_of(wanted))])
-
-    @app.post("/v1/procedures/{pid}/remove", response_model=Document[Procedure])
-    async def remove(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
-        return document("Procedure", [await procedures.remove(pid, principal_of(request), reason_of(wanted))])
+def time_of(ms: int) -> datetime | None:
+    """Returns a stored time; None for 0."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None

@@ -6,15 +6,20 @@ from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 
-from brokers.client import PartitionMetadata, TopicMetadata
+from brokers.client import ClusterMetadata, PartitionMetadata, TopicMetadata
 from brokers.wire.errors import error_name
 from metadata_store.codecs.base import Malformed
 from state_machines.model.cluster import Cluster, leadership_of
-from state_machines.model.types import NO_LEADER, Assignment, Leadership, PartitionRow, TopicAssignment
+from state_machines.model.types import (
+    NO_LEADER,
+    Assignment,
+    Leadership,
+    PartitionRow,
+    TopicAssignment,
+)
 
 States = Mapping[int, Leadership | Malformed | None]
 """State znodes by partition; None where there is none."""
-
 WHOLE_TOPIC = -1
 """Partition number of a difference in a whole topic, or in the whole cluster (then the topic is empty)."""
 
@@ -175,6 +180,19 @@ def _shown(
     offline = [r for r in replicas if r not in liveness.live]
     if (offline or shown.offline) and set(offline) != set(shown.offline):
         yield CopyDifference(name, partition, "offline replicas", _ids(offline), _ids(shown.offline), broker)
+
+
+def with_cluster_metadata(
+    broker: int, seen: ClusterMetadata, holder: int, live: frozenset[int], cluster_id: str | Malformed | None
+) -> Iterator[CopyDifference]:
+    """Compares the cluster as ZooKeeper has it, which is expected, with a broker's metadata."""
+    nodes = frozenset(int(node.id) for node in seen.nodes)
+    if seen.controller_id != holder:
+        yield CopyDifference("", WHOLE_TOPIC, "controller", str(holder), str(seen.controller_id), broker)
+    if nodes != live:
+        yield CopyDifference("", WHOLE_TOPIC, "live brokers", str(sorted(live)), str(sorted(nodes)), broker)
+    if seen.cluster_id != cluster_id:
+        yield CopyDifference("", WHOLE_TOPIC, "cluster id", str(cluster_id), str(seen.cluster_id), broker)
 
 
 def _ids(brokers: Collection[int]) -> str:

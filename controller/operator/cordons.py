@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
+from typing import Annotated
 
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
+
+from controller.http.documents import document
 from controller.http.errors import NotActive, Refused
-from controller.http.procedure_models import CordonedBroker, CordonRequest
+from controller.http.models import Document, Item, RequestItem, Words
+from controller.http.peers import principal_of
 from controller.kafka.brokers.marks import ROUNDS_MAX
 from controller.kafka.term.term import Term
 from controller.process.wall_clock import wall_ms
@@ -24,6 +30,25 @@ from metadata_store.nodes.cordon_node import (
     read_cordons,
     write_cordons,
 )
+
+
+class CordonRequest(RequestItem):
+    """Brokers to mark: no further replica is placed on them."""
+
+    brokers: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1, max_length=1_000)]
+    reason: Words = ""
+
+
+class CordonedBroker(Item):
+    """A cordoned broker. ``drained`` ones lead last; ``drain_pid`` is the procedure that marked it."""
+
+    broker: int
+    reason: str = ""
+    principal: str = ""
+    since: datetime | None = None
+    drained: bool = False
+    drain_reason: str = ""
+    drain_pid: int | None = None
 
 
 class CordonView:
@@ -76,6 +101,22 @@ class CordonView:
             return False
         except (NotConnected, ZkError, Fenced) as error:
             raise NotActive(f"{PATH} cannot be written: {error}", "try again; see 'regent status'") from error
+
+
+def add_cordon_routes(app: FastAPI, cordons: CordonView) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/cordons", response_model=Document[CordonedBroker])
+    async def cordoned() -> Response:
+        return document("CordonedBroker", await cordons.listed())
+
+    @app.post("/v1/cordons", response_model=Document[CordonedBroker])
+    async def cordon(wanted: CordonRequest, request: Request) -> Response:
+        return document("CordonedBroker", await cordons.cordon(wanted, principal_of(request)))
+
+    @app.post("/v1/cordons/remove", response_model=Document[CordonedBroker])
+    async def uncordon(wanted: CordonRequest) -> Response:
+        return document("CordonedBroker", await cordons.uncordon(wanted.brokers))
 
 
 def _uncordoned(marks: Marks, brokers: Collection[int]) -> Marks:

@@ -18,7 +18,6 @@ TURN_DELETED_ROWS: Final = 2_000
 """The same for topics that are being deleted, whose replicas are checked one by one."""
 REST_TIMES: Final = 9
 """Pause after a count, as a multiple of its duration: counting takes at most a tenth of the time."""
-
 Least = Callable[[int], int | None]
 
 

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Annotated, Final, TypeVar
+
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
 
 from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
-from controller.http.drain_models import DrainRequest, UndrainRequest
+from controller.http.documents import document
 from controller.http.errors import NotActive, Refused
-from controller.http.planned_models import PlannedChange
-from controller.http.procedure_models import CordonedBroker, Procedure
-from controller.http.shutdown_models import STAYING_MAX, Shutdown, ShutdownRequest
+from controller.http.models import Document, Item, RequestItem, Words
+from controller.http.peers import principal_of
+from controller.http.procedures import PlannedChange, Procedure
 from controller.kafka.kinds import reassign
 from controller.kafka.kinds.drain import NAME, drain_of, encode_drain
 from controller.kafka.requests.calls import Calls, Undrain
 from controller.kafka.term.term import Term
-from controller.operator.cordons import CordonView
-from controller.operator.drain_rows import drain_rows
-from controller.operator.plan_requests import UNTHROTTLED, bounds_of, leader_sizes, refuse_slow
+from controller.operator.cordons import CordonedBroker, CordonView
+from controller.operator.plan_requests import UNTHROTTLED, Rate, bounds_of, leader_sizes, refuse_slow
 from controller.operator.procedures import ProcedureView
-from controller.operator.restarts import hindrance_item, in_turns
-from state_machines.decisions.drain import Drain, foretold, why_not
+from controller.operator.restarts import Hindrance, hindrance_item, in_turns
+from state_machines.decisions.drain import Drain, Foretold, foretold, why_not
 from state_machines.decisions.hindrances import Judgement, StopCause
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.decisions.stopping import stopping
@@ -42,8 +44,48 @@ REFUSED_SHOWN: Final = 5
 """Distinct reasons that a refusal names."""
 STAYING: Final = "mend the reasons, add brokers, or drain without --replicas"
 CALL_VERSION: Final = 3
-
+STAYING_MAX: Final = 100
+"""Partitions that the response to a shutdown names; all are counted."""
 R = TypeVar("R")
+BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+BrokerIds = Annotated[list[BrokerId], Field(min_length=1, max_length=1_000)]
+
+
+class DrainRequest(RequestItem):
+    """Brokers to drain. ``nonce``: the same caller's same nonce never starts a second drain."""
+
+    brokers: BrokerIds
+    replicas: bool = Field(False, description="move every replica away, too")
+    rate_bytes_per_s: Rate = Field(0, description="throttle of the replicas' moves, each broker and direction; 0: none")
+    rate_bytes_per_s_max: Rate = Field(
+        0, description="upper bound of a throttle that follows the cluster's health from rateBytesPerS on; 0: it stays"
+    )
+    nonce: Words = ""
+    reason: Words = ""
+
+
+class UndrainRequest(RequestItem):
+    """Brokers to let lead again. A shutdown by command is undone, too."""
+
+    brokers: BrokerIds
+
+
+class ShutdownRequest(RequestItem):
+    """A broker to shut down as by its own request."""
+
+    broker: BrokerId
+    accept: list[StopCause] = Field([], max_length=len(StopCause), description="causes that hinder no stop")
+
+
+class Shutdown(Item):
+    """The result of a shutdown by command."""
+
+    broker: int
+    may_stop: bool = Field(description="nothing hinders its stop, as can-stop judges it")
+    leaders_moved: int = 0
+    staying_total: int = Field(0, description="partitions that it still leads")
+    staying: list[str] = Field([], description=f"the first {STAYING_MAX} of them, each with the reason")
+    hindrances: list[Hindrance] = Field([], description="what hinders its stop")
 
 
 class DrainView:
@@ -126,6 +168,26 @@ class DrainView:
         )
 
 
+def add_drain_routes(app: FastAPI, drains: DrainView) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.post("/v1/drains", response_model=Document[Procedure])
+    async def drain(wanted: DrainRequest, request: Request) -> Response:
+        return document("Procedure", [await drains.drain(wanted, principal_of(request))])
+
+    @app.post("/v1/drains/planned", response_model=Document[PlannedChange])
+    async def planned(wanted: DrainRequest) -> Response:
+        return document("PlannedChange", await drains.planned(wanted))
+
+    @app.post("/v1/drains/remove", response_model=Document[CordonedBroker])
+    async def undrain(wanted: UndrainRequest) -> Response:
+        return document("CordonedBroker", await drains.undrain(wanted))
+
+    @app.post("/v1/shutdowns", response_model=Document[Shutdown])
+    async def shutdown(wanted: ShutdownRequest) -> Response:
+        return document("Shutdown", [await drains.shutdown(wanted)])
+
+
 def _draining(term: Term, brokers: frozenset[int]) -> str | None:
     """Names the procedure that drains one of the brokers at the moment; None without one."""
     engine = term.procedures.engine_or_none
@@ -187,3 +249,33 @@ def _fitting(found: Plan) -> tuple[PlannedMove, ...]:
     while count and len(reassign.encode_plan(ReassignPlan(moves[:count]))) > PLAN_BYTES_MAX:
         count = count * 3 // 4
     return moves[:count]
+
+
+def drain_rows(
+    marks: Mapping[int, CordonedBroker], found: Mapping[int, Foretold], plan: ReassignPlan | None
+) -> list[PlannedChange]:
+    """Returns the rows of a drain: of each broker, then each move of its plan."""
+    return [*_of_brokers(marks, found, plan), *_of_moves(plan)]
+
+
+def _of_brokers(
+    marks: Mapping[int, CordonedBroker], found: Mapping[int, Foretold], plan: ReassignPlan | None
+) -> Iterator[PlannedChange]:
+    for broker, (count, led, stay) in found.items():
+        entity, mark = f"broker {broker}", marks.get(broker)
+        before = "" if mark is None else "drained" if mark.drained else "cordoned"
+        yield PlannedChange(entity=entity, what="mark", before=before, after="drained")
+        why = "; ".join(f"{left} stay: {cause}" for cause, left in stay.items())
+        after = str(sum(stay.values()))
+        yield PlannedChange(entity=entity, what="leaders", before=str(led), after=after, why=why)
+        if plan is not None:
+            moved = sum(broker in move.origin and broker not in move.target for move in plan.moves)
+            why = f"{count - moved} do not fit into one record: drain again" if moved < count else ""
+            yield PlannedChange(entity=entity, what="replicas", before=str(count), after=str(count - moved), why=why)
+
+
+def _of_moves(plan: ReassignPlan | None) -> Iterator[PlannedChange]:
+    for move in plan.moves if plan is not None else ():
+        entity = str(TopicPartition(move.topic, move.partition))
+        before, after = (",".join(map(str, replicas)) for replicas in (move.origin, move.target))
+        yield PlannedChange(entity=entity, what="replicas", before=before, after=after)

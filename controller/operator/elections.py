@@ -4,20 +4,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Annotated, Literal
 
-from controller.http.election_models import ElectionRequest
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
+
+from controller.http.documents import document
 from controller.http.errors import Refused
-from controller.http.procedure_models import Procedure
+from controller.http.models import Document, Item, RequestItem, Words
+from controller.http.peers import principal_of
+from controller.http.procedures import Procedure
 from controller.kafka.kinds.elect import NAME, encode_election
 from controller.kafka.term.term import Term
+from controller.operator.plan_requests import MOVES_MAX
 from controller.operator.procedures import ProcedureView
 from controller.procedures.engine import DATA_BYTES_MAX
 from controller.process.wording import counted, named
 from state_machines.decisions.leader_election import ElectionType
-from state_machines.decisions.mass_election import MassElection, looked_on, sentence
+from state_machines.decisions.mass_election import BATCH_MAX, MassElection, looked_on, sentence
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 from state_machines.procedures.record import Caller
+
+
+class ElectionPartition(Item):
+    """A partition to elect a leader for."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=249)]
+    partition: Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class ElectionRequest(RequestItem):
+    """An election to hold. Unclean ones name their partitions. ``nonce``: the same one never starts a second one."""
+
+    kind: Literal["preferred", "unclean"] = "preferred"
+    partitions: list[ElectionPartition] = Field([], max_length=MOVES_MAX, description="empty with allPartitions")
+    all_partitions: bool = False
+    batch_max: Annotated[int, Field(ge=1, le=BATCH_MAX)] = Field(BATCH_MAX, description="partitions of one wave")
+    dry_run: bool = False
+    nonce: Words = ""
+    reason: Words = ""
 
 
 class ElectionView:
@@ -41,6 +67,14 @@ class ElectionView:
             found = await _judged(term.cluster, election)
             return Procedure(pid=0, kind=NAME, state="planned", detail=sentence(found))
         return await self._procedures.submit(NAME, data, caller)
+
+
+def add_election_routes(app: FastAPI, elections: ElectionView) -> None:
+    """Adds the route to the surface of a daemon."""
+
+    @app.post("/v1/elections", response_model=Document[Procedure])
+    async def elect(wanted: ElectionRequest, request: Request) -> Response:
+        return document("Procedure", [await elections.elect(wanted, principal_of(request))])
 
 
 def _election(request: ElectionRequest) -> MassElection:

@@ -1,250 +1,174 @@
-"""Explains the state of a partition, and the events that would change it, in ordinary sentences.
-
-It applies the election rules themselves (:mod:`state_machines.machines.selectors`) to the present row, so that an
-explanation cannot differ from a decision. It is pure: values in, text out.
-"""
+"""Explains a partition: its state and reasons, what ZooKeeper has otherwise, and its history from the journal."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from functools import partial
+import asyncio
+import logging
+from collections.abc import Iterable
 from typing import Final
 
-from msgspec import Struct
+import anyio
+from fastapi import FastAPI, Response
+from pydantic import Field
 
-from controller.operator.deletion_words import deletion_of_row
-from controller.operator.refused import cause, ways_out
-from state_machines.decisions.reassignment import is_complete
-from state_machines.machines import selectors
-from state_machines.machines.selectors import Election, NoLeader, Selector
+from configs.settings import Settings
+from controller.daemon.daemon import Daemon
+from controller.http.documents import document
+from controller.http.models import Document, Item
+from controller.journal import query
+from controller.journal.query import history
+from controller.journal.segments import folder_in
+from controller.kafka.path.controller import STATE_GONE
+from controller.kafka.term.term import Term
+from controller.operator.brokers import dead
+from controller.operator.comparison import CopyDifference, row_with_memory
+from controller.operator.partitions import Partition, find_partition, partition_item
+from controller.operator.present import Present
+from controller.operator.reasons import explain
+from controller.role.claim import Role
+from metadata_store.codecs.base import Malformed
+from metadata_store.errors import ZooKeeperError
+from metadata_store.kafka_store import KafkaStore
+from state_machines.journal.events import Row
 from state_machines.model.cluster import Cluster
-from state_machines.model.min_isr import required, under
-from state_machines.model.types import NO_LEADER, PartitionRow, PartitionState, ReplicaState
 
-STATES = {
-    PartitionState.NEW: "assigned, and never led yet",
-    PartitionState.ONLINE: "its leader is registered",
-    PartitionState.OFFLINE: "it was led, and its leader is gone",
-    PartitionState.NON_EXISTENT: "its state znode cannot be used and nothing is decided (see the daemon's log)",
-}
+log = logging.getLogger("regent.journal")
+
+LOOKS_MAX: Final = 3
+PAUSE_S: Final = 0.3
+"""Between two looks: a change that has just been written is no difference."""
+GONE: Final = "there", "none"
 
 
-Since = Mapping[int, str]
-NOT_KNOWN: Final[Since] = {}
+class HistoryRow(Item):
+    """One row of the journal about a partition, in a sentence."""
 
-DELETED = "its topic is being deleted, and brokers are sent that it is gone"
-NO_ISR = "there is none: its topic is being deleted"
-LEAVING = "its leader has just gone, and an election is under way"
-
-
-class Explained(Struct, frozen=True):
-    """The explanation of one partition."""
-
-    state: str
-    leader: str
-    isr: str
-    would_change: list[str]
+    at: str = Field(description="UTC")
+    controller_epoch: int
+    daemon: int
+    kind: str
+    told: str
 
 
-def explain(
-    cluster: Cluster,
-    i: int,
-    *,
-    unclean: bool,
-    last: str | None = None,
-    min_isr: int | None = None,
-    since: Since = NOT_KNOWN,
-) -> Explained:
-    """Explains row ``i``.
+class Explanation(Item):
+    """State of a partition, its reasons, and the events that would change it, in ordinary sentences."""
 
-    ``unclean``: whether its topic allows an unclean election; ``last``: the last change; ``min_isr``: the topic's
-    ``min.insync.replicas``, None while it is unknown; ``since``: of dead brokers, since when, in words after "dead".
-    """
-    row = cluster.rows[i]
-    if row.topic in cluster.deletions and row.state is PartitionState.NON_EXISTENT:
-        return Explained(
-            f"{row.state.name}: {DELETED}", "nobody leads it any more", NO_ISR, [deletion_of_row(cluster, i)]
+    partition: Partition
+    state_because: str
+    leader_because: str
+    isr_because: str
+    would_change: list[str] = []
+    differs: list[str] = Field([], description="what ZooKeeper has otherwise than the daemon's memory, as verify finds")
+    waiting_for: list[int] = Field([], description="brokers that have not acknowledged the last change")
+    history: list[HistoryRow] = Field([], description="from this daemon's journal, over all its terms, oldest first")
+
+
+class ExplainView:
+    """Explains partitions of the model."""
+
+    def __init__(self, daemon: Daemon, present: Present) -> None:
+        self._daemon = daemon
+        self._present = present
+
+    async def explain(self, topic: str, partition: int) -> Explanation:
+        """Explains the state, leader and ISR of a partition, with its history from the journal."""
+        cluster, term = self._present.cluster(), self._present.term()
+        i = find_partition(cluster, topic, partition)
+        unclean = term is not None and await self._allows_unclean(term, cluster.rows[i].topic)
+        min_isr = self._present.reader.min_isr.of(topic)
+        last = term.controller.recent.why(i) if term is not None else None
+        since = {b: dead(b, term).when for b in cluster.rows[i].assignment.replicas if b not in cluster.brokers}
+        found = explain(cluster, i, unclean=unclean, last=last, min_isr=min_isr, since=since)
+        return Explanation(
+            partition=partition_item(cluster, i, min_isr),
+            state_because=found.state,
+            leader_because=found.leader,
+            isr_because=found.isr,
+            would_change=found.would_change,
+            differs=await differences_of(self._daemon.role, cluster, i),
+            waiting_for=sorted(term.channels.unacknowledged_by(i)) if term is not None else [],
+            history=await history_of(self._daemon.settings, topic, partition),
         )
-    leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
-    state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
-    least = None if min_isr is None else required(row, min_isr)
-    changes = _would_change(cluster, i, unclean, least)
-    deleted = [deletion_of_row(cluster, i)] if row.topic in cluster.deletions else []
-    would_change = [*deleted, *ways_out(cluster, i), *changes, *_would_end(cluster, i, row, since)]
-    isr = _isr(cluster, i, row, since) + _waiting(row, min_isr)
-    return Explained(state, _leader(cluster, i, unclean, last, since), isr, would_change)
+
+    def stale(self) -> str | None:
+        """Returns why the model may be old; None while it is not."""
+        return self._present.stale()
+
+    async def _allows_unclean(self, term: Term, topic: int) -> bool:
+        """Reads the topic's setting from ZooKeeper; while that does not answer, takes the daemon's own."""
+        try:
+            known, _ = await term.controller.unclean.of([topic])
+        except ZooKeeperError:
+            return self._daemon.settings.controller.unclean_leader_election_enable
+        return known[topic]
 
 
-def _leader(cluster: Cluster, i: int, unclean: bool, last: str | None, since: Since) -> str:
-    row = cluster.rows[i]
-    if row.state is PartitionState.NON_EXISTENT:
-        return "no leader is known"
-    if row.state is not PartitionState.ONLINE:
-        return _leaderless(cluster, i, unclean, since)
-    text = f"broker {row.leader} leads at leader epoch {row.leader_epoch}; {_preference(cluster, i)}"
-    if (refusal := cluster.refusals.of(i, row.leader)) is not None:
-        text = f"broker {row.leader} is to lead at leader epoch {row.leader_epoch}, and {cause(refusal)}; nobody leads"
-    if row.recovering:
-        text += "; it was elected uncleanly and is still recovering"
-    when = "in this term" if row.controller_epoch == cluster.epoch else f"at controller epoch {row.controller_epoch}"
-    return f"{text}; decided {when}" + (f"; last change: {last}" if last else "")
+def add_explanation_route(app: FastAPI, view: ExplainView) -> None:
+    """Adds the route to the surface of a daemon."""
+
+    @app.get("/v1/topics/{topic}/partitions/{partition}/explanation", response_model=Document[Explanation])
+    async def explanation(topic: str, partition: int) -> Response:
+        return document("Explanation", [await view.explain(topic, partition)], stale=view.stale())
 
 
-def _leaderless(cluster: Cluster, i: int, unclean: bool, since: Since) -> str:
-    row, found = cluster.rows[i], _elected(cluster, i, cluster.live, unclean)
-    why = found.why if isinstance(found, NoLeader) else f"broker {found.leader} is about to be elected ({found.why})"
-    before = (
-        f"no leader since broker {row.leader} is gone{_dead(row.leader, since)}"
-        if row.has_leadership and row.leader != NO_LEADER
-        else ("no leader" if row.has_leadership else "no leader yet")
-    )
-    return f"{before}: {why}"
+async def differences_of(role: Role | None, cluster: Cluster, i: int) -> list[str]:
+    """Returns what differs in every look, in sentences; nothing while ZooKeeper does not respond.
+
+    Refusals of brokers are explained by themselves.
+    """
+    found: list[CopyDifference] = []
+    if role is None:
+        return []
+    for look in range(LOOKS_MAX):
+        if look:
+            await asyncio.sleep(PAUSE_S)
+        try:
+            found = await _look(KafkaStore(role.zk), cluster, i)
+        except ZooKeeperError:
+            return []
+        if not found:
+            break
+    return [_worded(one) for one in found]
 
 
-def _preference(cluster: Cluster, i: int) -> str:
-    row = cluster.rows[i]
-    first = row.assignment.replicas[0]
-    if row.leader == first:
-        return "it is the preferred replica, the first of the assignment"
-    found = _preferred(cluster, i)
-    if isinstance(found, NoLeader):
-        return f"broker {first} would be preferred, but {found.why}"
-    return f"broker {first} would be preferred and could lead; the automatic balance or an election by request helps"
+async def _look(store: KafkaStore, cluster: Cluster, i: int) -> list[CopyDifference]:
+    name = cluster.name(i)
+    [topic] = await store.load_topics([name.topic])
+    if isinstance(topic, Malformed):
+        return [CopyDifference(name.topic, name.partition, "topic znode", "readable", topic.why)]
+    [state] = await store.load_states([name])
+    assignment = topic.partitions.get(name.partition) if topic is not None else None
+    return [one for one in row_with_memory(cluster, i, assignment, state) if one.broker is None]
 
 
-def _isr(cluster: Cluster, i: int, row: PartitionRow, since: Since) -> str:
-    if not row.has_leadership:
-        return "there is none until a leader is elected"
-    missing = [r for r in row.assignment.replicas if r not in row.isr]
-    foreign = [r for r in row.isr if r not in row.assignment.replicas]
-    text = f"in sync are {_ids(row.isr)}"
-    if not missing:
-        text += ", all replicas"
-    for broker in missing:
-        text += f"; {broker} is not: {_why_missing(cluster, i, row, broker, since)}"
-    for broker in cluster.refusals.refusing(i, row.isr):
-        text += f"; {broker} is in it, and follows nobody: the broker refuses the partition"
-    if foreign:
-        text += f"; {_ids(foreign)} in it is not assigned, which another writer did"
-    return text
+def _worded(found: CopyDifference) -> str:
+    if found.field == "state znode" and (found.expected, found.found) == GONE:
+        return STATE_GONE
+    return f"{found.field} is {found.found} in ZooKeeper, and {found.expected} in the daemon's memory"
 
 
-def _waiting(row: PartitionRow, min_isr: int | None) -> str:
-    if min_isr is None or not row.has_leadership or not under(row, min_isr):
-        return ""
-    return f"; acks=all producers wait: {len(row.isr)} of {required(row, min_isr)} required replicas in sync"
+async def history_of(settings: Settings, topic: str, partition: int) -> list[HistoryRow]:
+    """Reads the journal's files in a thread, because a disk may be slow; empty where they cannot be read."""
+    if not settings.journal.enabled:
+        return []
+    folder = folder_in(settings.state.directory)
+    try:
+        return history_rows(await anyio.to_thread.run_sync(history, folder, topic, partition))
+    except OSError as error:
+        log.warning("the journal in %s cannot be read: %s", folder, error)
+        return []
 
 
-def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int, since: Since) -> str:
-    if broker not in cluster.brokers:
-        return f"its broker is dead{when}" if (when := since.get(broker)) else "its broker is not registered"
-    if broker in cluster.failed(i):
-        return "its log directory failed; it is offline until its broker is restarted"
-    if broker in cluster.shutting_down:
-        return "its broker shuts down"
-    if (refusal := cluster.refusals.of(i, broker)) is not None:
-        return cause(refusal)
-    if cluster.replica_state(i, broker) is not ReplicaState.ONLINE:
-        return f"the replica is {cluster.replica_state(i, broker).name}"
-    if row.state is not PartitionState.ONLINE:
-        return "only a leader can add it"
-    return f"it has not caught up with broker {row.leader}, which adds it by itself once it has"
+def history_rows(rows: Iterable[Row]) -> list[HistoryRow]:
+    """Builds items with a sentence for each row of the journal."""
+    return [
+        HistoryRow(
+            at=query.at(row), controller_epoch=row.ctl_epoch, daemon=row.ctl_id, kind=row.kind, told=_of_partition(row)
+        )
+        for row in rows
+    ]
 
 
-def _dead(broker: int, since: Since) -> str:
-    """Returns since when a broker is dead, in brackets; empty where that is not known."""
-    return f" (dead{when})" if (when := since.get(broker)) else ""
-
-
-def _would_change(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
-    row = cluster.rows[i]
-    if row.state is PartitionState.NON_EXISTENT:
-        yield "repairing or deleting its state znode: the daemon notices that at once"
-    elif row.state is PartitionState.ONLINE:
-        yield from _would_move(cluster, i, unclean, least)
-    else:
-        yield from _would_elect(cluster, i, unclean, least)
-
-
-def _would_move(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
-    row, down = cluster.rows[i], cluster.failed(i)
-    leader, replicas = row.leader, row.assignment.replicas
-    found = _elected(cluster, i, cluster.live - {leader}, unclean)
-    yield f"if broker {leader} dies, {_outcome(found, least)}"
-    if len(replicas) == 1:
-        yield f"if broker {leader} shuts down, the partition goes offline with it: it has no other replica"
-    else:
-        leaving = cluster.shutting_down | {leader}
-        select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=leaving)
-        moved = selectors.last(select, cluster.outranked, cluster.drained)(replicas, row.isr, down)
-        yield f"if broker {leader} shuts down, {_outcome(moved, least)}"
-    if leader != replicas[0]:
-        moved = _preferred(cluster, i)
-        if isinstance(moved, NoLeader):
-            yield f"a preferred election would be refused: {moved.why}"
-        else:
-            yield f"at the next preferred election, automatic or by request, {_outcome(moved, least)}"
-
-
-def _would_elect(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
-    row, down = cluster.rows[i], cluster.failed(i)
-    for broker in row.assignment.replicas:
-        if broker not in cluster.live or broker in down:
-            found = _elected(cluster, i, cluster.live | {broker}, unclean, down - {broker})
-            if isinstance(found, Election):
-                returns = "is restarted with a sound log directory" if broker in down else "returns"
-                yield f"if broker {broker} {returns}, {_outcome(found, least)}"
-    if row.has_leadership and not unclean:
-        found = _elected(cluster, i, cluster.live, unclean=True)
-        if isinstance(found, Election) and found.unclean:
-            lost = f"records that only {_ids(row.isr)} hold are lost"
-            yield f"if an unclean election is allowed, {_outcome(found, least)}; {lost}"
-
-
-def _would_end(cluster: Cluster, i: int, row: PartitionRow, since: Since) -> Iterable[str]:
-    """Yields the condition that a reassignment waits for."""
-    written = cluster.reassigning.get(i)
-    if written is None:
-        return
-    behind = [b for b in written.target if b not in row.isr]
-    away = [b for b in behind if b not in cluster.live]
-    text = f"it is being reassigned to {_ids(written.target)}"
-    if is_complete(cluster, i):
-        yield f"{text}, and all but done: the removed replicas stop, then its topic znode is written"
-    elif away:
-        named = ", ".join(f"{broker}{_dead(broker, since)}" for broker in away)
-        yield f"{text}, which waits for broker {named}: start it, or cancel the reassignment"
-    elif behind:
-        yield f"{text}, which ends once {_ids(behind)} is in sync"
-    else:
-        yield f"{text}, which ends once one of them that is in sync can lead"
-
-
-def _elected(
-    cluster: Cluster, i: int, live: Collection[int], unclean: bool, down: Collection[int] | None = None
-) -> Election | NoLeader:
-    """Applies the rule that elects a leader for a leaderless partition: the initial rule where it never had one."""
-    row, offline = cluster.rows[i], cluster.failed(i) if down is None else down
-    rule: Selector = partial(selectors.initial, live=live)
-    if row.has_leadership:
-        rule = partial(selectors.offline, live=live, unclean=unclean)
-    return selectors.last(rule, cluster.outranked, cluster.drained)(row.assignment.replicas, row.isr, offline)
-
-
-def _preferred(cluster: Cluster, i: int) -> Election | NoLeader:
-    row, rule = cluster.rows[i], partial(selectors.preferred, live=cluster.live)
-    return selectors.never(rule, cluster.outranked)(row.assignment.replicas, row.isr, cluster.failed(i))
-
-
-def _outcome(found: Election | NoLeader, least: int | None) -> str:
-    """Describes an election. ``least``: replicas in sync that acks=all requires, None while unknown."""
-    if isinstance(found, NoLeader):
-        return f"no other broker leads: {found.why}"
-    text = f"broker {found.leader} leads with the ISR {_ids(found.isr)} ({found.why})"
-    if least is None or len(found.isr) >= least:
-        return text
-    return f"{text}, and acks=all producers wait: {len(found.isr)} of {least} required replicas in sync"
-
-
-def _ids(brokers: Iterable[int]) -> str:
-    return ", ".join(map(str, brokers)) or "none"
+def _of_partition(row: Row) -> str:
+    """Describes the event of a partition, or of one of its replicas."""
+    return query.sentence(row) if row.broker is None else f"replica on broker {row.broker}: {query.sentence(row)}"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Annotated, Final
 
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
+
+from controller.http.documents import document
 from controller.http.errors import NotActive, Refused
-from controller.http.pause_models import PauseItem, PauseRequest
+from controller.http.models import Document, Item, RequestItem, Words
+from controller.http.peers import principal_of
 from controller.kafka.term.term import Term
 from controller.process.wall_clock import wall_ms
 from metadata_store.codecs.base import Malformed
@@ -17,6 +22,25 @@ from metadata_store.nodes.pause_node import PATH, FoundPause, Pause, read_pause,
 
 ROUNDS_MAX: Final = 5
 """How often the pause is read and written while other clients write it."""
+PAUSE_S_MAX: Final = 366 * 86_400
+"""Longest pause with an end, in seconds."""
+
+
+class PauseRequest(RequestItem):
+    """Pauses automatic moves. ``for_s``: seconds until they go on by themselves, absent: once they are resumed."""
+
+    for_s: Annotated[int, Field(ge=1, le=PAUSE_S_MAX)] | None = None
+    reason: Words = ""
+
+
+class PauseItem(Item):
+    """Whether automatic moves are paused, and by what request."""
+
+    paused: bool
+    reason: str = ""
+    principal: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 class PauseView:
@@ -62,6 +86,22 @@ class PauseView:
             return False
         except (NotConnected, ZkError, Fenced) as error:
             raise NotActive(f"{PATH} cannot be written: {error}", "try again; see 'regent status'") from error
+
+
+def add_pause_routes(app: FastAPI, pauses: PauseView) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/pause", response_model=Document[PauseItem])
+    async def shown() -> Response:
+        return document("PauseItem", [await pauses.shown()])
+
+    @app.post("/v1/pause", response_model=Document[PauseItem])
+    async def pause(wanted: PauseRequest, request: Request) -> Response:
+        return document("PauseItem", [await pauses.pause(wanted, principal_of(request))])
+
+    @app.post("/v1/pause/remove", response_model=Document[PauseItem])
+    async def resume() -> Response:
+        return document("PauseItem", [await pauses.resume()])
 
 
 def pause_sentence(pause: Pause | None) -> str | None:

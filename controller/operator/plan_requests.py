@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import datetime
 from itertools import islice
-from typing import Final
+from typing import Annotated, Final
 
 from msgspec.structs import replace
+from pydantic import Field
 
 from brokers.client import BrokerCallFailed
 from brokers.loads import sizes_on
 from controller.http.errors import Refused
-from controller.http.procedure_models import Move, ReassignRequest
+from controller.http.models import Item, RequestItem, Words
 from controller.kafka.kinds import reassign
 from controller.kafka.kinds.environment import KafkaEnv
 from controller.kafka.kinds.plan_conflicts import left_of, overlap
@@ -28,6 +30,10 @@ from state_machines.model.types import TopicPartition
 from state_machines.planning.expected_time import received
 from state_machines.procedures.record import Caller
 
+MOVES_MAX: Final = 10_000
+"""Moves of one plan."""
+Rate = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Cap = Annotated[int, Field(ge=1, le=1_000_000)]
 Sizes = dict[tuple[str, int], int]
 """Bytes of one replica by topic and partition."""
 FAULTS_SHOWN: Final = 20
@@ -41,6 +47,60 @@ FEWER: Final = "a lower --broker-moves-max, or no throttle"
 FEWER_OR_LATER: Final = "a lower --broker-moves-max, --throttle 0 for none, or pause the plan: regent reassign pause"
 UNTHROTTLED: Final = "or no throttle"
 """Remedies beside a higher throttle: of a new plan, of one that runs, and of a drain, which has no caps."""
+
+
+class Move(Item):
+    """A move of a reassign plan. Without ``origin`` it is taken from the cluster when the plan is applied."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=249)]
+    partition: Annotated[int, Field(ge=0)]
+    origin: tuple[int, ...] | None = None
+    target: tuple[int, ...]
+    size_bytes: int = Field(0, ge=0)
+    status: str = "queued"
+    copied_bytes: int | None = Field(
+        None, description="by the brokers that receive replicas; absent where not measured"
+    )
+    rate_bytes_per_s: int | None = None
+    remaining_s: int | None = None
+    records_behind: int | None = None
+    why: str = ""
+    found: datetime | None = Field(None, description="when it was found superseded")
+    by: str = Field("", description="the client that superseded it, as far as a recorded call names it")
+
+
+class ReassignRequest(RequestItem):
+    """A plan to apply. ``nonce``: the same caller's same nonce never starts a second plan."""
+
+    moves: Annotated[list[Move], Field(min_length=1, max_length=MOVES_MAX)]
+    cluster_id: Words = Field("", description="of the cluster that the plan was made for; another one refuses it")
+    moves_max: Cap = 100
+    broker_moves_max: Cap = 10
+    bytes_max: Rate = Field(0, description="bytes of the moves under way in the cluster, 0 without a cap")
+    broker_bytes_max: Rate = Field(0, description="bytes of the replicas that one broker receives at a time, 0 without")
+    rate_bytes_per_s: Rate = Field(0, description="throttle of each broker and direction, 0 without")
+    rate_bytes_per_s_max: Rate = Field(
+        0, description="upper bound of a throttle that follows the cluster's health from rateBytesPerS on; 0: it stays"
+    )
+    paused: bool = False
+    adopts: bool = Field(False, description="moves that another client has begun to these targets are the plan's own")
+    nonce: Words = ""
+    reason: Words = ""
+    dry_run: bool = False
+
+
+class ReassignCommand(RequestItem):
+    """A change of a plan that runs; absent fields change nothing. ``stop``: no further move begins, for ``reason``."""
+
+    paused: bool | None = None
+    moves_max: Cap | None = None
+    broker_moves_max: Cap | None = None
+    bytes_max: Rate | None = None
+    broker_bytes_max: Rate | None = None
+    rate_bytes_per_s: Rate | None = Field(None, description="alone: a throttle that stays")
+    rate_bytes_per_s_max: Rate | None = Field(None, description="with rateBytesPerS: its upper bound")
+    stop: bool = False
+    reason: Words = ""
 
 
 async def requested_plan(term: Term, request: ReassignRequest) -> ReassignPlan:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from controller.http.procedure_models import Move, Procedure, Reassignment, ServerResult
-from controller.http.record_items import record_item, time_of
+from controller.http.procedures import Procedure, ServerResult, record_item
 from controller.kafka.kinds import drain, elect, reassign, restart, throttle
 from controller.kafka.kinds.environment import KafkaEnv
 from controller.kafka.kinds.throttle import ThrottleOrder, order_of
@@ -18,19 +17,10 @@ from state_machines.admin_rules.throttles import Throttle
 from state_machines.decisions import mass_election
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.mass_election import MassElection
-from state_machines.decisions.plan_pace import MovePace, PlanPace
-from state_machines.decisions.plan_progress import (
-    STOPPED,
-    PlannedMove,
-    ReassignPlan,
-    Status,
-    Superseded,
-    as_planned,
-)
+from state_machines.decisions.plan_pace import PlanPace
+from state_machines.decisions.plan_progress import STOPPED, Status
 from state_machines.decisions.throttling import RateBounds
-from state_machines.model.cluster import Cluster
-from state_machines.model.types import Assignment, TopicPartition
-from state_machines.planning.expected_time import expected
+from state_machines.model.types import TopicPartition
 from state_machines.procedures.record import NO_ENDING, Record
 from state_machines.procedures.states import State
 
@@ -76,13 +66,6 @@ def unmet_of(record: Record) -> str:
     return f"{len(left)} of {len(moves)} moves were not done; {TopicPartition(first.topic, first.partition)}: {why}"
 
 
-def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> list[Move]:
-    """Describes the moves of a plan, from origin to target also while it is taken back; ``each``: their progress."""
-    notes = {note.move: note for note in plan.superseded}
-    moves = as_planned(plan)
-    return [_move_item(move, each[at] if each is not None else None, notes.get(at)) for at, move in enumerate(moves)]
-
-
 def moved_by(record: Record) -> int:
     """Returns the pid of the plan that moves or moved the replicas of a drain, 0 without one.
 
@@ -115,66 +98,6 @@ def part_item(parent: Record, pid: int) -> Procedure:
     )
 
 
-def drained_items(record: Record, cluster: Cluster | None) -> list[Move]:
-    """Describes the moves of a drain without those of its plan: by where replicas are now, as far as that is known."""
-    found, begun = drain.drain_of(record), moved_by(record)
-    items = [_move_item(move, None, None) for move in (found.plan.moves if found.plan is not None else ())]
-    return [item.model_copy(update={"status": _place_of(item, cluster) if begun else "queued"}) for item in items]
-
-
-def _place_of(move: Move, cluster: Cluster | None) -> str:
-    row = cluster.find(move.topic, move.partition) if cluster is not None else None
-    if cluster is None or row is None:
-        return "unknown" if cluster is None else "gone"
-    if cluster.is_moving(row):
-        return Status.BEGUN.name.lower()
-    replicas = cluster.rows[row].assignment.replicas
-    return "done" if set(replicas) == set(move.target) else "back" if replicas == move.origin else "moved since"
-
-
-def _move_item(move: PlannedMove, pace: MovePace | None, note: Superseded | None) -> Move:
-    known = {} if pace is None else {"copied_bytes": pace.copied_bytes, "rate_bytes_per_s": pace.rate_bytes_per_s}
-    late = {} if pace is None else {"remaining_s": pace.remaining_s, "records_behind": pace.records_behind}
-    return Move(
-        topic=move.topic,
-        partition=move.partition,
-        origin=move.origin,
-        target=move.target,
-        size_bytes=move.bytes if pace is None else pace.size_bytes,
-        status=move.status.name.lower(),
-        why=(move.why if pace is None else pace.why) or (STOPPED if move.status is Status.STOPPED else ""),
-        found=time_of(note.found_ms) if note is not None else None,
-        by=note.by if note is not None else "",
-        **known,
-        **late,
-    )
-
-
-def reassignment_items(cluster: Cluster, records: Iterable[Record]) -> list[Reassignment]:
-    """Describes the reassignments under way, with the plans that they belong to."""
-    owners: dict[tuple[str, int], Record] = {}
-    for record in records:
-        if record.kind == reassign.NAME and not record.state.is_final:
-            begun = [move for move in reassign.plan_of(record).moves if move.status is Status.BEGUN]
-            owners |= {(move.topic, move.partition): record for move in begun}
-    moving = {cluster.name(row): written.kept for row, written in cluster.reassigning.items() if written.kept.moving}
-    return [_reassignment(name, moving[name], owners.get(name)) for name in sorted(moving)]
-
-
-def _reassignment(name: TopicPartition, written: Assignment, owner: Record | None) -> Reassignment:
-    return Reassignment(
-        topic=name.topic,
-        partition=name.partition,
-        origin=written.origin,
-        target=written.target,
-        adding=written.adding,
-        removing=written.removing,
-        pid=owner.pid if owner is not None else None,
-        by=f"plan of {owner.caller.principal}" if owner is not None else "another client",
-        since=time_of(owner.submitted_ms) if owner is not None else None,
-    )
-
-
 def with_pace(item: Procedure, found: PlanPace) -> Procedure:
     """Returns the description of a plan with its progress."""
     return item.model_copy(
@@ -197,32 +120,6 @@ def _pace_sentence(found: PlanPace) -> str:
     if found.sizes_unknown:
         parts.append(f"without {counted(found.sizes_unknown, 'move')} of unknown size")
     return ", ".join(parts)
-
-
-def planned_item(plan: ReassignPlan) -> Procedure:
-    """Describes a plan that was judged and not applied: what it copies, and how long that takes at its throttle."""
-    size, unknown = (
-        sum(move.bytes for move in plan.moves),
-        sum(move.added != () and not move.bytes for move in plan.moves),
-    )
-    parts = [f"{in_bytes(size)} to copy"]
-    found = expected(plan.moves, plan.rate_bytes_per_s) if plan.rate_bytes_per_s else None
-    fastest = expected(plan.moves, plan.rate_max_bytes_per_s) if plan.bounds is not None else None
-    if found is not None and fastest is not None:
-        parts.append(f"{in_time(fastest.seconds)} to {in_time(found.seconds)} between the bounds of the throttle")
-    elif found is not None:
-        parts.append(f"about {in_time(found.seconds)} at the throttle")
-    if unknown:
-        parts.append(f"without {counted(unknown, 'move')} of unknown size")
-    return Procedure(
-        pid=0,
-        kind=reassign.NAME,
-        state="planned",
-        detail=reassign.sentence(plan),
-        progress=", ".join(parts),
-        size_bytes=size,
-        remaining_s=found.seconds if found is not None else None,
-    )
 
 
 def broker_results(order: ThrottleOrder, causes: Mapping[int, str] = NO_CAUSES) -> list[ServerResult]:

@@ -4,45 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from fastapi import FastAPI, Request, Response
 
 from controller.daemon.daemon import Daemon
+from controller.http.documents import document
 from controller.http.errors import NotActive, NotFound, Refused
-from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, Reassignment, ReassignRequest
-from controller.http.record_items import ended_item, removed_item, unreadable_item
-from controller.kafka.kinds import drain, elect, reassign, throttle
+from controller.http.models import Document
+from controller.http.peers import principal_of
+from controller.http.procedures import (
+    EndRequest,
+    Lock,
+    Procedure,
+    WaitS,
+    ended_item,
+    reason_of,
+    removed_item,
+    unreadable_item,
+)
+from controller.kafka.kinds import elect, reassign, throttle
 from controller.kafka.kinds.environment import KafkaEnv
 from controller.kafka.term.procedures import KINDS, NAMES
 from controller.kafka.term.term import Term
-from controller.operator.phases import phase_of
-from controller.operator.plan_meter import PlanMeter
-from controller.operator.plan_requests import (
-    FEWER_OR_LATER,
-    encoded,
-    refuse_other_cluster,
-    refuse_slow,
-    refuse_unfit,
-    requested_plan,
-)
-from controller.operator.procedure_items import (
-    NO_CAUSES,
-    drained_items,
-    move_items,
-    moved_by,
-    part_item,
-    planned_item,
-    procedure_item,
-    reassignment_items,
-    with_pace,
-)
-from controller.operator.sampling import refuse_standing
-from controller.operator.way_back import moves_back
+from controller.operator.brokers import awaited_by
+from controller.operator.present import refuse_standing
+from controller.operator.procedure_items import NO_CAUSES, moved_by, part_item, procedure_item, with_pace
+from controller.operator.progress import PlanMeter
 from controller.procedures import requests
 from controller.procedures.engine import Engine
 from controller.procedures.refusals import as_ended, forgotten, not_ended
+from controller.process.wording import named
 from controller.role import own_znodes as own
 from controller.role.mode import Mode
 from metadata_store.errors import ZooKeeperError
@@ -67,28 +60,6 @@ ELSEWHERE: Final = frozenset({Mode.CONNECTING, Mode.STANDBY, Mode.STOPPING})
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
 
 
-def _concerns(record: Record, topic: str | None, broker: int | None) -> bool:
-    locks, members = NAMES.lock_names(record), NAMES.members(record)
-    of_topic = (
-        topic is None or topic in members.topics or any(lock.split(" ")[:2] == ["topic", topic] for lock in locks)
-    )
-    return of_topic and (broker is None or broker in members.brokers or f"server broker {broker}" in locks)
-
-
-def ending_of(act: str, principal: str, reason: str) -> Ending:
-    """Returns the request to end a procedure, with its reason on one line."""
-    return Ending(act, principal, " ".join(reason.split()))
-
-
-def _taken_back(engine: Engine[KafkaEnv], pid: int) -> int | None:
-    """Returns the root of a procedure's family where that is being taken back."""
-    record = engine.records.get(pid)
-    root = engine.records.get(record.root) if record is not None else None
-    if root is None or root.state.is_final:
-        return None
-    return root.pid if root.state is State.FAILED or root.aborted else None
-
-
 class ProcedureView:
     """The procedures of a daemon: of its engine while it is active, of the store otherwise."""
 
@@ -97,14 +68,11 @@ class ProcedureView:
         daemon: Daemon,
         term: Callable[[], Term | None],
         remedy: Callable[[], str],
-        cluster_id: Callable[[], str | None],
     ) -> None:
         self._daemon = daemon
-        self._term = term
+        self.term = term
         self._remedy = remedy
-        self._cluster_id = cluster_id
-        self._meter = PlanMeter()
-        self._one_way_back = asyncio.Lock()
+        self.meter = PlanMeter()
 
     # -- reading
 
@@ -113,7 +81,7 @@ class ProcedureView:
 
         With ``topic`` or ``broker`` only those that lock it or are about it.
         """
-        records, unusable = await self._records()
+        records, unusable = await self.known()
         if topic is not None or broker is not None:
             records = {pid: one for pid, one in records.items() if _concerns(one, topic, broker)}
             unusable = {pid: why for pid, why in unusable.items() if pid in records}
@@ -123,70 +91,38 @@ class ProcedureView:
 
     async def one(self, pid: int, wait_s: float) -> Procedure:
         """Describes one procedure; waits at most ``wait_s`` for its end where this daemon is active."""
-        term = self._term()
+        term = self.term()
         if term is not None and wait_s > 0:
             try:
-                record = await asyncio.wait_for(self._engine(term).result(pid), wait_s)
+                record = await asyncio.wait_for(self.engine_of(term).result(pid), wait_s)
                 return procedure_item(record, BY_NAME)
             except (TimeoutError, requests.Refused):
                 pass
         for item in await self.list_all():
             if item.pid == pid:
                 return await self._with_pace(item)
-        records, _ = await self._records()
+        records, _ = await self.known()
         if (parent := next((one for one in records.values() if moved_by(one) == pid), None)) is not None:
             return part_item(parent, pid)
         raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed: see 'regent events'")
-
-    async def moves(self, pid: int) -> list[Move]:
-        """Lists the moves of a reassign plan, or of a drain; those of a drain's plan also after its end."""
-        records, _ = await self._records()
-        record, term = records.get(pid), self._term()
-        if record is not None and record.kind == drain.NAME:
-            record = next((one for one in records.values() if one.parent == pid and one.kind == reassign.NAME), record)
-        if record is None:
-            record = next((one for one in records.values() if moved_by(one) == pid), None)
-        if record is not None and record.kind == drain.NAME:
-            return drained_items(record, term.cluster if term is not None else None)
-        if record is None or record.kind != reassign.NAME:
-            raise NotFound(f"no reassign plan has pid {pid}", "see 'regent procedures list'")
-        if term is None or record.state.is_final:
-            return move_items(reassign.plan_of(record))
-        found = await self._meter.measured(term, record)
-        return move_items(found.plan, found.moves)
-
-    async def way_back(self, pid: int) -> list[Move]:
-        """Plans the moves that take back a plan, or a drain, that has ended; changes nothing.
-
-        One is planned at a time, because brokers are queried for it.
-        """
-        async with self._one_way_back:
-            term = self._active()
-            ended = await self.one(pid, 0)
-            return await moves_back(term, ended, await self.moves(pid))
-
-    def reassignments(self) -> list[Reassignment]:
-        """Lists the reassignments under way, of plans and of other clients."""
-        term = self._shown()
-        return reassignment_items(term.cluster, self._engine(term).records.values())
 
     async def _with_pace(self, item: Procedure) -> Procedure:
         """Adds the progress of a plan that runs, its own or that of its child, or why it is not measured."""
         if item.ended or item.unusable:
             return item
-        term = self._term()
-        records, _ = await self._records()
+        term = self.term()
+        records, _ = await self.known()
         family = [one for one in records.values() if item.pid in (one.pid, one.parent) and not one.state.is_final]
         plans = [one for one in family if one.kind == reassign.NAME]
         if not plans:
             return item
         if term is None:
             return item.model_copy(update={"progress": NOT_MEASURED})
-        return with_pace(item, (await self._meter.measured(term, plans[0])).total)
+        return with_pace(item, (await self.meter.measured(term, plans[0])).total)
 
     def locks(self) -> list[Lock]:
         """Lists the locks that procedures hold or wait for."""
-        found = self._engine(self._shown()).locks()
+        found = self.engine_of(self.shown()).locks()
         holders: dict[str, list[int]] = {}
         for lock in found:
             if not lock.waiting:
@@ -197,11 +133,11 @@ class ProcedureView:
 
     async def records(self) -> list[Record]:
         """Returns the records of procedures, and of results that are kept."""
-        found, unusable = await self._records()
+        found, unusable = await self.known()
         return [record for pid, record in found.items() if pid not in unusable]
 
-    async def _records(self) -> tuple[dict[int, Record], dict[int, str]]:
-        term = self._term()
+    async def known(self) -> tuple[dict[int, Record], dict[int, str]]:
+        term = self.term()
         if term is not None:
             try:
                 engine = term.procedures.engine
@@ -228,59 +164,24 @@ class ProcedureView:
 
     # -- requests
 
-    async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
-        """Starts a plan, or judges it in a dry run; refuses one that the cluster does not match."""
-        refuse_other_cluster(request, self._cluster_id())
-        caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
-        known = self._active().procedures.engine_or_none
-        pid = known.pid_of(caller) if known is not None and not request.dry_run else None
-        if known is not None and pid is not None and (record := known.records.get(pid)) is not None:
-            return procedure_item(record, BY_NAME)  # one that is not durable yet has its pid once it is stored
-        plan = await requested_plan(self._active(), request)
-        refuse_unfit(self._active(), plan, caller)
-        await refuse_slow(self._active(), plan)
-        refuse_unfit(self._active(), plan, caller)
-        data = encoded(plan, self._active().cluster)
-        if request.dry_run:
-            return planned_item(plan)
-        return await self.submit(reassign.NAME, data, caller)
-
     async def submit(self, kind: str, data: bytes, caller: Caller) -> Procedure:
-        """Starts a procedure of another kind."""
-        engine = self._engine(self._active())
+        """Starts a procedure of a kind."""
+        engine = self.engine_of(self.active())
         pid = await self._requested(engine.submit(kind, data, caller))
         record = engine.records.get(pid)
         if record is None:
             raise NotFound(*forgotten(pid))
         return procedure_item(record, BY_NAME)
 
-    async def command(self, pid: int, command: ReassignCommand, principal: str = "") -> Procedure:
-        """Changes a plan that runs; refuses a throttle at which its copies would never end."""
-        await self._refuse_slow(pid, command)
-        change = msgspec.json.encode(reassign.PlanCommand(**command.model_dump(exclude={"reason"})))
-        ending = ending_of("cancel", principal, command.reason) if command.stop else NO_ENDING
-        return await self.commanded(pid, change, ending)
-
-    async def _refuse_slow(self, pid: int, command: ReassignCommand) -> None:
-        term = self._active()
-        engine = term.procedures.engine_or_none
-        record = engine.records.get(pid) if engine is not None else None
-        rate = command.rate_bytes_per_s_max or command.rate_bytes_per_s
-        given = {"rate_bytes_per_s": rate, "broker_moves_max": command.broker_moves_max}
-        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        changes |= {"bounds": None} if rate is not None else {}
-        if record is not None and record.kind == reassign.NAME and not record.state.is_final and changes:
-            await refuse_slow(term, replace(reassign.plan_of(record), **changes), FEWER_OR_LATER)
-
     async def commanded(self, pid: int, command: bytes, ending: Ending = NO_ENDING) -> Procedure:
         """Sends a procedure a command of its kind."""
-        engine = self._engine(self._active())
+        engine = self.engine_of(self.active())
         return await self._done(engine, pid, engine.command(pid, command, ending), ending)
 
     async def cancel(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Ends a procedure by the gentle stop of its kind; aborts it where the kind has none."""
         ending = ending_of("cancel", principal, reason)
-        record = self._engine(self._active()).records.get(pid)
+        record = self.engine_of(self.active()).records.get(pid)
         stop = STOPS.get(record.kind) if record is not None else None
         return await (self._aborted(pid, ending) if stop is None else self.commanded(pid, stop, ending))
 
@@ -290,7 +191,7 @@ class ProcedureView:
         return await (self._early(pid, ending) if self._is_between else self._aborted(pid, ending))
 
     async def _aborted(self, pid: int, ending: Ending) -> Procedure:
-        engine = self._engine(self._active())
+        engine = self.engine_of(self.active())
         return await self._done(engine, pid, engine.abort(pid, ending), ending)
 
     async def bypass(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
@@ -298,7 +199,7 @@ class ProcedureView:
         ending = ending_of("bypass", principal, reason)
         if self._is_between:
             return await self._early(pid, ending)
-        engine = self._engine(self._active())
+        engine = self.engine_of(self.active())
         return await self._done(engine, pid, engine.bypass(pid, ending), ending)
 
     async def remove(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
@@ -306,7 +207,7 @@ class ProcedureView:
         ending = ending_of(REMOVED, principal, reason)
         if self._is_between:
             return await self._early(pid, ending)
-        engine = self._engine(self._active())
+        engine = self.engine_of(self.active())
         if pid in engine.records:
             raise Refused(*not_ended(engine, pid, REMOVED, COMMAND))
         before = next((one for one in await self.list_all() if one.pid == pid), unreadable_item(pid, ""))
@@ -315,7 +216,7 @@ class ProcedureView:
     @property
     def _is_between(self) -> bool:
         """Checks whether procedures stand still because they ended the term, or their store failed."""
-        term = self._term()
+        term = self.term()
         if term is None:
             return bool(self._daemon.parking.suspects) and self._daemon.mode not in ELSEWHERE
         return term.procedures.engine_or_none is None and term.procedures.loads_later
@@ -324,31 +225,31 @@ class ProcedureView:
         """Has a request carried out before procedures run again."""
         parking = self._daemon.parking
         response = parking.asked(requests.ENDS[ending.act](pid, ending), self._why_between)
-        if (term := self._term()) is not None:
+        if (term := self.term()) is not None:
             term.procedures.load_soon()
         if not await self._requested(response):
-            raise Refused(*not_ended(self._engine(self._active()), pid, ending.act, COMMAND))
+            raise Refused(*not_ended(self.engine_of(self.active()), pid, ending.act, COMMAND))
         if ending.act == REMOVED:
             return removed_item(unreadable_item(pid, ""), ending, parking.removed.family(pid))
-        term = self._term()
+        term = self.term()
         engine = None if term is None else term.procedures.engine_or_none
         record = None if engine is None else engine.records.get(pid)
         return ended_item(pid, ending) if record is None else self._item(record)
 
     def _why_between(self) -> str:
         """Says why procedures stand still."""
-        term = self._term()
+        term = self.term()
         return self._daemon.why if term is None else term.procedures.unavailable
 
     def causes(self, pid: int) -> Mapping[int, str]:
         """Returns, by broker, why it has no result yet; nothing on a daemon that is not active."""
-        term = self._term()
+        term = self.term()
         return NO_CAUSES if term is None else term.procedures.causes(pid)
 
     def _item(self, record: Record, unusable: str = "") -> Procedure:
         """Describes a record, also where it is parked."""
         found = procedure_item(record, BY_NAME, unusable, self.causes(record.pid))
-        if not unusable and (phase := phase_of(record, self._term())):
+        if not unusable and (phase := phase_of(record, self.term())):
             found = found.model_copy(update={"phase": phase})
         why = self._daemon.parking.parked.get(record.pid)
         return found if why is None or record.state.is_final else found.model_copy(update={"parked": why})
@@ -373,20 +274,93 @@ class ProcedureView:
                 f"the procedures' store failed: {failed}", "see the daemon's log, then try again"
             ) from failed
 
-    def _engine(self, term: Term) -> Engine[KafkaEnv]:
+    def engine_of(self, term: Term) -> Engine[KafkaEnv]:
         try:
             return term.procedures.engine
         except requests.Refused as refused:
             raise NotActive(str(refused), "see the daemon's log") from refused
 
-    def _active(self) -> Term:
+    def active(self) -> Term:
         """Returns the term for a request, which it must be able to carry out now."""
-        term = self._shown()
+        term = self.shown()
         refuse_standing(term, self._daemon)
         return term
 
-    def _shown(self) -> Term:
-        term = self._term()
+    def shown(self) -> Term:
+        term = self.term()
         if term is None:
             raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._remedy())
         return term
+
+
+def _concerns(record: Record, topic: str | None, broker: int | None) -> bool:
+    locks, members = NAMES.lock_names(record), NAMES.members(record)
+    of_topic = (
+        topic is None or topic in members.topics or any(lock.split(" ")[:2] == ["topic", topic] for lock in locks)
+    )
+    return of_topic and (broker is None or broker in members.brokers or f"server broker {broker}" in locks)
+
+
+def ending_of(act: str, principal: str, reason: str) -> Ending:
+    """Returns the request to end a procedure, with its reason on one line."""
+    return Ending(act, principal, " ".join(reason.split()))
+
+
+def _taken_back(engine: Engine[KafkaEnv], pid: int) -> int | None:
+    """Returns the root of a procedure's family where that is being taken back."""
+    record = engine.records.get(pid)
+    root = engine.records.get(record.root) if record is not None else None
+    if root is None or root.state.is_final:
+        return None
+    return root.pid if root.state is State.FAILED or root.aborted else None
+
+
+def phase_of(record: Record, term: Term | None) -> str:
+    """Returns the phase of a procedure that has not ended; empty for one that has.
+
+    The stored state of a plan that copies is ``waiting_timeout``, for it waits for brokers most of the time.
+    """
+    if record.state.is_final:
+        return ""
+    if record.state is State.FAILED or record.aborted:
+        return "undoing"
+    if reassign.is_paused(record):
+        return "paused"
+    if record.kind == reassign.NAME:
+        if not record.locked:
+            return "queued"
+        if term is not None and (dead := awaited_by(record, term.cluster)):
+            return f"waiting for broker{'s' if len(dead) > 1 else ''} {named(dead)}"
+    return "running"
+
+
+def add_procedure_routes(app: FastAPI, procedures: ProcedureView) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/procedures", response_model=Document[Procedure])
+    async def listed(topic: str | None = None, broker: int | None = None) -> Response:
+        return document("Procedure", await procedures.list_all(topic, broker))
+
+    @app.get("/v1/procedures/{pid}", response_model=Document[Procedure])
+    async def one(pid: int, wait_s: WaitS = 0) -> Response:
+        return document("Procedure", [await procedures.one(pid, wait_s)])
+
+    @app.get("/v1/locks", response_model=Document[Lock])
+    async def locks() -> Response:
+        return document("Lock", procedures.locks())
+
+    @app.post("/v1/procedures/{pid}/abort", response_model=Document[Procedure])
+    async def abort(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
+        return document("Procedure", [await procedures.abort(pid, principal_of(request), reason_of(wanted))])
+
+    @app.post("/v1/procedures/{pid}/cancel", response_model=Document[Procedure])
+    async def cancel(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
+        return document("Procedure", [await procedures.cancel(pid, principal_of(request), reason_of(wanted))])
+
+    @app.post("/v1/procedures/{pid}/bypass", response_model=Document[Procedure])
+    async def bypass(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
+        return document("Procedure", [await procedures.bypass(pid, principal_of(request), reason_of(wanted))])
+
+    @app.post("/v1/procedures/{pid}/remove", response_model=Document[Procedure])
+    async def remove(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
+        return document("Procedure", [await procedures.remove(pid, principal_of(request), reason_of(wanted))])

@@ -4,11 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Literal, Protocol
 
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
+
+from controller.http.documents import document
 from controller.http.errors import NotFound
-from controller.http.snapshot_models import SnapshotItem, SnapshotRequest
+from controller.http.models import Document, Item, RequestItem, Words
+from controller.http.peers import principal_of
 from controller.kafka.snapshots.keeper import Attempt, SnapshotKeeper
 from controller.kafka.term.term import Term
+
+
+class SnapshotRequest(RequestItem):
+    """Requests a snapshot of all partitions and brokers. ``reason``: kept in the journal."""
+
+    reason: Words = ""
+
+
+class SnapshotItem(Item):
+    """A snapshot, from its request to its end. ``number`` counts those of the daemon's process."""
+
+    number: int
+    state: Literal["waiting", "running", "done", "failed"]
+    cause: Literal["election", "schedule", "command"]
+    reason: str = ""
+    principal: str = ""
+    since: datetime
+    file: str = Field("", description="its path on the daemon's machine, once it is done")
+    partitions: int | None = None
+    brokers: int | None = None
+    file_bytes: int | None = None
+    took_ms: int | None = None
+    seq_first: int | None = Field(None, description="number of the journal's last row before it was begun")
+    seq_last: int | None = Field(None, description="number of the journal's last row before it was complete")
+    error: str = ""
 
 
 class SnapshotView:
@@ -61,3 +92,32 @@ class SnapshotView:
             "seq_last": taken.seq_last,
         }
         return found.model_copy(update=end)
+
+
+class Snapshots(Protocol):
+    """Snapshots as the surface uses them. Any method may raise ``ViewError``."""
+
+    def listed(self) -> list[SnapshotItem]:
+        """Lists the last snapshots of this process, oldest first."""
+
+    def described(self, number: int) -> SnapshotItem:
+        """Describes one of them."""
+
+    def requested(self, request: SnapshotRequest, principal: str) -> SnapshotItem:
+        """Requests one; returns the one that waits already where there is one."""
+
+
+def add_snapshot_routes(app: FastAPI, snapshots: SnapshotView) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/snapshots", response_model=Document[SnapshotItem])
+    async def all_of_them() -> Response:
+        return document("Snapshot", snapshots.listed())
+
+    @app.get("/v1/snapshots/{number}", response_model=Document[SnapshotItem])
+    async def one(number: int) -> Response:
+        return document("Snapshot", [snapshots.described(number)])
+
+    @app.post("/v1/snapshots", response_model=Document[SnapshotItem])
+    async def take(wanted: SnapshotRequest, request: Request) -> Response:
+        return document("Snapshot", [snapshots.requested(wanted, principal_of(request))])

@@ -1,33 +1,219 @@
-"""Reports the status of a daemon and its cluster from memory, with warnings that name a remedy."""
+"""Reports the status of a daemon and its cluster from memory, and describes the cluster and its settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from datetime import datetime
+from typing import Final, Literal
 
-from brokers.outbound.channel import PropagationLag
+from fastapi import FastAPI, Response
+from pydantic import Field
+
+from brokers.wire.versions import Ibp
 from configs.version import product_version
-from controller.daemon.daemon import Daemon
-from controller.http.models import Status
+from controller.daemon.daemon import Daemon as Running
+from controller.http.documents import document
+from controller.http.errors import NotActive
+from controller.http.models import Document, Item
+from controller.kafka.path.adoption import IBP, ibp_is_set
 from controller.kafka.term.term import Term
 from controller.metrics.gauges import ShownMode
-from controller.operator.cluster_health import live_procedures, throttles_held, throttles_in_force, troubles
+from controller.operator.brokers import lags_of
 from controller.operator.counts import Counts, partitions_of
-from controller.operator.endpoint_status import trouble_of
+from controller.operator.health import (
+    live_procedures,
+    throttles_held,
+    throttles_in_force,
+    troubles,
+    warnings,
+)
 from controller.operator.pauses import pause_sentence
-from controller.operator.role_status import StatusReader
-from controller.operator.sampling import connected, lease_s, suspension
-from controller.procedures.refusals import stopped
+from controller.operator.present import Announced, Present, StatusReader, connected, lease_s, suspension
 from controller.process.wall_clock import wall_ms
-from controller.process.wording import abbreviate
-from state_machines.model.cluster import Cluster
+from state_machines.admin_rules.broker_settings import InForce, advice, shown, source
+from state_machines.model.cluster import Cluster as Model
 
-Lags = dict[int, PropagationLag]
+FOREIGN: Final = (
+    "its announcement is not sealed with this daemon's admin secret: give both the same admin.secret_file, then "
+    "restart the endpoint"
+)
+SILENT: Final = (
+    "none has announced itself beside this daemon: Kafka's tools find no controller while it holds the role; see the "
+    "endpoint's log"
+)
 
-MALFORMED_NAMED_MAX: Final = 5
+
+class Status(Item):
+    """Status of the daemon and the cluster. ``why`` is one sentence about the mode.
+
+    Numbers of the cluster are absent where the daemon has no model of it, as on a standby.
+    """
+
+    mode: str
+    why: str
+    version: str
+    controller_id: int
+    controller_epoch: int | None = Field(
+        None, description="of this daemon's term; without one the cluster's, as ZooKeeper last had it"
+    )
+    since: datetime | None = None
+    lease_remaining_s: float = 0.0
+    role_flag: Literal["regent", "brokers"] = "brokers"
+    on_absence: Literal["brokers", "hold"] = "brokers"
+    holder: int | None = Field(None, description="id in /controller")
+    holder_kind: Literal["daemon", "broker", "nobody"] = "nobody"
+    cluster_id: str | None = None
+    ibp: str = ""
+    zookeeper_connected: bool = False
+    session_timeout_ms: int = 0
+    admin_endpoint: str | None = Field(
+        None,
+        description="address at which clients of brokers find the controller: as an active daemon sends it to "
+        "brokers, or on a standby as announced by the endpoint beside it",
+    )
+    admin_endpoint_trouble: str | None = Field(
+        None, description="why the endpoint beside this daemon serves no clients, or would not after a restart"
+    )
+    health: list[str] | None = Field(None, description="what is wrong with the cluster, worst first; empty: nothing is")
+    procedures: list[str] | None = Field(
+        None, description="procedures that have not ended: age, progress, and what they wait for"
+    )
+    throttles: list[str] | None = Field(None, description="throttles in force: of procedures, and without an owner")
+    unowned_throttle_settings: int | None = Field(
+        None, description="throttle settings in ZooKeeper that no procedure takes back; absent: none"
+    )
+    brokers: int | None = None
+    topics: int | None = None
+    partitions: int | None = None
+    offline_partitions: int | None = None
+    under_replicated_partitions: int | None = None
+    under_min_isr_partitions: int | None = Field(
+        None, description="their producers with acks=all wait; absent until a broker has sent min.insync.replicas"
+    )
+    reassignments: int | None = Field(None, description="partitions that move to other replicas")
+    cordoned_brokers: list[int] | None = Field(None, description="brokers that get no further replica; absent: none")
+    drained_brokers: list[int] | None = Field(None, description="brokers that lead last; absent: none")
+    remembered_replicas: int | None = Field(
+        None, description="removed replicas that their brokers have still to stop (regent strays); absent: none"
+    )
+    paused: str | None = Field(None, description="why automatic moves stand still, and until when; absent: they go on")
+    unacknowledged_partitions: int | None = Field(
+        None, description="committed, but not acknowledged by every broker yet"
+    )
+    propagation_age_s_max: float | None = None
+    event_queue_size: int | None = None
+    shadow_compared: int | None = Field(None, description="decisions that a shadow has compared, over all processes")
+    shadow_differences: int | None = None
+    shadow_report: str | None = Field(None, description="file on the daemon's machine with all counts")
+    warnings: list[str] = []
 
 
-def status_of(daemon: Daemon, term: Term | None, cluster: Cluster | None, reader: StatusReader) -> Status:
+class Setting(Item):
+    """A setting of brokers that Kafka's controller obeys, and the value that holds here."""
+
+    key: str = Field(description="of the daemon's own settings, where it may be set")
+    broker_setting: str
+    value: str
+    source: str = Field(description="set by us, adopted from brokers, or no broker has reported it yet")
+    differs: str = Field("", description="brokers with another value, and the remedy")
+
+
+class Daemon(Item):
+    """A daemon in the queue for the role."""
+
+    id: int
+    host: str
+    pid: int
+    position: int = Field(description="0 holds the role or claims next")
+
+
+class Malformed(Item):
+    """A malformed znode, which is left alone."""
+
+    path: str
+    why: str
+
+
+class Cluster(Item):
+    """The cluster in the daemon's model."""
+
+    cluster_id: str | None
+    controller_id: int
+    controller_epoch: int
+    ibp: str
+    on_absence: Literal["brokers", "hold"]
+    role_flag: Literal["regent", "brokers"]
+    daemons: list[Daemon] = []
+    brokers: list[int] = []
+    shutting_down: list[int] = []
+    topics: int = 0
+    partitions: int = 0
+    malformed: list[Malformed] = []
+
+
+class StatusView:
+    """The daemon and its cluster as a whole."""
+
+    def __init__(self, daemon: Running, present: Present) -> None:
+        self._daemon = daemon
+        self._present = present
+
+    def status(self) -> Status:
+        """Returns the status of the daemon and the cluster, in every mode."""
+        return status_of(self._daemon, self._present.term(), self._present.model(), self._present.reader)
+
+    def settings(self) -> list[Setting]:
+        """Lists the settings of the term: those of the brokers, and the daemon's own in their place."""
+        term = self._present.term()
+        if term is None:
+            raise NotActive("this daemon does not hold the role", "query the daemon that does: regent status")
+        return [
+            ibp_item(self._daemon.ibp, given=ibp_is_set(self._daemon.settings.controller)),
+            *(setting_item(found) for found in term.controller.adoption.found.values()),
+        ]
+
+    def cluster(self) -> Cluster:
+        """Describes the cluster, and the daemons that queue for its role."""
+        daemon, seen, cluster = self._daemon, self._present.reader.role_status, self._present.cluster()
+        return Cluster(
+            cluster_id=seen.cluster_id,
+            controller_id=daemon.settings.controller.id,
+            controller_epoch=cluster.epoch,
+            ibp=str(daemon.ibp),
+            on_absence=daemon.settings.controller.on_absence,
+            role_flag=seen.role_flag,
+            daemons=[
+                Daemon(id=process.id, host=process.host, pid=process.pid, position=position)
+                for position, process in enumerate(seen.queue)
+            ],
+            brokers=sorted(cluster.brokers),
+            shutting_down=sorted(cluster.shutting_down),
+            topics=len(cluster.topic_index),
+            partitions=partitions_of(cluster),
+            malformed=[Malformed(path=path, why=why) for path, why in daemon.counters.malformed.items()],
+        )
+
+    def stale(self) -> str | None:
+        """Returns why the model may be old; None while it is not."""
+        return self._present.stale()
+
+
+def add_status_routes(app: FastAPI, view: StatusView) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/status", response_model=Document[Status])
+    async def status() -> Response:
+        return document("Status", [view.status()])
+
+    @app.get("/v1/settings", response_model=Document[Setting])
+    async def settings() -> Response:
+        return document("Setting", view.settings())
+
+    @app.get("/v1/cluster", response_model=Document[Cluster])
+    async def cluster() -> Response:
+        return document("Cluster", [view.cluster()], stale=view.stale())
+
+
+def status_of(daemon: Running, term: Term | None, cluster: Model | None, reader: StatusReader) -> Status:
     """Returns the status now. ``term``: the active one; ``cluster``: its model, or the shadow's."""
     seen, holds = reader.role_status, term is not None
     status = Status(
@@ -52,17 +238,12 @@ def status_of(daemon: Daemon, term: Term | None, cluster: Cluster | None, reader
     return status.model_copy(update=more)
 
 
-def shown_mode(daemon: Daemon) -> str:
+def shown_mode(daemon: Running) -> str:
     """Returns the mode, or that the daemon is suspended."""
     return ShownMode.SUSPENDED.value if suspension(daemon) else daemon.mode.value
 
 
-def lags_of(term: Term | None) -> Lags:
-    """Returns the lag of the propagation to each broker; none without a term."""
-    return term.channels.lag() if term is not None else {}
-
-
-def _endpoint(daemon: Daemon, term: Term | None, reader: StatusReader) -> dict[str, object]:
+def _endpoint(daemon: Running, term: Term | None, reader: StatusReader) -> dict[str, object]:
     """Returns the admin endpoint that an active daemon propagates to brokers; before, the announced one."""
     seen = reader.role_status.endpoint
     if daemon.shadow is not None:
@@ -74,7 +255,16 @@ def _endpoint(daemon: Daemon, term: Term | None, reader: StatusReader) -> dict[s
     }
 
 
-def _of_shadow(daemon: Daemon) -> dict[str, object]:
+def trouble_of(seen: Announced, secret_trouble: str | None) -> str | None:
+    """Returns why the endpoint serves no clients, or would not after a restart; None without trouble."""
+    if secret_trouble is not None:
+        return secret_trouble
+    if seen.endpoint is None:
+        return SILENT
+    return None if seen.ours else FOREIGN
+
+
+def _of_shadow(daemon: Running) -> dict[str, object]:
     shadow = daemon.shadow
     if shadow is None:
         return {}
@@ -86,7 +276,7 @@ def _of_shadow(daemon: Daemon) -> dict[str, object]:
     }
 
 
-def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: StatusReader) -> dict[str, object]:
+def _numbers(daemon: Running, term: Term | None, cluster: Model, reader: StatusReader) -> dict[str, object]:
     counts = reader.counted.of(cluster)
     lags = lags_of(term)
     under_min_isr = _under_min_isr(counts, reader)
@@ -110,11 +300,11 @@ def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: Status
         "unacknowledged_partitions": sum(lag.partitions for lag in lags.values()),
         "propagation_age_s_max": max((lag.oldest_s for lag in lags.values()), default=0.0),
         "event_queue_size": len(term.queue) if term is not None else 0,
-        "warnings": list(_warnings(daemon, term, counts, lags)),
+        "warnings": list(warnings(daemon, term, counts, lags)),
     }
 
 
-def _suspended(daemon: Daemon, term: Term | None) -> list[str]:
+def _suspended(daemon: Running, term: Term | None) -> list[str]:
     """Says first that nobody controls the cluster for now: the rest is as it was when ZooKeeper last answered."""
     why = suspension(daemon) if term is not None else None
     return [] if why is None else [f"the controller is suspended, and the rows below may be old: {why}"]
@@ -125,55 +315,18 @@ def _under_min_isr(counts: Counts | None, reader: StatusReader) -> int | None:
     return counts.under_min_isr if counts is not None and reader.min_isr.default is not None else None
 
 
-def _warnings(daemon: Daemon, term: Term | None, counts: Counts | None, lags: Lags) -> Iterator[str]:
-    counters = daemon.counters
-    malformed = list(counters.malformed.items())
-    for path, why in malformed[:MALFORMED_NAMED_MAX]:
-        yield f"{path} cannot be used: {why}"
-    if len(malformed) > MALFORMED_NAMED_MAX:
-        yield f"{len(malformed) - MALFORMED_NAMED_MAX} more znodes cannot be used"
-    if counters.open_znodes:
-        yield counters.open_znodes
-    if term is not None:
-        if above := term.outranked.brokers:
-            yield (
-                f"brokers {above} have seen a higher controller epoch, and refuse all requests of this daemon: "
-                "restart them"
-            )
-        yield from sorted(term.controller.adoption.advised)
-        yield from _procedures(term)
-    yield from _unreachable(lags)
-    if counters.lowered_ibp_brokers:
-        yield f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than the controller"
-    if counters.journal_failing:
-        yield f"the journal cannot be written, decisions are not recorded: {counters.journal_failing}"
-    if counters.journal_topic_failing:
-        yield f"no row of the journal reaches its topic: {counters.journal_topic_failing}"
-    if counters.shadow_differences:
-        yield (
-            f"{counters.shadow_differences} of {counters.shadow_compared} compared decisions differ from Kafka's: "
-            "see the log"
-        )
-    if counts is None:
-        yield "partitions are still being counted: under-replicated ones are not known yet"
+def setting_item(found: InForce) -> Setting:
+    """Builds the item of one setting."""
+    return Setting(
+        key=f"controller.{found.setting.key}",
+        broker_setting=found.setting.name,
+        value=shown(found.value),
+        source=source(found),
+        differs=advice(found) or "",
+    )
 
 
-def _procedures(term: Term) -> Iterator[str]:
-    """Names the procedures that do not go on, or why none does."""
-    engine = term.procedures.engine_or_none
-    if engine is not None:
-        yield from stopped(engine, "regent procedures", "regent procedures list -o wide")
-    elif term.procedures.loads_later:
-        yield (
-            f"{term.procedures.unavailable}: they are loaded again by themselves; where one of them is the cause, "
-            "'regent procedures bypass PID' ends it before"
-        )
-
-
-def _unreachable(lags: Lags) -> Iterator[str]:
-    """Names the registered brokers to which no connection can be made, with the error of the first."""
-    unreachable = [lag for lag in lags.values() if lag.unreachable]
-    if unreachable:
-        named = abbreviate([str(lag.broker_id) for lag in unreachable], "brokers")
-        first = f"broker {unreachable[0].broker_id}: {unreachable[0].last_error}"
-        yield f"registered, but unreachable: {named} ({first}); a dead one leaves when its ZooKeeper session ends"
+def ibp_item(ibp: Ibp, *, given: bool) -> Setting:
+    """Builds the item of the term's IBP. ``given``: the operator has set it."""
+    source = "set by us" if given else "the lowest of the brokers, as known when the term began"
+    return Setting(key="controller.ibp", broker_setting=IBP, value=str(ibp), source=source)

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Final, Literal
+
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
 
 from brokers.listener.controller_listener import NotController
+from controller.http.documents import document
 from controller.http.errors import NotActive
-from controller.http.stray_models import (
-    REMEMBERED_MAX,
-    Outcome,
-    RememberedReplica,
-    StrayLog,
-    StrayOutcome,
-    StrayRemoval,
-    StrayRemovalRequest,
-    StrayReport,
-)
+from controller.http.models import Document, Item, RequestItem, Words
+from controller.http.peers import principal_of
 from controller.kafka.path.stray_memory import Removal
 from controller.kafka.requests.calls import Calls
 from controller.kafka.term.term import Term
+from controller.operator.brokers import BROKERS_MAX, BrokerId
+from controller.operator.strays import StrayLog, StrayReport, StrayView, UnreadBroker
 from state_machines.decisions.strays import StrayReason
 from state_machines.model.types import TopicPartition
 
@@ -33,8 +30,60 @@ RESPONSE_S_MAX: Final = 30.0
 NO_RESPONSE: Final = f"the broker did not respond within {RESPONSE_S_MAX:g} s: list the strays again later"
 FUTURE: Final = "it moves between two directories of its broker: wait until the move has ended, or cancel it"
 OFFLINE: Final = "its log directory is offline: repair the directory and restart the broker"
-
 Place = tuple[int, TopicPartition]
+Outcome = Literal["planned", "removed", "kept", "no response"]
+
+
+class StrayRemovalRequest(RequestItem):
+    """Strays to remove: on these brokers (none given: on all registered ones), of one topic or of all."""
+
+    brokers: Annotated[list[BrokerId], Field(max_length=BROKERS_MAX)] = []
+    topic: Annotated[str, Field(max_length=249)] = ""
+    dry_run: bool = False
+    reason: Words = ""
+
+
+class StrayOutcome(Item):
+    """A stray that was to be removed. ``why``: the reason where it was not."""
+
+    outcome: Outcome
+    broker: int
+    topic: str
+    partition: int
+    directory: str
+    size_bytes: int
+    why: str = ""
+
+
+class StrayRemoval(Item):
+    """The result of a removal; ``unread`` and ``cut`` as in the report."""
+
+    dry_run: bool
+    brokers: list[int]
+    strays: list[StrayOutcome] = []
+    unread: list[UnreadBroker] = []
+    cut: list[int] = []
+
+
+class StrayRemovalView:
+    """Has brokers delete their strays; only the active daemon does."""
+
+    def __init__(self, active: Callable[[], Term], strays: StrayView) -> None:
+        self._active = active
+        self._strays = strays
+
+    async def removed(self, request: StrayRemovalRequest, principal: str) -> StrayRemoval:
+        """Lists strays as :meth:`StrayView.listed` does, and has their brokers delete them."""
+        term = self._active()
+        return await removed(term, request, principal, await self._strays.listed(request.brokers))
+
+
+def add_stray_removal_route(app: FastAPI, view: StrayRemovalView) -> None:
+    """Adds the route to the surface of a daemon."""
+
+    @app.post("/v1/strays/remove", response_model=Document[StrayRemoval])
+    async def remove(wanted: StrayRemovalRequest, request: Request) -> Response:
+        return document("StrayRemoval", [await view.removed(wanted, principal_of(request))])
 
 
 async def removed(term: Term, request: StrayRemovalRequest, principal: str, report: StrayReport) -> StrayRemoval:
@@ -111,21 +160,3 @@ def _outcome(stray: StrayLog, outcome: Outcome, why: str) -> StrayOutcome:
         size_bytes=stray.size_bytes,
         why=why,
     )
-
-
-def remembered(term: Term, brokers: Sequence[int]) -> tuple[list[RememberedReplica], int]:
-    """Returns the first removed replicas that their brokers have still to stop, on these brokers, and their number."""
-    registered = term.cluster.brokers
-    found = [
-        RememberedReplica(
-            broker=key.broker,
-            topic=key.topic,
-            partition=number,
-            since=datetime.fromtimestamp(since_ms / 1000, UTC),
-            registered=key.broker in registered,
-        )
-        for key, entry in sorted(term.controller.strays.entries.items())
-        if not brokers or key.broker in brokers
-        for number, since_ms in sorted(entry.content.partitions.items())
-    ]
-    return found[:REMEMBERED_MAX], len(found)

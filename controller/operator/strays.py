@@ -1,17 +1,22 @@
-"""Lists strays for operators, and removes them: by the brokers' reports, and the model of the active daemon."""
+"""Lists strays, logs on brokers that no assignment names: by the brokers' reports and the active daemon's model."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from fastapi import FastAPI, Query, Response
+from pydantic import Field
 
 from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries, Dial
+from controller.http.documents import document
 from controller.http.errors import NotActive, Refused
-from controller.http.stray_models import StrayLog, StrayRemoval, StrayRemovalRequest, StrayReport, UnreadBroker
+from controller.http.models import Document, Item
 from controller.kafka.term.term import Term
-from controller.operator.stray_removal import remembered, removed
+from controller.operator.brokers import BROKERS_MAX, BrokerId
 from metadata_store import paths
 from metadata_store.errors import ZooKeeperError
 from state_machines.decisions.strays import Stray, strays
@@ -23,9 +28,51 @@ TURN_LOGS: Final = 10_000
 """Logs that are judged in one turn of the event loop: some 10 ms."""
 REPORTS_S_MAX: Final = 50.0
 """Longest time of all reports together; brokers that are left then are not read."""
-
+REMEMBERED_MAX: Final = 1_000
+"""Most remembered replicas that are listed; all are counted."""
 Found = tuple[list[Stray], bool]
 """The first strays of a broker, and whether it has more."""
+Brokers = Annotated[list[BrokerId] | None, Query(alias="broker", max_length=BROKERS_MAX)]
+
+
+class StrayLog(Item):
+    """A log that no assignment names. ``is_future``: it moves between two directories of its broker."""
+
+    broker: int
+    topic: str
+    partition: int
+    directory: str
+    size_bytes: int
+    is_future: bool = False
+    reason: str
+
+
+class UnreadBroker(Item):
+    """A broker whose logs are not known, and why."""
+
+    broker: int
+    why: str
+
+
+class RememberedReplica(Item):
+    """A replica that was removed and that its broker has still to stop."""
+
+    broker: int
+    topic: str
+    partition: int
+    since: datetime
+    registered: bool = Field(description="the broker is there, so that it is being stopped")
+
+
+class StrayReport(Item):
+    """Strays by broker. ``cut``: brokers with more strays than are listed."""
+
+    brokers: list[int]
+    strays: list[StrayLog] = []
+    unread: list[UnreadBroker] = []
+    cut: list[int] = []
+    remembered: list[RememberedReplica] = []
+    remembered_total: int = 0
 
 
 class StrayView:
@@ -50,11 +97,6 @@ class StrayView:
             report = await self._report(term, sorted(set(brokers) or {*term.cluster.brokers, *term.cluster.hosts()}))
         listed, total = remembered(term, brokers)
         return report.model_copy(update={"remembered": listed, "remembered_total": total})
-
-    async def removed(self, request: StrayRemovalRequest, principal: str) -> StrayRemoval:
-        """Lists strays as :meth:`listed` does, and has their brokers delete them."""
-        term = self._active()
-        return await removed(term, request, principal, await self.listed(request.brokers))
 
     async def _report(self, term: Term, wanted: Sequence[int]) -> StrayReport:
         found: list[Stray] = []
@@ -112,6 +154,14 @@ class StrayView:
         return found[:BROKER_STRAYS_MAX], len(found) > BROKER_STRAYS_MAX
 
 
+def add_stray_route(app: FastAPI, view: StrayView) -> None:
+    """Adds the route to the surface of a daemon."""
+
+    @app.get("/v1/strays", response_model=Document[StrayReport])
+    async def listed(brokers: Brokers = None) -> Response:
+        return document("StrayReport", [await view.listed(brokers or ())])
+
+
 async def _unread(term: Term) -> frozenset[str]:
     """Reads which topics exist that the model lacks: malformed ones, and those that are being read."""
     try:
@@ -140,3 +190,21 @@ def _item(stray: Stray) -> StrayLog:
         is_future=stray.is_future,
         reason=stray.reason.value,
     )
+
+
+def remembered(term: Term, brokers: Sequence[int]) -> tuple[list[RememberedReplica], int]:
+    """Returns the first removed replicas that their brokers have still to stop, on these brokers, and their number."""
+    registered = term.cluster.brokers
+    found = [
+        RememberedReplica(
+            broker=key.broker,
+            topic=key.topic,
+            partition=number,
+            since=datetime.fromtimestamp(since_ms / 1000, UTC),
+            registered=key.broker in registered,
+        )
+        for key, entry in sorted(term.controller.strays.entries.items())
+        if not brokers or key.broker in brokers
+        for number, since_ms in sorted(entry.content.partitions.items())
+    ]
+    return found[:REMEMBERED_MAX], len(found)

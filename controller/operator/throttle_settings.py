@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
 
 from controller.http.errors import NotActive, Refused
-from controller.http.throttle_models import ClearRequest, ThrottleSetting
+from controller.http.models import Item, RequestItem, Words
 from controller.kafka.kinds.throttle_settings import Failed, Found, Standing, find_throttled, owners, settings_in
 from controller.kafka.term.term import Term
-from controller.operator.procedure_items import reassignment_items
+from controller.operator.brokers import BrokerId
+from controller.operator.plans import reassignment_items
 from controller.procedures.requests import Refused as EngineRefused
 from controller.process.wording import counted
 from metadata_store.codecs.cluster import Config
@@ -20,6 +23,7 @@ from metadata_store.nodes.entity_configs import ConfigChange, commit_entities
 from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.throttle_lists import ALL_REPLICAS, SHOWN_CHARS_MAX
 from state_machines.admin_rules.throttles import BROKERS, LISTS, TOPICS, Entity, Place
+from state_machines.decisions.throttling import BROKERS_MAX, TOPICS_MAX
 from state_machines.procedures.record import Record
 
 log = logging.getLogger("regent.controller")
@@ -28,8 +32,31 @@ NOBODY: Final = "nobody"
 SETTINGS_MAX: Final = 1_000
 """Settings of one owner that are listed; the others are counted."""
 FOREIGN: Final = "another client's reassignment is under way, and may need it: regent reassign list"
-
 Outcome = Literal["planned", "cleared", "kept"]
+
+
+TopicName = Annotated[str, Field(min_length=1, max_length=249)]
+
+
+class ClearRequest(RequestItem):
+    """Throttle settings to remove that no procedure owns; without ``brokers`` and ``topics`` all of them."""
+
+    brokers: list[BrokerId] = Field([], max_length=BROKERS_MAX)
+    topics: list[TopicName] = Field([], max_length=TOPICS_MAX)
+    dry_run: bool = False
+    reason: Words = ""
+
+
+class ThrottleSetting(Item):
+    """A throttle setting in ZooKeeper: the rate of a broker, or the throttled replicas of a topic."""
+
+    entity: str = Field(description="broker ID, or topic NAME")
+    setting: str
+    value: str = Field(description="its begin, where it is long")
+    replicas: int | None = Field(None, description="throttled replicas of a list; absent: all, or it is no list")
+    owner: str = Field(description="the procedure that takes it back at its end, as KIND PID; or nobody")
+    outcome: Literal["planned", "cleared", "kept"] | None = Field(None, description="of a request to clear it")
+    why: str = Field("", description="why it is kept, or what still needs it")
 
 
 async def standing(zk: ZooKeeper) -> tuple[Found, Failed]:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Annotated
 
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
+
+from controller.http.documents import document
 from controller.http.errors import NotActive, Refused
-from controller.http.planned_models import PlannedChange
-from controller.http.procedure_models import Procedure
-from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
+from controller.http.models import Document, Item, RequestItem, Words
+from controller.http.peers import principal_of
+from controller.http.procedures import PlannedChange, Procedure, ServerResult
 from controller.kafka.kinds import reassign
 from controller.kafka.kinds.throttle import LIFT, NAME, ThrottleOrder, encode_order, order_of
 from controller.kafka.kinds.throttle_settings import Standing, entries, held_elsewhere, read, throttles_of
 from controller.kafka.term.term import Term
+from controller.operator.brokers import BrokerId
 from controller.operator.procedure_items import DOWN, broker_results
 from controller.operator.procedures import ProcedureView, ending_of
 from controller.operator.throttle_settings import (
     NOBODY,
     SETTINGS_MAX,
+    ClearRequest,
+    ThrottleSetting,
+    TopicName,
     by_owner,
     cleared,
     setting_item,
@@ -26,8 +35,47 @@ from controller.operator.throttle_settings import (
 )
 from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.throttles import BROKERS, TOPICS, broker_places, throttle_brokers
-from state_machines.decisions.throttling import all_brokers, why_not
+from state_machines.decisions.throttling import BROKERS_MAX, TOPICS_MAX, all_brokers, why_not
 from state_machines.procedures.record import Caller, Record
+
+
+class ThrottleRequest(RequestItem):
+    """A throttle to set. ``nonce``: the same caller's same nonce never sets a second one."""
+
+    brokers: list[BrokerId] = Field([], max_length=BROKERS_MAX, description="empty with allBrokers")
+    all_brokers: bool = Field(False, description="every broker that is registered or hosts a replica")
+    rate_bytes_per_s: Annotated[int, Field(ge=1, le=2**63 - 1)] = Field(description="of each broker and direction")
+    topics: list[TopicName] = Field([], max_length=TOPICS_MAX, description="all their replicas are throttled")
+    nonce: Words = ""
+    reason: Words = ""
+
+
+class LiftRequest(RequestItem):
+    """Throttles to lift, by the pids of their procedures; ``allThrottles``: those of operators, not those of plans."""
+
+    pids: list[Annotated[int, Field(ge=1)]] = Field([], max_length=1_000)
+    all_throttles: bool = False
+    reason: Words = ""
+
+
+class ThrottleItem(Item):
+    """A throttle in force, or about to be: an operator's, a plan's, or settings that no procedure owns."""
+
+    pid: int | None = None
+    kind: str = Field(description="throttle: an operator's; reassign: a plan's; nobody: settings without an owner")
+    rate_bytes_per_s: int
+    rate_bytes_per_s_min: int | None = Field(None, description="lower bound of a rate that changes by itself")
+    rate_bytes_per_s_max: int | None = Field(None, description="its upper bound")
+    rate_why: str = Field("", description="cause of its present value")
+    brokers: list[int]
+    topics: list[str] = Field([], description="topics whose throttled replicas it sets")
+    step: str = ""
+    results: list[ServerResult] = Field([], description="the rate of each broker, as the broker reports it")
+    since: datetime | None = None
+    principal: str = ""
+    reason: str = ""
+    settings: list[ThrottleSetting] = Field([], description="settings in ZooKeeper that it owns, the first 1,000")
+    settings_total: int = 0
 
 
 class ThrottleView:
@@ -103,6 +151,30 @@ class ThrottleView:
             raise Refused(f"procedures {wrong} are no throttles of operators", remedy)
         ending = ending_of("cancel", principal, request.reason)
         return [await self._procedures.commanded(pid, LIFT, ending) for pid in pids]
+
+
+def add_throttle_routes(app: FastAPI, throttles: ThrottleView) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/throttles", response_model=Document[ThrottleItem])
+    async def listed() -> Response:
+        return document("Throttle", await throttles.listed())
+
+    @app.post("/v1/throttles", response_model=Document[Procedure])
+    async def set_rates(wanted: ThrottleRequest, request: Request) -> Response:
+        return document("Procedure", [await throttles.set_rates(wanted, principal_of(request))])
+
+    @app.post("/v1/throttles/planned", response_model=Document[PlannedChange])
+    async def planned(wanted: ThrottleRequest) -> Response:
+        return document("PlannedChange", await throttles.planned(wanted))
+
+    @app.post("/v1/throttles/lift", response_model=Document[Procedure])
+    async def lift(wanted: LiftRequest, request: Request) -> Response:
+        return document("Procedure", await throttles.lift(wanted, principal_of(request)))
+
+    @app.post("/v1/throttles/clear", response_model=Document[ThrottleSetting])
+    async def clear(wanted: ClearRequest, request: Request) -> Response:
+        return document("ThrottleSetting", await throttles.clear(wanted, principal_of(request)))
 
 
 def _order(term: Term, request: ThrottleRequest) -> ThrottleOrder:

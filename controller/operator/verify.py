@@ -12,11 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
+from fastapi import FastAPI, Response
 from msgspec import Struct
+from pydantic import Field
 
 from brokers.client import BrokerCallFailed, ClusterMetadata
 from brokers.queries import BrokerQueries, Dial
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
+from controller.daemon.daemon import Daemon
+from controller.http.documents import document
+from controller.http.errors import NotActive, Refused
+from controller.http.models import Document, Item
 from controller.kafka.topics.ghosts import COMPARED_MAX
 from controller.operator.comparison import (
     WHOLE_TOPIC,
@@ -24,9 +30,11 @@ from controller.operator.comparison import (
     Liveness,
     States,
     unsettled,
+    with_cluster_metadata,
     with_memory,
     with_metadata,
 )
+from controller.operator.present import Present
 from controller.role.claim import Role
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
@@ -44,6 +52,92 @@ DIFFERENCES_MAX: Final = 100
 """Differences that are listed; all are counted."""
 STRAYS_PARTITIONS_MAX: Final = 5_000
 """Up to this size, or ``COMPARED_MAX``, queries of brokers cover all topics, which finds those that they alone know."""
+
+
+class Difference(Item):
+    """A field of a partition that two places hold differently. ``broker`` is absent for ZooKeeper itself."""
+
+    topic: str
+    partition: int
+    field: str
+    expected: str = Field(description="in the daemon's memory")
+    found: str
+    broker: int | None = None
+
+
+class Verification(Item):
+    """ZooKeeper, the daemon's memory and every broker's metadata, compared."""
+
+    memory: bool = Field(False, description="whether the memory was compared: only an active daemon has one")
+    partitions: int
+    brokers: list[int]
+    unreachable: list[int] = []
+    differences: list[Difference] = []
+    differences_total: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Returns whether everything was compared and nothing differs."""
+        return not self.differences_total and not self.unreachable
+
+
+class VerifyView:
+    """Verifies at the request of operators, one at a time."""
+
+    def __init__(self, daemon: Daemon, present: Present, dial: Dial) -> None:
+        self._daemon = daemon
+        self._present = present
+        self._dial = dial
+        self._running = False
+
+    async def verify(self) -> Verification:
+        """Compares ZooKeeper, the model and every broker's metadata."""
+        if self._running:
+            raise Refused("a verification is running already", "wait for it, then try again")
+        self._running = True
+        try:
+            return await self._verified()
+        finally:
+            self._running = False
+
+    async def _verified(self) -> Verification:
+        role = self._daemon.role
+        if role is None:
+            raise NotActive("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
+        term = self._present.term()
+        memory = term.cluster if term is not None else None
+        found = verification(await verify(role, self._dial, self._daemon.ibp, memory=memory))
+        return found.model_copy(update={"memory": memory is not None})
+
+
+def add_verification_route(app: FastAPI, view: VerifyView) -> None:
+    """Adds the route to the surface of a daemon."""
+
+    @app.get("/v1/verification", response_model=Document[Verification])
+    async def verification() -> Response:
+        return document("Verification", [await view.verify()])
+
+
+def verification(verdict: Verdict) -> Verification:
+    """Builds the response of a verification."""
+    return Verification(
+        partitions=verdict.partitions,
+        brokers=verdict.brokers,
+        unreachable=sorted(verdict.unreachable),
+        differences=[_difference(found) for found in verdict.differences],
+        differences_total=verdict.total,
+    )
+
+
+def _difference(found: CopyDifference) -> Difference:
+    return Difference(
+        topic=found.topic or "(cluster)",
+        partition=found.partition,
+        field=found.field,
+        expected=found.expected,
+        found=found.found,
+        broker=found.broker,
+    )
 
 
 class Verdict(Struct, frozen=True):
@@ -223,21 +317,9 @@ class _Verifier:
         live = frozenset(self._brokers) | (frozenset({holds}) if by_daemon else frozenset())
         cluster_id = await read_cluster_id(self._store.zk)
         for broker, seen in (await self._metadata(None if topics is not None else ())).items():
-            findings.add(_whole(broker, seen, holds, live, cluster_id))
+            findings.add(with_cluster_metadata(broker, seen, holds, live, cluster_id))
             strays = sorted(seen.topics.keys() - topics) if topics is not None else ()
             findings.add(CopyDifference(name, WHOLE_TOPIC, "topic", "unknown", "known", broker) for name in strays)
-
-
-def _whole(
-    broker: int, seen: ClusterMetadata, holder: int, live: frozenset[int], cluster_id: str | Malformed | None
-) -> Iterator[CopyDifference]:
-    nodes = frozenset(int(node.id) for node in seen.nodes)
-    if seen.controller_id != holder:
-        yield CopyDifference("", WHOLE_TOPIC, "controller", str(holder), str(seen.controller_id), broker)
-    if nodes != live:
-        yield CopyDifference("", WHOLE_TOPIC, "live brokers", str(sorted(live)), str(sorted(nodes)), broker)
-    if seen.cluster_id != cluster_id:
-        yield CopyDifference("", WHOLE_TOPIC, "cluster id", str(cluster_id), str(seen.cluster_id), broker)
 
 
 def _chunks(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from controller.http.deletion_models import Deletion, GiveUpRequest
+from controller.operator.deletions import Deletion, GiveUpRequest
 
 SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import httpx
 import uvloop
@@ -17,51 +18,33 @@ from fastapi import FastAPI
 
 from configs.http_section import HttpSettings
 from controller.app import create_app
-from controller.http.drain_models import DrainRequest, UndrainRequest
-from controller.http.election_models import ElectionRequest
 from controller.http.errors import NotActive, NotFound, Refused, ViewError
-from controller.http.models import (
-    Broker,
-    Cluster,
-    Difference,
-    Explanation,
-    Health,
-    HistoryRow,
-    Listener,
-    Operation,
-    OperationRequest,
-    Partition,
-    Setting,
-    Status,
-    Topic,
-    Verification,
-)
-from controller.http.pause_models import PauseItem, PauseRequest
-from controller.http.planned_models import PlannedChange
-from controller.http.ports import Only, PartitionPage, PartitionQuery, RestartQuery, TopicPage
-from controller.http.procedure_models import (
-    CordonedBroker,
-    CordonRequest,
-    Lock,
-    Move,
-    Procedure,
-    ReassignCommand,
-    Reassignment,
-    ReassignRequest,
-    ServerResult,
-)
-from controller.http.restart_models import Hindrance, RestartNext, RestartRequest, SetOfBrokers
-from controller.http.role_history import RoleChangeItem
+from controller.http.models import Health, Operation, OperationRequest
+from controller.http.procedures import Lock, PlannedChange, Procedure, ServerResult
 from controller.http.server import serving
-from controller.http.shutdown_models import Shutdown, ShutdownRequest
-from controller.http.snapshot_models import SnapshotItem, SnapshotRequest
-from controller.http.stray_models import StrayRemoval, StrayRemovalRequest, StrayReport
-from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import KafkaCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
-from controller.operator.routes import add_kafka_routes
+from controller.operator.brokers import Broker, Listener
+from controller.operator.cordons import CordonedBroker, CordonRequest
+from controller.operator.drains import DrainRequest, Shutdown, ShutdownRequest, UndrainRequest
+from controller.operator.elections import ElectionRequest
+from controller.operator.explain import Explanation, HistoryRow
+from controller.operator.partitions import Only, Partition, PartitionPage, PartitionQuery, Topic, TopicPage
+from controller.operator.pauses import PauseItem, PauseRequest
+from controller.operator.plan_requests import Move, ReassignCommand, ReassignRequest
+from controller.operator.plans import Reassignment
+from controller.operator.restarts import Hindrance, RestartNext, RestartQuery, RestartRequest, SetOfBrokers
+from controller.operator.role import RoleChangeItem
+from controller.operator.snapshots import SnapshotItem, SnapshotRequest
+from controller.operator.status import Cluster, Setting, Status
+from controller.operator.stray_removal import StrayRemoval, StrayRemovalRequest
+from controller.operator.strays import StrayReport
+from controller.operator.throttle_settings import ClearRequest, ThrottleSetting
+from controller.operator.throttles import LiftRequest, ThrottleItem, ThrottleRequest
+from controller.operator.verify import Difference, Verification, VerifyView
+from controller.operator.view import View
 from state_machines.decisions.hindrances import StopCause
 from tests.kit.deletions_double import DeletionsDouble
 
@@ -362,7 +345,7 @@ class DaemonDouble:
     name: ClassVar[str] = "kafka"
 
     def add_routes(self, app: FastAPI) -> None:
-        add_kafka_routes(app, self)
+        View.add_routes(parts_of(self), app)
 
     def liveness(self) -> Health:
         return Health(ok=self.mode is not ShownMode.STOPPING, mode=self.mode, why="the loop turns")
@@ -527,6 +510,50 @@ class DaemonDouble:
 
 def _matches(partition: Partition, only: frozenset[Only]) -> bool:
     return not only or (Only.OFFLINE in only and partition.leader is None)
+
+
+def parts_of(double: DaemonDouble) -> View:
+    """Returns the double as the parts of a view."""
+    whole = {"status": double.status, "settings": double.list_settings, "cluster": double.describe_cluster}
+    partitions = ("list_topics", "describe_topic", "list_partitions", "describe_partition")
+    restarts = {
+        "can_stop": double.can_stop, "can_remove": double.can_remove, "next": double.restart_next,
+        "begin": double.restarts.begin,
+    }  # fmt: skip
+    role = {
+        "takeover": double.takeover, "handback": double.handback, "operation": double.operation,
+        "changes": double.role_history.changes,
+    }  # fmt: skip
+    verifications = VerifyView(cast("Any", None), cast("Any", None), cast("Any", None))
+    verifications._verified = double.verify  # type: ignore[method-assign]
+    found = SimpleNamespace(
+        liveness=double.liveness,
+        readiness=double.readiness,
+        whole=SimpleNamespace(**whole, stale=double.stale),
+        brokers=SimpleNamespace(
+            listed=lambda: type(double).list_brokers(double), described=double.describe_broker, stale=double.stale
+        ),
+        partitions=SimpleNamespace(**{name: getattr(double, name) for name in partitions}, stale=double.stale),
+        explanations=SimpleNamespace(explain=double.explain, stale=double.stale),
+        verifications=verifications,
+        role=SimpleNamespace(**role),
+        restarts=SimpleNamespace(**restarts),
+        plans=double.procedures,
+        stray_removal=double.strays,
+    )
+    for name in (
+        "cordons",
+        "pauses",
+        "snapshots",
+        "drains",
+        "procedures",
+        "throttles",
+        "elections",
+        "strays",
+        "deletions",
+    ):
+        setattr(found, name, getattr(double, name))
+    return cast("View", found)
 
 
 def app_settings(folder: Path) -> HttpSettings:

@@ -175,8 +175,8 @@ class Life(Kafka):
         """Scrapes the metrics, and reads the views of operators."""
         await self._view.refresh()
         exposition(self._metrics, "")
-        self._view.status()
-        self._view.list_brokers()
+        self._view.whole.status()
+        self._view.brokers.listed()
 
     def metric(self, name: str) -> dict[str, float]:
         """Samples of a metric, by broker."""

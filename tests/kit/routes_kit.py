@@ -15,19 +15,26 @@ from fastapi import FastAPI
 
 from controller.app import create_app
 from controller.domain import Surface
-from controller.http.deletions import Deletions
-from controller.http.drains import Draining
-from controller.http.elections import Electing
-from controller.http.pauses import Pausing
-from controller.http.ports import DaemonView
-from controller.http.procedure_models import Procedure
-from controller.http.procedures import Cordoning, Procedures
-from controller.http.restarts import Restarting
-from controller.http.role_history import RoleHistory
-from controller.http.snapshots import Snapshots
-from controller.http.strays import Strays
-from controller.http.throttles import Throttling
-from controller.operator.routes import add_kafka_routes
+from controller.http.procedures import Procedure
+from controller.operator.brokers import BrokerView
+from controller.operator.cordons import CordonView
+from controller.operator.deletions import DeletionView
+from controller.operator.drains import DrainView
+from controller.operator.elections import ElectionView
+from controller.operator.explain import ExplainView
+from controller.operator.partitions import PartitionView
+from controller.operator.pauses import PauseView
+from controller.operator.plans import PlanView
+from controller.operator.procedures import ProcedureView
+from controller.operator.restarts import RestartView
+from controller.operator.role import RoleView
+from controller.operator.snapshots import SnapshotView
+from controller.operator.status import StatusView
+from controller.operator.stray_removal import StrayRemovalView
+from controller.operator.strays import StrayView
+from controller.operator.throttles import ThrottleView
+from controller.operator.verify import VerifyView
+from controller.operator.view import View
 from controller.regions.http.marks import RegionMarks
 from controller.regions.http.ports import RegionChanges, RegionProcedures, RegionReading, RegionsView
 from controller.regions.http.routes import add_region_routes
@@ -43,12 +50,14 @@ Call = tuple[Any, ...]
 
 
 class Noting:
-    """Implements an interface: notes each call with its arguments, and returns one item, a list or a page of it."""
+    """Stands for an object: notes each call with its arguments, and returns one item, a list or a page of it."""
 
     def __init__(self, of: type, noted: list[Call]) -> None:
         self._of, self._noted = of, noted
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name == "stale":
+            return lambda: "old"
         declared = getattr(self._of, name)
         returned = get_type_hints(declared)["return"]
 
@@ -73,17 +82,18 @@ def regions_view(noted: list[Call]) -> RegionsView:
     return cast("RegionsView", SimpleNamespace(**{name: Noting(part, noted) for name, part in parts.items()}))
 
 
-def daemon_view(noted: list[Call]) -> DaemonView:
+PARTS: Final[dict[str, type]] = {
+    "whole": StatusView, "brokers": BrokerView, "partitions": PartitionView, "explanations": ExplainView,
+    "verifications": VerifyView, "role": RoleView, "cordons": CordonView, "procedures": ProcedureView,
+    "plans": PlanView, "drains": DrainView, "throttles": ThrottleView, "elections": ElectionView,
+    "restarts": RestartView, "pauses": PauseView, "snapshots": SnapshotView, "strays": StrayView,
+    "stray_removal": StrayRemovalView, "deletions": DeletionView,
+}  # fmt: skip
+
+
+def daemon_view(noted: list[Call]) -> View:
     """Returns a view of a daemon with a cluster that notes its calls; its model is old."""
-    view = Noting(DaemonView, noted)
-    parts = {
-        "procedures": Procedures, "cordons": Cordoning, "drains": Draining, "throttles": Throttling,
-        "elections": Electing, "restarts": Restarting, "pauses": Pausing, "role_history": RoleHistory, "strays": Strays,
-        "deletions": Deletions, "snapshots": Snapshots,
-    }  # fmt: skip
-    vars(view).update({name: Noting(part, noted) for name, part in parts.items()})
-    vars(view)["stale"] = lambda: "old"
-    return cast("DaemonView", view)
+    return cast("View", SimpleNamespace(**{name: Noting(part, noted) for name, part in PARTS.items()}))
 
 
 def _surface(name: str, add: Callable[[FastAPI, V], None], view: V) -> Surface:
@@ -97,7 +107,7 @@ def _app(*, beside: bool) -> tuple[FastAPI, list[Call]]:
     noted: list[Call] = []
     regions = regions_view(noted)
     if beside:
-        kafka = _surface("kafka", add_kafka_routes, daemon_view(noted))
+        kafka = _surface("kafka", lambda app, view: View.add_routes(view, app), daemon_view(noted))
         return create_app([kafka, _surface("regions", add_region_routes, regions)], mock.Mock(), OWNER), noted
     return create_app([_surface("regions", add_region_routes, regions)], mock.Mock(), OWNER), noted
 

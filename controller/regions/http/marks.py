@@ -10,8 +10,8 @@ from pydantic import Field
 
 from controller.http.documents import document
 from controller.http.models import Document, Item
-from controller.http.procedure_models import Procedure
-from controller.http.procedures import principal_of
+from controller.http.peers import principal_of
+from controller.http.procedures import Procedure
 from controller.regions.http.requests import NAME_MAX, Change, Name
 
 MarkName = Literal["cordon", "hold", "pin"]

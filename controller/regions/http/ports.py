@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, Protocol
 
 from controller.http.models import Health
-from controller.http.procedure_models import Lock, Procedure
+from controller.http.procedures import Lock, Procedure
 from controller.regions.http.marks import RegionMarks
 from controller.regions.http.models import (
     Namespace,

@@ -11,8 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.http.models import RequestItem
-from controller.http.procedure_models import Words
+from controller.http.models import RequestItem, Words
 
 NAME_MAX: Final = 200
 """Characters of a name."""

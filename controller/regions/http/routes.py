@@ -8,8 +8,8 @@ from fastapi import FastAPI, Query, Request, Response
 
 from controller.http.documents import document
 from controller.http.models import Document
-from controller.http.procedure_models import EndRequest, Lock, Procedure
-from controller.http.procedures import WaitS, principal_of, reason_of
+from controller.http.peers import principal_of
+from controller.http.procedures import EndRequest, Lock, Procedure, WaitS, reason_of
 from controller.regions.http.marks import add_mark_routes
 from controller.regions.http.models import (
     Namespace,

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.http.errors import Invalid, NotFound, Refused
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.procedures.engine import DATA_BYTES_MAX
 from controller.process.wording import counted
 from controller.regions.damaged import REMEDY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from controller.http.record_items import time_of
+from controller.http.procedures import time_of
 from controller.procedures.engine import Engine
 from controller.process.wording import named
 from controller.regions.environment import RegionsEnv

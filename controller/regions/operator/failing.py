@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.procedures.engine import Engine
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv

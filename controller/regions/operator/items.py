@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.http.procedure_models import Procedure
-from controller.http.record_items import record_item, time_of
+from controller.http.procedures import Procedure, record_item, time_of
 from controller.procedures.kinds import Kind
 from controller.regions.environment import RegionsEnv
 from controller.regions.http.models import Region as RegionItem

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from controller.http.errors import Invalid, NotFound, Refused
-from controller.http.procedure_models import Procedure
-from controller.http.record_items import time_of
+from controller.http.procedures import Procedure, time_of
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.marks import MarkRemoval, MarkRequest, RegionMark
 from controller.regions.kinds.servers import MARK, MARK_TASK, UNMARK, MarkTask

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
 from controller.http.errors import Invalid, NotActive, NotFound, Refused
-from controller.http.procedure_models import Lock, Procedure
-from controller.http.record_items import ended_item, removed_item, unreadable_item
+from controller.http.procedures import Lock, Procedure, ended_item, removed_item, unreadable_item
 from controller.procedures import requests
 from controller.procedures.engine import Engine
 from controller.procedures.refusals import Refusal, as_ended, not_ended

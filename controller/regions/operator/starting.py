@@ -7,7 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.http.errors import NotFound, Refused
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.procedures.refusals import forgotten
 from controller.regions.http.requests import Change
 from controller.regions.operator.items import detail_of, procedure_item, subject_of

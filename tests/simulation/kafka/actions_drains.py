@@ -6,13 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from brokers.listener.controller_listener import NotController
-from controller.http.drain_models import UndrainRequest
 from controller.http.errors import ViewError
-from controller.http.shutdown_models import ShutdownRequest
 from controller.kafka.kinds.drain import NAME, encode_drain
 from controller.kafka.requests.calls import Calls
 from controller.operator.cordons import CordonView
-from controller.operator.drains import DrainView
+from controller.operator.drains import DrainView, ShutdownRequest, UndrainRequest
 from state_machines.decisions.drain import Drain, why_not
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.planning.cluster_view import view_of

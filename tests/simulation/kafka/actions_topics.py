@@ -6,9 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from controller.http.deletion_models import GiveUpRequest
 from controller.http.errors import ViewError
-from controller.operator.deletions import DeletionView
+from controller.operator.deletions import DeletionView, GiveUpRequest
 from metadata_store import paths
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION, Delete, Op

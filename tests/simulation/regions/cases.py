@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from unittest import mock
 
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions import fencing
 from controller.regions.environment import Options
 from controller.regions.fencing import NotFenced

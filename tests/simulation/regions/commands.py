@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions.http.ports import RegionQuery
 from controller.regions.kinds import crash
 from controller.regions.operator.counts import halted, stranded

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
 from controller.http.errors import ViewError
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.http.marks import MarkRemoval, MarkRequest
 from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation

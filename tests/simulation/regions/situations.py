@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import MOVE, Move
 from metadata_store.records import codec

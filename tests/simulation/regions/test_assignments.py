@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions.environment import Options
 from controller.regions.kinds import assign, tables
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit

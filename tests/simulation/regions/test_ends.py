@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from cli.commands.procedures import end_code
 from cli.exit_codes import Exit
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions.kinds import many, servers, tables
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.operator.items import BY_NAME, procedure_item

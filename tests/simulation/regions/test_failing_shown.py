@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions.http.ports import ProcedureQuery
 from controller.regions.operator.items import procedure_item
 from controller.regions.operator.procedures import Procedures

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions import admission
 from controller.regions.endings import Ending
 from controller.regions.kinds import assign, crash, many

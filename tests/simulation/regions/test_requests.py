@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.errors import Refused
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.marks import MarkRemoval, MarkRequest
 from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation

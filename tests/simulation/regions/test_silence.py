@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions.dispatcher import WORKERS_MAX
 from controller.regions.fencing import LOG
 from controller.regions.operator.reading import _warnings

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions.operator.counts import halted, stranded
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash, is_stranded

@@ -20,11 +20,13 @@ import yaml
 from cli.columns import COLUMNS
 from cli.commands.observe import arranged, bad_rows
 from cli.exit_codes import Exit
-from controller import http
-from controller.http.models import Broker, Difference, Operation
-from controller.http.ports import Only, PartitionQuery
-from controller.http.unix_socket import listening
+from controller import http, operator
+from controller.http.models import Operation
+from controller.http.server import listening
 from controller.metrics.gauges import ShownMode
+from controller.operator.brokers import Broker
+from controller.operator.partitions import Only, PartitionQuery
+from controller.operator.verify import Difference
 from controller.regions import http as regions_http
 from state_machines.journal.events import Row
 from tests.kit.cli_kit import items, regent
@@ -110,7 +112,7 @@ WITHOUT_MODEL = {
 
 def test_every_column_is_a_field_of_its_kind() -> None:
     """A renamed field must not turn a column into dashes."""
-    rooms = (http, regions_http)
+    rooms = (http, operator, regions_http)
     modules = [import_module(f"{room.__name__}.{one.name}") for room in rooms for one in iter_modules(room.__path__)]
     made = {"Procedure": {"flag"}}  # by the command, of other fields
     for kind, columns in COLUMNS.items():

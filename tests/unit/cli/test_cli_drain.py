@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.errors import Refused
+from controller.operator.drains import DrainRequest, UndrainRequest
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
 

@@ -9,9 +9,10 @@ import pytest
 
 from cli.commands.end import way_of
 from cli.exit_codes import Exit, Failure
-from controller.http.drain_models import UndrainRequest
-from controller.http.procedure_models import Move, Procedure, ReassignRequest
-from controller.http.throttle_models import LiftRequest
+from controller.http.procedures import Procedure
+from controller.operator.drains import UndrainRequest
+from controller.operator.plan_requests import Move, ReassignRequest
+from controller.operator.throttles import LiftRequest
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
 

@@ -13,7 +13,7 @@ import pytest
 from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit
 from controller.http.errors import NotActive, NotFound, Refused
-from controller.http.procedure_models import END_REASON_MAX, Procedure
+from controller.http.procedures import END_REASON_MAX, Procedure
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, ProceduresDouble, daemon_in_thread
 

@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.procedure_models import Procedure
-from controller.http.restart_models import Hindrance, RestartNext
+from controller.http.procedures import Procedure
+from controller.operator.restarts import Hindrance, RestartNext
 from state_machines.decisions.hindrances import REMEDIES, StopCause
 from tests.kit.cli_kit import regent, unwrapped
 from tests.kit.http_world import DaemonDouble, daemon_in_thread

@@ -16,9 +16,10 @@ import pytest
 
 from cli.commands.restart import BROKERS_MAX
 from cli.exit_codes import Exit
-from controller.http.models import Broker, Cluster
-from controller.http.restart_models import Hindrance, RestartNext
 from controller.metrics.gauges import ShownMode
+from controller.operator.brokers import Broker
+from controller.operator.restarts import Hindrance, RestartNext
+from controller.operator.status import Cluster
 from state_machines.decisions.hindrances import StopCause
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, daemon_in_thread

@@ -95,7 +95,7 @@ async def test_a_repeated_hand_back_changes_nothing(tmp_path: Path, monkeypatch:
         again = await handback(cluster)
         assert (again.state, again.message) == ("done", f"broker {broker} holds the role already: nothing to do")
         async with cluster.daemon() as standby:
-            again = await View(standby, cluster.dial, cluster.release_of).handback(OperationRequest(), "uid 0")
+            again = await View(standby, cluster.dial, cluster.release_of).role.handback(OperationRequest(), "uid 0")
             assert (again.state, again.message) == ("done", f"broker {broker} holds the role already: nothing to do")
         assert cluster.snapshot()["/regent/role"] == before["/regent/role"]
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.procedure_models import ServerResult
-from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
+from controller.http.procedures import ServerResult
+from controller.operator.throttle_settings import ClearRequest, ThrottleSetting
+from controller.operator.throttles import LiftRequest, ThrottleItem, ThrottleRequest
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, ThrottlesDouble, daemon_in_thread
 

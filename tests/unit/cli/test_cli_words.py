@@ -15,10 +15,11 @@ import yaml
 from cli import planning
 from cli.exit_codes import Exit
 from cli.rates import Rates, given, rates
-from controller.http.procedure_models import CordonedBroker, Procedure
-from controller.http.stray_models import StrayReport, UnreadBroker
+from controller.http.procedures import Procedure
 from controller.kafka.kinds.reassign import encode_plan
-from controller.operator.phases import phase_of
+from controller.operator.cordons import CordonedBroker
+from controller.operator.procedures import phase_of
+from controller.operator.strays import StrayReport, UnreadBroker
 from metadata_store.nodes.cordon_node import Cordon, DrainMark
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.planning.goals import Add

@@ -94,17 +94,17 @@ async def test_a_secret_that_others_may_read_is_shown_on_a_standby_and_is_repair
             assert TROUBLE in (await warning(cluster, "secrets")).text
             assert f"daemon {DAEMON} on" in (await warning(cluster, "daemons agree")).text
             await view.refresh()
-            assert TROUBLE in (view.status().admin_endpoint_trouble or "")
+            assert TROUBLE in (view.whole.status().admin_endpoint_trouble or "")
             assert (view.readiness().ok, TROUBLE in view.readiness().why) == (True, True)
             await cluster.take_over()
             await cluster.serving(daemon)
             assert not await carries(carrier)
-            assert view.status().admin_endpoint is None
+            assert view.whole.status().admin_endpoint is None
             file.chmod(0o600)
             await eventually(lambda: carries(carrier))
-            await eventually(lambda: view.status().admin_endpoint == "regent1:9096 on listener CLIENT")
+            await eventually(lambda: view.whole.status().admin_endpoint == "regent1:9096 on listener CLIENT")
             await view.refresh()
-            assert view.status().admin_endpoint_trouble is None
+            assert view.whole.status().admin_endpoint_trouble is None
             assert view.readiness().why == "controller at epoch 2"
             assert (await cluster.finding("daemons agree")).text.startswith("1 daemons have the same admin secret")
             assert caplog.text.count(TROUBLE) == 1, "it is logged once"
@@ -165,10 +165,10 @@ async def test_a_standby_shows_the_endpoint_beside_it_and_one_with_another_secre
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         view = View(daemon, cluster.dial, cluster.release_of)
         await view.refresh()
-        assert "none has announced itself" in (view.status().admin_endpoint_trouble or "")
+        assert "none has announced itself" in (view.whole.status().admin_endpoint_trouble or "")
         async with endpoint(cluster):
             await eventually(lambda: shown(view, "regent1:9096 on listener CLIENT"))
-            assert view.status().admin_endpoint_trouble is None
+            assert view.whole.status().admin_endpoint_trouble is None
         async with endpoint(cluster, OTHER):
             await eventually(lambda: shown(view, None))
             await eventually(lambda: trouble(view, "is not sealed with this daemon's admin secret"))
@@ -176,12 +176,12 @@ async def test_a_standby_shows_the_endpoint_beside_it_and_one_with_another_secre
 
 async def shown(view: View, where: str | None) -> bool:
     await view.refresh()
-    return view.status().admin_endpoint == where
+    return view.whole.status().admin_endpoint == where
 
 
 async def trouble(view: View, text: str) -> bool:
     await view.refresh()
-    return text in (view.status().admin_endpoint_trouble or "")
+    return text in (view.whole.status().admin_endpoint_trouble or "")
 
 
 async def test_a_seal_is_written_again_only_while_the_claim_holds() -> None:

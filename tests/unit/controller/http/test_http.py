@@ -16,10 +16,11 @@ import httpx
 import pytest
 
 from controller.app import create_app
-from controller.http.guard import BODY_BYTES_MAX
-from controller.http.models import Difference, Operation
-from controller.http.ports import Only, PartitionQuery
+from controller.http.models import Operation
+from controller.http.peers import BODY_BYTES_MAX
 from controller.metrics.gauges import ShownMode
+from controller.operator.partitions import Only, PartitionQuery
+from controller.operator.verify import Difference
 from tests.kit.http_world import DaemonDouble, app_settings, http_world
 from tests.kit.polling import eventually
 

@@ -10,8 +10,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from controller.http.guard import ChangeGuard
-from controller.http.peers import CERTIFIED, SLOT
+from controller.http.peers import CERTIFIED, SLOT, ChangeGuard
 from controller.http.remote import Remote
 from controller.http.token import BearerToken
 

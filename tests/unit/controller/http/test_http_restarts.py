@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.http.ports import RestartQuery
-from controller.http.restart_models import RestartNext
 from controller.metrics.gauges import ShownMode
-from controller.operator.routes import BROKERS_MAX
+from controller.operator.brokers import BROKERS_MAX
+from controller.operator.restarts import RestartNext, RestartQuery
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import BATCH_MAX
 from tests.kit.http_world import DaemonDouble, http_world

@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from controller.http.drain_models import DrainRequest, UndrainRequest
-from controller.http.election_models import ElectionRequest
 from controller.http.models import OperationRequest
-from controller.http.pause_models import PauseRequest
-from controller.http.ports import Only, PartitionQuery, RestartQuery
-from controller.http.procedure_models import CordonRequest, Move, ReassignCommand, ReassignRequest
-from controller.http.restart_models import RestartRequest
-from controller.http.shutdown_models import ShutdownRequest
-from controller.http.snapshot_models import SnapshotRequest
-from controller.http.stray_models import StrayRemovalRequest
-from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleRequest
+from controller.operator.cordons import CordonRequest
+from controller.operator.drains import DrainRequest, ShutdownRequest, UndrainRequest
+from controller.operator.elections import ElectionRequest
+from controller.operator.partitions import Only, PartitionQuery
+from controller.operator.pauses import PauseRequest
+from controller.operator.plan_requests import Move, ReassignCommand, ReassignRequest
+from controller.operator.restarts import RestartQuery, RestartRequest
+from controller.operator.snapshots import SnapshotRequest
+from controller.operator.stray_removal import StrayRemovalRequest
+from controller.operator.throttle_settings import ClearRequest
+from controller.operator.throttles import LiftRequest, ThrottleRequest
 from controller.regions.http.marks import MarkRemoval, MarkRequest
 from controller.regions.http.ports import ProcedureQuery, RegionQuery
 from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
@@ -134,7 +135,7 @@ OF_KAFKA: list[tuple[str, str, dict[str, Any] | None, str, Call]] = [
      ("can_stop", frozenset({1, 2}), frozenset({CAUSE, OTHER}))),
     ("GET", "/v1/can-remove?broker=1&broker=2", None, "CanRemove", ("can_remove", frozenset({1, 2}))),
     ("GET", f"/v1/restart-next?since=1:7&since=2:8&batchMax=3&accept={CAUSE.value}&accept={OTHER.value}", None,
-     "RestartNext", ("restart_next", RestartQuery({1: 7, 2: 8}, 3, frozenset({CAUSE, OTHER})))),
+     "RestartNext", ("next", RestartQuery({1: 7, 2: 8}, 3, frozenset({CAUSE, OTHER})))),
     ("GET", "/v1/procedures?topic=t&broker=3", None, "Procedure", ("list_all", "t", 3)),
     ("GET", "/v1/procedures", None, "Procedure", ("list_all", None, None)),
     ("GET", "/v1/procedures/9?waitS=1.5", None, "Procedure", ("one", 9, 1.5)),

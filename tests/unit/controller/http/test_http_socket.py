@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.http.unix_socket import SocketTaken, listening
+from controller.http.server import SocketTaken, listening
 
 DIES_LISTENING = """
 import os, sys
 from pathlib import Path
-from controller.http.unix_socket import listening
+from controller.http.server import listening
 with listening(Path(sys.argv[1])):
     os.kill(os.getpid(), 9)
 """

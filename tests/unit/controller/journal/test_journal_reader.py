@@ -32,7 +32,7 @@ from controller.journal.reader import (
 from controller.journal.segments import SegmentName, segments_in
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.kafka.path.remembered import Departed
-from controller.operator.dead_brokers import EarlierDeaths, departures
+from controller.operator.brokers import EarlierDeaths, departures
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.journal.events import Kind, Row
 from tests.kit.controller_world import World, in_world

@@ -24,7 +24,7 @@ from tests.kit.controller_world import World, in_world
 from tests.kit.journal_kit import Book, Desk
 from tests.kit.reassignment_kit import caught_up
 from tests.kit.virtual_time import in_exact_time
-from tests.unit.controller.operator.test_view_procedures import request, running
+from tests.unit.controller.operator.test_view_procedures import plans, request, running
 
 OPS = Caller("User:ops", "regent", "rack 3 is full", "one")
 CHILD = Kind("child", (step(name="copy"), step(last, "report")), topic)
@@ -233,7 +233,7 @@ async def test_the_journals_thread_logs_lines_with_the_time_of_the_change_also_o
 @in_world(1, 2, 3)
 async def test_a_plan_of_the_daemon_is_in_its_journal_with_topics_and_brokers(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(reason="rack 3 is full"), "uid 0")
+    begun = await plans(view).apply(request(reason="rack 3 is full"), "uid 0")
     await w.settle()
     for _ in range(4):
         await caught_up(w)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.kafka.path.remembered import BROKERS_MAX, Departed
-from controller.operator.cluster_health import live_procedures, throttles_in_force, troubles
+from controller.operator.brokers import dead, dead_broker_item, dead_brokers
 from controller.operator.counts import Counts
-from controller.operator.dead_brokers import dead, dead_brokers
-from controller.operator.items import dead_broker_item
+from controller.operator.health import live_procedures, throttles_in_force, troubles
 from state_machines.decisions.plan_progress import ReassignPlan
 from tests.kit.controller_world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import OPS, applied, moves, record, running

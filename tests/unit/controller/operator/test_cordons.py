@@ -6,9 +6,8 @@ import pytest
 
 from cli.exit_codes import Exit
 from controller.http.errors import NotActive, Refused
-from controller.http.procedure_models import CordonRequest
 from controller.kafka.brokers.marks import ROUNDS_MAX
-from controller.operator.cordons import CordonView
+from controller.operator.cordons import CordonRequest, CordonView
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordon, Cordons, read_cordons
 from state_machines.admin_rules.create_partitions import WantedGrowth, judge_growth

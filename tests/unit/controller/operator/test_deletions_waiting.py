@@ -9,13 +9,12 @@ from unittest import mock
 import pytest
 
 from brokers.wire.errors import Error
-from controller.http.deletion_models import GiveUpRequest
 from controller.http.errors import NotFound, Refused
 from controller.journal.query import entity, sentence
-from controller.operator.cluster_health import troubles
 from controller.operator.counts import Counts
-from controller.operator.deletions import DeletionView
-from controller.operator.explain import explain
+from controller.operator.deletions import DeletionView, GiveUpRequest
+from controller.operator.health import troubles
+from controller.operator.reasons import explain
 from metadata_store import paths
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing import fenced

@@ -9,7 +9,7 @@ import pytest
 
 from controller.kafka.path.remembered import RecentChanges
 from controller.operator.counts import Deletions, counted, imbalance
-from controller.operator.explain import explain
+from controller.operator.reasons import explain
 from state_machines.decisions.broker_change import broker_death
 from state_machines.decisions.controlled_shutdown import controlled_shutdown
 from state_machines.decisions.reassignment import reassign

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from controller.http.ports import Only, PartitionQuery
-from controller.operator import pages
+from controller.operator import partitions as pages
 from controller.operator.counts import counted
-from controller.operator.items import partition_item
-from controller.operator.pages import partition_page, topic_page
+from controller.operator.partitions import Only, PartitionQuery, partition_item, partition_page, topic_page
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr
 from state_machines.model.types import Assignment

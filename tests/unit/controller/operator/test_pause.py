@@ -9,10 +9,9 @@ import pytest
 
 from cli.exit_codes import Exit
 from controller.http.errors import NotActive, Refused
-from controller.http.pause_models import PauseRequest
 from controller.kafka.kinds import drain, reassign
 from controller.kafka.path.events import EventKind
-from controller.operator.pauses import ROUNDS_MAX, PauseView, pause_sentence
+from controller.operator.pauses import ROUNDS_MAX, PauseRequest, PauseView, pause_sentence
 from controller.process.wall_clock import wall_ms
 from metadata_store.nodes.pause_node import PATH, FoundPause, Pause, read_pause
 from state_machines.decisions.drain import Drain

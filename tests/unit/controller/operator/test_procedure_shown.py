@@ -8,11 +8,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from controller.http.procedure_models import Procedure, ServerResult
-from controller.http.record_items import ended_item, record_item, removed_item, time_of, unreadable_item
+from controller.http.procedures import (
+    Procedure,
+    ServerResult,
+    ended_item,
+    record_item,
+    removed_item,
+    time_of,
+    unreadable_item,
+)
 from controller.kafka.kinds import reassign, throttle
 from controller.kafka.kinds.throttle import ThrottleOrder
-from controller.operator.procedure_items import broker_results, move_items, planned_item, procedure_item
+from controller.operator.plans import move_items, planned_item
+from controller.operator.procedure_items import broker_results, procedure_item
 from controller.operator.procedures import BY_NAME, ending_of
 from controller.procedures.broadcast import Broadcast
 from controller.procedures.broadcast import Result as BrokerResult

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from controller.http.errors import NotActive, NotFound, Refused
 from controller.kafka.kinds import drain, elect, reassign, restart, throttle
-from controller.operator.plan_meter import Measured
+from controller.operator.plans import PlanView
 from controller.operator.procedures import ProcedureView
+from controller.operator.progress import Measured
 from controller.procedures import requests
 from controller.procedures.requests import Abort, Bypass, Remove
 from controller.role.mode import Mode
@@ -58,7 +59,7 @@ class World:
         )  # fmt: skip
         self.term: Any = SimpleNamespace(procedures=self.procedures, serving=None, stands_still=False)
         daemon: Any = self.daemon
-        self.view = ProcedureView(daemon, lambda: self.term, lambda: "query another daemon", lambda: None)
+        self.view = ProcedureView(daemon, lambda: self.term, lambda: "query another daemon")
 
     async def _ask(self, request: object, why: Any) -> bool:
         self.asked.append((request, why()))
@@ -108,12 +109,14 @@ async def test_a_procedure_has_the_progress_of_its_plan_that_runs_and_no_other()
     parent = Record(10, drain.NAME, LIVE, 0, 1, 1, data=drain.encode_drain(Drain((1,))))
     ended = [plan(8, "t", OVER), plan(11, "t", OVER, 10)]
     world = World(plan(1, "x"), *ended, parent, plan(12, "t", LIVE, 10), unusable=(plan(3, "u"),))
-    with mock.patch.object(world.view, "_meter", SimpleNamespace(measured=pace(500))):
+    with mock.patch.object(world.view, "meter", SimpleNamespace(measured=pace(500))):
         copied = {pid: (await world.view.one(pid, 0)).copied_bytes for pid in (1, 3, 8, 10, 11, 12)}
         assert copied == {1: 501, 3: None, 8: None, 10: 512, 11: None, 12: 512}
-        assert [one.status for one in await world.view.moves(8)] == ["begun"], "it has ended, and is not measured"
+        assert [one.status for one in await PlanView(world.view, lambda: None).moves(8)] == ["begun"], (
+            "it has ended, and is not measured"
+        )
     with pytest.raises(NotFound, match="no reassign plan has pid 99"):
-        await world.view.moves(99)
+        await PlanView(world.view, lambda: None).moves(99)
 
 
 async def test_a_wait_for_an_end_returns_it_or_what_there_is_by_then() -> None:
@@ -130,7 +133,7 @@ async def test_a_wait_for_an_end_returns_it_or_what_there_is_by_then() -> None:
         await asyncio.Event().wait()
         return over
 
-    with mock.patch.object(world.view, "_meter", SimpleNamespace(measured=pace(0))):
+    with mock.patch.object(world.view, "meter", SimpleNamespace(measured=pace(0))):
         for result, state in ((ended, "success"), (unknown, "waiting"), (never, "waiting")):
             world.engine.result = result
             assert (await world.view.one(1, 0.01)).state == state

@@ -7,12 +7,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.http.pause_models import PauseRequest
 from controller.kafka.kinds import drain, elect, restart, throttle
 from controller.kafka.kinds.throttle import ThrottleOrder
-from controller.operator.cluster_health import live_procedures
-from controller.operator.pauses import PauseView
-from controller.operator.progress_watch import LOOK_S, OPERATOR, OTHER, QUEUE, VAIN, Idle, ProgressWatch, cause_of
+from controller.operator.health import live_procedures
+from controller.operator.pauses import PauseRequest, PauseView
+from controller.operator.progress import LOOK_S, OPERATOR, OTHER, QUEUE, VAIN, Idle, ProgressWatch, cause_of
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.mass_election import MassElection

@@ -14,12 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from brokers.queries import Dial
-from controller.http.pause_models import PauseRequest
 from controller.kafka.kinds import reassign
 from controller.kafka.kinds.reassign import NAME, TOGETHER_MS, PlanCommand, encode_plan, plan_of
 from controller.kafka.reassignments.reassignment import go_on
 from controller.kafka.term import procedures
-from controller.operator.pauses import PauseView
+from controller.operator.pauses import PauseRequest, PauseView
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
 from controller.role import own_znodes as own

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 from brokers.outbound.delivery import BrokerResponse
 from brokers.wire.errors import Error
 from brokers.wire.versions import Api
-from controller.http.ports import Only, PartitionQuery
-from controller.operator.cluster_health import troubles
 from controller.operator.comparison import with_memory
 from controller.operator.counts import Counts
-from controller.operator.explain import explain
-from controller.operator.pages import partition_page
+from controller.operator.health import troubles
+from controller.operator.partitions import Only, PartitionQuery, partition_page
+from controller.operator.reasons import explain
 from state_machines.model.min_isr import UNKNOWN
 from state_machines.model.refusals import Refusals
 from tests.kit.controller_world import World, in_world

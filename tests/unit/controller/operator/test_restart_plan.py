@@ -11,14 +11,20 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.errors import NotFound, Refused
-from controller.http.pause_models import PauseRequest
-from controller.http.ports import RestartQuery
-from controller.http.procedure_models import Procedure
-from controller.http.restart_models import RestartNext, RestartRequest
+from controller.http.procedures import Procedure
 from controller.kafka.kinds import restart as kind
 from controller.kafka.kinds.restart import LOOK_AGAIN_MS, PAUSED, encode_restart, name_batches, restart_of
-from controller.operator.pauses import PauseView
-from controller.operator.rolling_restarts import RestartView, chosen, of_kept, over, query_of
+from controller.operator.pauses import PauseRequest, PauseView
+from controller.operator.restarts import (
+    RestartNext,
+    RestartQuery,
+    RestartRequest,
+    RestartView,
+    chosen,
+    of_kept,
+    over,
+    query_of,
+)
 from metadata_store import paths
 from state_machines.decisions import restarts as module
 from state_machines.decisions.hindrances import StopCause, Turns
@@ -36,7 +42,8 @@ ALL = RestartQuery({}, 1_000, frozenset())
 
 
 def view(w: World) -> RestartView:
-    return RestartView(lambda: w.term, view_of(w))
+    present: Any = SimpleNamespace(active=lambda: w.term)
+    return RestartView(present, view_of(w))
 
 
 def record(restart: RollingRestart) -> Record:

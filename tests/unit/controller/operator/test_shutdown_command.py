@@ -8,9 +8,8 @@ import pytest
 
 from brokers.wire.errors import Error
 from cli.exit_codes import Exit
-from controller.http.drain_models import UndrainRequest
 from controller.http.errors import NotActive, Refused
-from controller.http.shutdown_models import STAYING_MAX, ShutdownRequest
+from controller.operator.drains import STAYING_MAX, ShutdownRequest, UndrainRequest
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.stopping import can_stop
 from state_machines.machines.selectors import NO_OTHER_ISR, ONLY_REPLICA

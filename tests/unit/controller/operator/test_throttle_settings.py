@@ -8,10 +8,10 @@ from unittest import mock
 import pytest
 
 from controller.http.errors import NotActive
-from controller.http.throttle_models import ClearRequest, ThrottleSetting
 from controller.operator import throttle_settings
-from controller.operator.cluster_health import throttles_held, throttles_in_force
-from controller.operator.role_status import StatusReader
+from controller.operator.health import throttles_held, throttles_in_force
+from controller.operator.present import StatusReader
+from controller.operator.throttle_settings import ClearRequest, ThrottleSetting
 from controller.operator.throttles import ThrottleView
 from metadata_store import paths
 from metadata_store.acl import ADMIN, READ, Acl

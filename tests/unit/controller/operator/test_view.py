@@ -13,10 +13,10 @@ from cli.commands.observe import ALWAYS
 from controller.daemon.daemon import Daemon
 from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.models import OperationRequest
-from controller.http.ports import DaemonView, PartitionQuery
 from controller.metrics.gauges import ShownMode as GaugeMode
-from controller.operator.endpoint_status import Announced, announced
-from controller.operator.sampling import MODES
+from controller.operator.gauges import MODES
+from controller.operator.partitions import PartitionQuery
+from controller.operator.present import Announced, announced
 from controller.operator.view import View
 from controller.procedures.engine import Engine
 from controller.role.mode import Mode
@@ -34,20 +34,20 @@ from tests.kit.view_kit import dies, governed
 
 async def test_before_the_first_session_the_probes_respond(tmp_path: Path) -> None:
     daemon = Daemon(settings_for(tmp_path), lambda: MemoryZooKeeper(MemoryServer()))
-    view: DaemonView = View(daemon)
+    view = View(daemon)
     assert view.liveness().ok
     ready = view.readiness()
     assert (ready.ok, ready.mode, ready.why) == (False, "connecting", "not connected to ZooKeeper yet")
-    status = view.status()
+    status = view.whole.status()
     assert (status.mode, status.zookeeper_connected, status.holder) == ("connecting", False, None)
     assert (status.controller_epoch, view.readiness().mode) == (None, status.mode)
-    for read in (view.describe_cluster, view.list_brokers, lambda: view.list_topics(10, None)):
+    for read in (view.whole.cluster, view.brokers.listed, lambda: view.partitions.list_topics(10, None)):
         with pytest.raises(NotActive, match="this daemon is connecting"):
             read()
     with pytest.raises(NotActive, match="no ZooKeeper session"):
-        await view.verify()
+        await view.verifications.verify()
     assert View(daemon).gauges().mode is GaugeMode.STARTING
-    assert view.operation() is None
+    assert view.role.operation() is None
 
 
 async def test_a_standby_is_ready_and_names_the_holder_of_the_role(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ async def test_a_standby_is_ready_and_names_the_holder_of_the_role(tmp_path: Pat
         assert view.readiness().ok
         found = view.gauges()
         assert (found.mode, found.holder, found.role_flag) == (GaugeMode.STANDBY, "broker", "brokers")
-        status = view.status()
+        status = view.whole.status()
         assert (status.mode, status.role_flag, status.holder_kind) == ("standby", "brokers", "broker")
         assert status.holder in cluster.brokers
         assert status.cluster_id == cluster.brokers[1].cluster_id
@@ -65,9 +65,9 @@ async def test_a_standby_is_ready_and_names_the_holder_of_the_role(tmp_path: Pat
         assert "regent takeover" in status.why
         assert (status.brokers, status.partitions, status.offline_partitions) == (None, None, None), "not zero: unknown"
         with pytest.raises(NotActive) as refused:
-            view.describe_topic("orders")
+            view.partitions.describe_topic("orders")
         assert refused.value.remedy == "see 'regent status'"
-        verified = await view.verify()
+        verified = await view.verifications.verify()
         assert (verified.partitions, verified.memory) == (0, False), "a standby compares ZooKeeper and brokers"
         await cluster.take_over()
         await cluster.serving(daemon)
@@ -85,10 +85,10 @@ async def test_a_standby_behind_an_active_daemon_names_it(tmp_path: Path) -> Non
             view = View(standby, cluster.dial, cluster.release_of)
             await view.refresh()
             with pytest.raises(NotActive) as refused:
-                view.list_brokers()
+                view.brokers.listed()
             assert refused.value.remedy == f"query the daemon on {active.me.host} (pid {active.me.pid})"
             before = f"another daemon is before us in the queue: {DAEMON} on {active.me.host} (pid {active.me.pid}, "
-            await eventually(lambda: view.status().why.startswith(before))
+            await eventually(lambda: view.whole.status().why.startswith(before))
             assert [d.id for d in view.status_reader.role_status.queue] == [DAEMON, DAEMON + 1]
 
 
@@ -100,13 +100,13 @@ async def test_the_status_names_procedures_that_do_not_go_on_and_the_command_tha
         engine = term.procedures.engine
         engine.park(7, KeyError(1))
         with mock.patch.object(Engine, "unusable", {9: "its record is damaged"}):
-            parked, unusable = view.status().warnings
+            parked, unusable = view.whole.status().warnings
         why = "'regent procedures list -o wide' says why, and 'regent procedures"
         assert parked == f"1 procedure parked, because steps ended terms (pid 7): {why} bypass PID' ends one"
         assert unusable == f"1 procedure cannot go on (pid 9): {why} remove PID' removes one"
         assert view.gauges().procedures_parked == 1
         term.procedures._fail(StoreFailed("a record is refused"))
-        [warning] = view.status().warnings
+        [warning] = view.whole.status().warnings
         assert warning.startswith("procedures stand still: a record is refused: they are loaded again by themselves")
         assert view.gauges().procedures_stand_still
 
@@ -114,8 +114,8 @@ async def test_the_status_names_procedures_that_do_not_go_on_and_the_command_tha
 async def test_an_active_daemon_describes_the_cluster(tmp_path: Path) -> None:
     async with governed(tmp_path) as (_, daemon, view):
         assert daemon.term is not None
-        status = view.status()
-        ibp = next(one for one in view.list_settings() if one.key == "controller.ibp")
+        status = view.whole.status()
+        ibp = next(one for one in view.whole.settings() if one.key == "controller.ibp")
         assert (ibp.value, ibp.source) == (status.ibp, "the lowest of the brokers, as known when the term began")
         assert (status.mode, status.role_flag, status.holder, status.holder_kind) == (
             "active",
@@ -126,45 +126,45 @@ async def test_an_active_daemon_describes_the_cluster(tmp_path: Path) -> None:
         assert (status.brokers, status.topics, status.partitions) == (3, 2, 3)
         assert (status.offline_partitions, status.under_replicated_partitions, status.warnings) == (0, 0, [])
         assert (status.controller_epoch, status.lease_remaining_s > 0) == (daemon.term.claim.epoch, True)
-        described = view.describe_cluster()
+        described = view.whole.cluster()
         assert (described.brokers, described.daemons[0].id) == ([1, 2, 3], DAEMON)
-        assert [(b.id, b.leads, b.hosts, b.state) for b in view.list_brokers()] == [
+        assert [(b.id, b.leads, b.hosts, b.state) for b in view.brokers.listed()] == [
             (1, 1, 3, "live"), (2, 1, 2, "live"), (3, 1, 3, "live"),
         ]  # fmt: skip
-        assert view.describe_broker(2).listeners[0].security_protocol == "PLAINTEXT"
-        assert [t.name for t in view.list_topics(10, None).items] == ["orders", "payments"]
-        assert view.describe_topic("orders").id == "AAAAAAAAAAAAAAAAAAAABg"
-        assert (await view.verify()).memory
-        one = view.describe_partition("orders", 1)
+        assert view.brokers.described(2).listeners[0].security_protocol == "PLAINTEXT"
+        assert [t.name for t in view.partitions.list_topics(10, None).items] == ["orders", "payments"]
+        assert view.partitions.describe_topic("orders").id == "AAAAAAAAAAAAAAAAAAAABg"
+        assert (await view.verifications.verify()).memory
+        one = view.partitions.describe_partition("orders", 1)
         assert (one.leader, one.isr, one.under_replicated, one.preferred) == (2, [2, 3, 1], False, True)
 
 
 async def test_each_trouble_is_a_warning_with_its_numbers(tmp_path: Path) -> None:
     async with governed(tmp_path) as (_, daemon, view):
         assert daemon.term is not None
-        assert view.status().warnings == []
+        assert view.whole.status().warnings == []
         counters = daemon.counters
         counters.malformed |= {f"/brokers/topics/t{number}": "it is no JSON" for number in range(5)}
-        assert view.status().warnings[-1] == "/brokers/topics/t4 cannot be used: it is no JSON"
+        assert view.whole.status().warnings[-1] == "/brokers/topics/t4 cannot be used: it is no JSON"
         counters.malformed |= {f"/brokers/topics/t{number}": "it is no JSON" for number in range(7)}
-        assert view.status().warnings[5:] == ["2 more znodes cannot be used"]
+        assert view.whole.status().warnings[5:] == ["2 more znodes cannot be used"]
         counters.malformed.clear()
         counters.journal_failing = "No space left on device"
         counters.lowered_ibp_brokers.update({3, 1})
         counters.shadow_compared, counters.shadow_differences = 200, 3
-        assert view.status().warnings == [
+        assert view.whole.status().warnings == [
             "brokers [1, 3] have another IBP than the controller",
             "the journal cannot be written, decisions are not recorded: No space left on device",
             "3 of 200 compared decisions differ from Kafka's: see the log",
         ]
         daemon.term.cluster.reassigning[0] = Assignment((1, 2, 3), (3,), (1,))
-        assert (view.status().reassignments, view.gauges().reassigning_partitions) == (1, 1)
-        assert (view.status().drained_brokers, view.status().cordoned_brokers) == (None, None)
+        assert (view.whole.status().reassignments, view.gauges().reassigning_partitions) == (1, 1)
+        assert (view.whole.status().drained_brokers, view.whole.status().cordoned_brokers) == (None, None)
         daemon.term.cluster.observe_drained({3, 1})
         daemon.term.cluster.cordoned = frozenset({1, 2, 3})
-        assert (view.status().drained_brokers, view.gauges().drained_brokers) == ([1, 3], 2)
-        assert view.status().cordoned_brokers == [1, 2, 3]
-        assert [(b.id, b.cordoned, b.drained) for b in view.list_brokers()] == [
+        assert (view.whole.status().drained_brokers, view.gauges().drained_brokers) == ([1, 3], 2)
+        assert view.whole.status().cordoned_brokers == [1, 2, 3]
+        assert [(b.id, b.cordoned, b.drained) for b in view.brokers.listed()] == [
             (1, True, True),
             (2, True, False),
             (3, True, True),
@@ -175,25 +175,28 @@ async def test_each_trouble_is_a_warning_with_its_numbers(tmp_path: Path) -> Non
 async def test_a_missing_broker_topic_or_partition_is_not_found(tmp_path: Path) -> None:
     async with governed(tmp_path) as (_, _, view):
         with pytest.raises(NotFound, match="broker 9"):
-            view.describe_broker(9)
+            view.brokers.described(9)
         with pytest.raises(NotFound, match="topic nope"):
-            view.describe_topic("nope")
+            view.partitions.describe_topic("nope")
         with pytest.raises(NotFound, match="topic orders has no partition 7"):
-            view.describe_partition("orders", 7)
+            view.partitions.describe_partition("orders", 7)
         with pytest.raises(NotFound, match="topic nope"):
-            view.list_partitions(PartitionQuery("nope", frozenset(), 10, None))
+            view.partitions.list_partitions(PartitionQuery("nope", frozenset(), 10, None))
 
 
 async def test_a_dead_broker_that_hosts_replicas_is_listed_and_described(tmp_path: Path) -> None:
     async with governed(tmp_path) as (cluster, _, view):
         await dies(cluster, 2)
-        await eventually(lambda: [b.state for b in view.list_brokers()] == ["live", "dead", "live"])
-        found = view.describe_broker(2)
+        await eventually(lambda: [b.state for b in view.brokers.listed()] == ["live", "dead", "live"])
+        found = view.brokers.described(2)
         assert (found.state, found.epoch, found.hosts, found.leads) == ("dead", None, 2, 0)
         assert found.dead_since is not None
         assert (found.dead_before, found.awaited_by) == (None, [])
         hosted = PartitionQuery(None, frozenset(), 10, None, broker=2)
-        assert [(p.topic, p.partition) for p in view.list_partitions(hosted).items] == [("orders", 0), ("orders", 1)]
+        assert [(p.topic, p.partition) for p in view.partitions.list_partitions(hosted).items] == [
+            ("orders", 0),
+            ("orders", 1),
+        ]
 
 
 async def test_a_registered_broker_that_accepts_no_connection_is_unreachable(tmp_path: Path) -> None:
@@ -204,14 +207,14 @@ async def test_a_registered_broker_that_accepts_no_connection_is_unreachable(tmp
             2: PropagationLag(2, 8, False, 0.0, 0, "127.0.0.1:9092: Connection refused"),
             3: PropagationLag(3, 9, False, 0.0, 0, None),
         }
-        assert not [warning for warning in view.status().warnings if "unreachable" in warning]
+        assert not [warning for warning in view.whole.status().warnings if "unreachable" in warning]
         with mock.patch.object(daemon.term.channels, "lag", return_value=lags):
-            assert [broker.state for broker in view.list_brokers()] == ["live", "unreachable", "live"]
-            assert view.describe_broker(2).last_error == "127.0.0.1:9092: Connection refused"
+            assert [broker.state for broker in view.brokers.listed()] == ["live", "unreachable", "live"]
+            assert view.brokers.described(2).last_error == "127.0.0.1:9092: Connection refused"
             assert (
                 "registered, but unreachable: 2 (broker 2: 127.0.0.1:9092: Connection refused); a dead one leaves when "
                 "its ZooKeeper session ends"
-            ) in view.status().warnings
+            ) in view.whole.status().warnings
 
 
 async def test_gauges_are_values_of_the_model(tmp_path: Path) -> None:
@@ -222,20 +225,20 @@ async def test_gauges_are_values_of_the_model(tmp_path: Path) -> None:
         assert (found.mode, found.topics, found.partitions, found.active_brokers) == (GaugeMode.ACTIVE, 2, 3, 3)
         assert (found.offline_partitions, found.preferred_replica_imbalance) == (0, 0)
         assert sorted(found.brokers) == [1, 2, 3]
-        assert view.status().warnings[0].startswith("/brokers/topics/broken cannot be used")
+        assert view.whole.status().warnings[0].startswith("/brokers/topics/broken cannot be used")
 
 
 async def test_the_admin_endpoint_is_shown_while_it_is_announced(tmp_path: Path) -> None:
     async with governed(tmp_path) as (cluster, daemon, view):
-        assert (view.status().admin_endpoint, view.gauges().endpoint_shown) == (None, False)
+        assert (view.whole.status().admin_endpoint, view.gauges().endpoint_shown) == (None, False)
         endpoint, session = AdminEndpoint("CLIENT", "regent1", 9096), cluster.operator.session_id
         sealed = Seals(SECRET, CLUSTER_ID).announced(daemon.me.id, session, endpoint)
         assert await announce(cluster.operator, daemon.me.id, sealed) is None
-        await eventually(lambda: view.status().admin_endpoint == "regent1:9096 on listener CLIENT")
+        await eventually(lambda: view.whole.status().admin_endpoint == "regent1:9096 on listener CLIENT")
         assert view.gauges().endpoint_shown
         await cluster.operator.delete(endpoint_path(daemon.me.id), ANY_VERSION)
         restart_s = 30.0  # an endpoint that restarts stays listed for 10 s
-        await eventually(lambda: view.status().admin_endpoint is None, within_s=restart_s)
+        await eventually(lambda: view.whole.status().admin_endpoint is None, within_s=restart_s)
         assert not view.gauges().endpoint_shown
 
 
@@ -259,16 +262,16 @@ async def test_a_shadow_shows_the_state_that_it_follows(tmp_path: Path) -> None:
         await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
         async with cluster.daemon(shadow=True) as daemon:
             view = View(daemon, cluster.dial, cluster.release_of)
-            await eventually(lambda: view.status().partitions == 2)
+            await eventually(lambda: view.whole.status().partitions == 2)
             await view.refresh()
-            status = view.status()
+            status = view.whole.status()
             assert (status.mode, status.holder_kind, status.brokers) == ("shadow", "broker", 3)
             assert view.readiness().ok
-            assert view.describe_partition("orders", 1).leader == 2
-            assert "it is the preferred replica" in (await view.explain("orders", 1)).leader_because
-            assert [b.id for b in view.list_brokers()] == [1, 2, 3]
+            assert view.partitions.describe_partition("orders", 1).leader == 2
+            assert "it is the preferred replica" in (await view.explanations.explain("orders", 1)).leader_because
+            assert [b.id for b in view.brokers.listed()] == [1, 2, 3]
             with pytest.raises(Refused, match="shadow"):
-                await view.handback(OperationRequest(), "uid 0")
+                await view.role.handback(OperationRequest(), "uid 0")
 
 
 def test_every_mode_of_the_daemon_has_a_gauge() -> None:

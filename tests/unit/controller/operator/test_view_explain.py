@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from controller.http.errors import Refused
-from controller.http.ports import Only, PartitionQuery
 from controller.journal.segments import SegmentName, folder_in
-from controller.operator.items import history_rows
+from controller.operator.explain import history_rows
+from controller.operator.partitions import Only, PartitionQuery
 from controller.operator.view import View
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION
@@ -24,29 +24,32 @@ from tests.kit.view_kit import dies, governed
 async def test_an_explanation_names_the_rule_and_brokers_without_the_change(tmp_path: Path) -> None:
     async with governed(tmp_path) as (cluster, daemon, view):
         await dies(cluster, 1)
-        await eventually(lambda: view.describe_partition("orders", 0).leader == 2)
-        found = await view.explain("orders", 0)
+        await eventually(lambda: view.partitions.describe_partition("orders", 0).leader == 2)
+        found = await view.explanations.explain("orders", 0)
         assert "in this term; last change: leader lost: first live replica of the ISR leads" in found.leader_because
         assert "1 is not: its broker is dead since 20" in found.isr_because
         assert "acks=all" not in found.isr_because, "two of three replicas are in sync, one is required"
         await eventually(lambda: not daemon.term or not daemon.term.controller.channels.unacknowledged_by(0))
-        assert (await view.explain("orders", 0)).waiting_for == []
+        assert (await view.explanations.explain("orders", 0)).waiting_for == []
         cluster.brokers[3].hold()
         await dies(cluster, 2)
-        await eventually(lambda: view.describe_partition("orders", 0).leader == 3)
-        assert (await view.explain("orders", 0)).waiting_for == [3]
+        await eventually(lambda: view.partitions.describe_partition("orders", 0).leader == 3)
+        assert (await view.explanations.explain("orders", 0)).waiting_for == [3]
         cluster.brokers[3].let_go.set()
 
 
 async def test_an_explanation_agrees_with_a_verification(tmp_path: Path) -> None:
     async with governed(tmp_path) as (cluster, _, view):
-        assert (await view.explain("orders", 0)).differs == []
+        assert (await view.explanations.explain("orders", 0)).differs == []
         await cluster.operator.delete(paths.state("orders", 0), ANY_VERSION)
-        await eventually(lambda: view.describe_partition("orders", 0).leader == 1)
-        [told] = (await view.explain("orders", 0)).differs
+        await eventually(lambda: view.partitions.describe_partition("orders", 0).leader == 1)
+        [told] = (await view.explanations.explain("orders", 0)).differs
         assert told.startswith("its state znode is gone")
         assert "restart the daemon, the next term creates it anew" in told
-        assert [d.field for d in (await view.verify()).differences if d.broker is None] == ["leader", "state znode"]
+        assert [d.field for d in (await view.verifications.verify()).differences if d.broker is None] == [
+            "leader",
+            "state znode",
+        ]
 
 
 async def test_an_explanation_includes_former_terms(tmp_path: Path) -> None:
@@ -55,9 +58,9 @@ async def test_an_explanation_includes_former_terms(tmp_path: Path) -> None:
     row = Row(1, "c", DAEMON, 1, 1, 0, 0, "LEADER", "orders", 0, leader0=3, leader1=1, why="brokers [3] are gone")
     (folder / str(SegmentName(1, 1, 0))).write_bytes(msgspec.json.encode(row) + b"\n")
     async with governed(tmp_path) as (_, _, view):
-        [before] = (await view.explain("orders", 0)).history
+        [before] = (await view.explanations.explain("orders", 0)).history
         assert (before.controller_epoch, before.told) == (1, "leader 3 -> 1: brokers [3] are gone")
-        assert (await view.explain("orders", 1)).history == []
+        assert (await view.explanations.explain("orders", 1)).history == []
 
 
 def test_an_explanation_names_the_broker_of_a_replica() -> None:
@@ -71,7 +74,7 @@ async def test_an_unreadable_journal_leaves_an_explanation_without_history(tmp_p
     state.mkdir(parents=True, exist_ok=True)
     (state / "events").write_text("not a folder")
     async with governed(tmp_path) as (_, _, view):
-        assert (await view.explain("orders", 0)).history == []
+        assert (await view.explanations.explain("orders", 0)).history == []
 
 
 async def test_partitions_at_and_below_min_isr_are_known_after_a_response_of_a_broker(tmp_path: Path) -> None:
@@ -84,26 +87,29 @@ async def test_partitions_at_and_below_min_isr_are_known_after_a_response_of_a_b
         at, below = (PartitionQuery(None, frozenset({o}), 10, None) for o in (Only.AT_MIN_ISR, Only.UNDER_MIN_ISR))
         for query in (at, below):
             with pytest.raises(Refused, match=r"min\.insync\.replicas is not known yet"):
-                view.list_partitions(query)
-        assert (view.status().under_min_isr_partitions, view.describe_topic("strict").under_min_isr) == (None, None)
-        assert view.describe_partition("orders", 0).at_min_isr is None
+                view.partitions.list_partitions(query)
+        assert (
+            view.whole.status().under_min_isr_partitions,
+            view.partitions.describe_topic("strict").under_min_isr,
+        ) == (None, None)
+        assert view.partitions.describe_partition("orders", 0).at_min_isr is None
         await view.refresh()
-        assert view.list_partitions(below).items == [], "min ISR 3 of two replicas means both"
-        assert [p.topic for p in view.list_partitions(at).items] == ["strict"]
-        assert view.describe_partition("orders", 0).at_min_isr is False
+        assert view.partitions.list_partitions(below).items == [], "min ISR 3 of two replicas means both"
+        assert [p.topic for p in view.partitions.list_partitions(at).items] == ["strict"]
+        assert view.partitions.describe_partition("orders", 0).at_min_isr is False
         await dies(cluster, 2)
-        await eventually(lambda: view.status().under_min_isr_partitions == 1)
+        await eventually(lambda: view.whole.status().under_min_isr_partitions == 1)
 
         async def shown() -> bool:
             await view.refresh()
             return view.gauges().under_min_isr_partitions == 1
 
         await eventually(shown)
-        assert [p.topic for p in view.list_partitions(below).items] == ["strict"]
-        assert [t.under_min_isr for t in view.list_topics(10, None).items] == [0, 1]
-        assert view.describe_topic("strict").under_min_isr == 1
+        assert [p.topic for p in view.partitions.list_partitions(below).items] == ["strict"]
+        assert [t.under_min_isr for t in view.partitions.list_topics(10, None).items] == [0, 1]
+        assert view.partitions.describe_topic("strict").under_min_isr == 1
         assert daemon.term is not None
         assert daemon.term.cluster.min_isr == view.status_reader.min_isr, "log lines have the same"
-        found = await view.explain("strict", 0)
+        found = await view.explanations.explain("strict", 0)
         assert "acks=all producers wait: 1 of 2 required replicas in sync" in found.isr_because
         assert (found.partition.under_min_isr, found.partition.min_isr) == (True, 3)

@@ -13,10 +13,11 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from controller.http.errors import NotActive, NotFound, Refused
-from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
 from controller.kafka.kinds import reassign
+from controller.operator.gauges import procedures_of
+from controller.operator.plan_requests import Move, ReassignCommand, ReassignRequest
+from controller.operator.plans import PlanView
 from controller.operator.procedures import ProcedureView
-from controller.operator.sampling import procedures_of
 from controller.procedures import parking
 from controller.procedures.engine import Engine
 from controller.procedures.parking import TERMS_MAX
@@ -38,9 +39,11 @@ def view_of(w: World, seat: Seat | None = None) -> ProcedureView:
     daemon: Any = SimpleNamespace(
         role=(seat or w.active).role, mode=mode, why="it waits in the queue", parking=w.parking
     )
-    return ProcedureView(
-        daemon, lambda: w.term if seat is None else None, lambda: "query the active daemon", lambda: "here"
-    )
+    return ProcedureView(daemon, lambda: w.term if seat is None else None, lambda: "query the active daemon")
+
+
+def plans(view: ProcedureView) -> PlanView:
+    return PlanView(view, lambda: "here")
 
 
 def request(**more: Any) -> ReassignRequest:
@@ -72,7 +75,7 @@ def faulty(kind: str) -> Iterator[None]:
 async def test_a_plan_that_ends_terms_is_parked_and_the_cluster_is_controlled(w: World) -> None:
     view = await running(w)
     with faulty("reassign"):
-        await view.apply(request(), "uid 0")
+        await plans(view).apply(request(), "uid 0")
         for _ in range(TERMS_MAX):
             await w.settle()
             assert w.active.running is not None
@@ -98,7 +101,7 @@ async def test_a_plan_that_ends_terms_is_parked_and_the_cluster_is_controlled(w:
 async def test_a_plan_is_bypassed_before_the_records_are_used_again(w: World) -> None:
     """Its record is refused: procedures stand still, and the next load would run the same step."""
     view = await running(w)
-    begun = await view.apply(request(), "uid 0")
+    begun = await plans(view).apply(request(), "uid 0")
     await w.settle()
     refused = Unstorable("its record is refused")
     w.term.procedures.parking.blame([begun.pid], refused)
@@ -114,7 +117,7 @@ async def test_a_plan_is_bypassed_before_the_records_are_used_again(w: World) ->
 @in_world(1, 2, 3)
 async def test_a_record_that_cannot_be_used_is_removed_before_the_records_are_used_again(w: World) -> None:
     view = await running(w)
-    await view.apply(request(paused=True), "uid 0")
+    await plans(view).apply(request(paused=True), "uid 0")
     w.term.procedures._fail(StoreFailed("ZooKeeper is slow"))
     path = f"{own.PROCEDURES}/0000009999"
     await w.operator.create(path, b"{")
@@ -127,7 +130,7 @@ async def test_a_record_that_cannot_be_used_is_removed_before_the_records_are_us
 @in_world(1, 2, 3)
 async def test_a_request_while_the_records_cannot_be_read_is_refused_with_the_cause(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(), "uid 0")
+    begun = await plans(view).apply(request(), "uid 0")
     await w.settle()
     w.term.procedures._fail(StoreFailed("the first cause"))
     with (
@@ -141,7 +144,7 @@ async def test_a_request_while_the_records_cannot_be_read_is_refused_with_the_ca
 @in_world(1, 2, 3)
 async def test_a_standby_whose_term_has_ended_by_a_procedure_answers_at_once(w: World) -> None:
     """It remembers suspects, and another daemon is active: no term of this one comes."""
-    begun = await (await running(w)).apply(request(), "uid 0")
+    begun = await plans(await running(w)).apply(request(), "uid 0")
     w.parking.blame([begun.pid, 99], Unstorable("its record is refused"))
     standby = view_of(w, await w.seat())
     for act in (standby.abort, standby.bypass, standby.remove):
@@ -153,7 +156,7 @@ async def test_a_standby_whose_term_has_ended_by_a_procedure_answers_at_once(w: 
 @in_world(1, 2, 3)
 async def test_a_plan_is_applied_listed_followed_and_has_its_result(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(reason="rack 3 is full", moves_max=1), "uid 0")
+    begun = await plans(view).apply(request(reason="rack 3 is full", moves_max=1), "uid 0")
     await w.settle()
     [listed] = await view.list_all()
     assert (listed.pid, listed.kind, listed.principal, listed.reason) == (
@@ -163,7 +166,7 @@ async def test_a_plan_is_applied_listed_followed_and_has_its_result(w: World) ->
         "rack 3 is full",
     )
     assert (listed.detail, listed.step, listed.ended) == ("1 queued, 1 begun", "move replicas", False)
-    assert [(move.origin, move.status) for move in await view.moves(begun.pid)] == [
+    assert [(move.origin, move.status) for move in await plans(view).moves(begun.pid)] == [
         ((1, 2), "begun"),
         ((1, 2), "queued"),
     ]
@@ -180,13 +183,13 @@ async def test_a_plan_is_applied_listed_followed_and_has_its_result(w: World) ->
 
 @in_world(1, 2, 3)
 async def test_a_standby_shows_the_records_in_zookeeper_and_changes_nothing(w: World) -> None:
-    begun = await (await running(w)).apply(request(paused=True), "uid 0")
+    begun = await plans(await running(w)).apply(request(paused=True), "uid 0")
     await w.settle()
     standby = view_of(w, await w.seat())
     [found] = await standby.list_all()
     assert (found.pid, found.detail) == (begun.pid, "2 queued; paused")
     assert (await standby.one(begun.pid, 5.0)).pid == begun.pid
-    for work in (standby.abort(begun.pid), standby.apply(request(), "uid 0")):
+    for work in (standby.abort(begun.pid), plans(standby).apply(request(), "uid 0")):
         with pytest.raises(NotActive, match="this daemon is standby: it waits in the queue"):
             await work
 
@@ -201,7 +204,7 @@ async def test_a_plan_that_the_cluster_does_not_match_is_refused_with_every_diff
         Move(topic="gone", partition=0, target=(3,)),
     ]
     with pytest.raises(Refused) as refused:
-        await view.apply(ReassignRequest(moves=moves), "uid 0")
+        await plans(view).apply(ReassignRequest(moves=moves), "uid 0")
     for part in (
         "t-0 has replicas [1, 2], the plan expects [2, 1]",
         "t-1 cannot have replicas [3, 9]: an added replica's broker is not live: start it first",
@@ -217,7 +220,7 @@ async def test_a_plan_with_many_differences_names_some_and_counts_the_others(w: 
     view = await running(w)
     moves = [Move(topic="gone", partition=number, target=(3,)) for number in range(25)]
     with pytest.raises(Refused, match=r"gone-19 does not exist; and 5 more$") as refused:
-        await view.apply(ReassignRequest(moves=moves), "uid 0")
+        await plans(view).apply(ReassignRequest(moves=moves), "uid 0")
     assert "from a new snapshot: regent snapshot" in refused.value.remedy
 
 
@@ -225,14 +228,14 @@ async def test_a_plan_with_many_differences_names_some_and_counts_the_others(w: 
 async def test_a_plan_of_another_cluster_is_refused(w: World) -> None:
     view = await running(w)
     with pytest.raises(Refused, match="the plan is for cluster there, and this is here"):
-        await view.apply(request(cluster_id="there"), "uid 0")
-    assert (await view.apply(request(cluster_id="here"), "uid 0")).pid
+        await plans(view).apply(request(cluster_id="there"), "uid 0")
+    assert (await plans(view).apply(request(cluster_id="here"), "uid 0")).pid
 
 
 @in_world(1, 2, 3)
 async def test_a_dry_run_starts_nothing(w: World) -> None:
     view = await running(w)
-    assert (await view.apply(request(dry_run=True), "uid 0")).state == "planned"
+    assert (await plans(view).apply(request(dry_run=True), "uid 0")).state == "planned"
     await w.settle()
     assert w.node(own.PROCEDURES) is None
 
@@ -240,20 +243,20 @@ async def test_a_dry_run_starts_nothing(w: World) -> None:
 @in_world(1, 2, 3)
 async def test_a_repeated_call_finds_its_plan_although_the_cluster_has_changed_since(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(nonce="n"), "uid 0")
+    begun = await plans(view).apply(request(nonce="n"), "uid 0")
     await w.settle()
-    assert (await view.apply(request(nonce="n"), "uid 0")).pid == begun.pid
+    assert (await plans(view).apply(request(nonce="n"), "uid 0")).pid == begun.pid
     with pytest.raises(Refused, match=rf"plan {begun.pid} moves 2 of these 2 partitions: t-0, t-1"):
-        await view.apply(request(nonce="other"), "uid 0")
+        await plans(view).apply(request(nonce="other"), "uid 0")
 
 
 @in_world(1, 2, 3)
 async def test_a_call_that_is_repeated_while_its_plan_is_stored_finds_that_plan(w: World) -> None:
     view = await running(w)
-    calls = [asyncio.ensure_future(view.apply(request(nonce="n"), "uid 0"))]
+    calls = [asyncio.ensure_future(plans(view).apply(request(nonce="n"), "uid 0"))]
     while not calls[0].done():
         await asyncio.sleep(0)
-        calls.append(asyncio.ensure_future(view.apply(request(nonce="n"), "uid 0")))
+        calls.append(asyncio.ensure_future(plans(view).apply(request(nonce="n"), "uid 0")))
     assert len(calls) > 4
     assert {one.pid for one in await asyncio.gather(*calls)} == {calls[0].result().pid}
 
@@ -261,7 +264,7 @@ async def test_a_call_that_is_repeated_while_its_plan_is_stored_finds_that_plan(
 @in_world(1, 2, 3)
 async def test_of_two_plans_of_a_partition_that_are_applied_at_the_same_moment_the_second_is_refused(w: World) -> None:
     view = await running(w)
-    both = [view.apply(request(), "uid 0"), view.apply(request(), "uid 1")]
+    both = [plans(view).apply(request(), "uid 0"), plans(view).apply(request(), "uid 1")]
     found = await asyncio.gather(*both, return_exceptions=True)
     [begun] = [one for one in found if not isinstance(one, BaseException)]
     [refused] = [one for one in found if isinstance(one, Refused)]
@@ -276,8 +279,8 @@ async def test_operations_on_what_is_not_there_name_it(w: World) -> None:
     with pytest.raises(NotFound, match="procedure 7 is not known"):
         await view.one(7, 0)
     with pytest.raises(NotFound, match="no reassign plan has pid 7"):
-        await view.moves(7)
-    for work in (view.abort(7), view.bypass(7), view.command(7, ReassignCommand(paused=True))):
+        await plans(view).moves(7)
+    for work in (view.abort(7), view.bypass(7), plans(view).command(7, ReassignCommand(paused=True))):
         with pytest.raises(Refused, match="pid 7: it is not known"):
             await work
 
@@ -285,11 +288,15 @@ async def test_operations_on_what_is_not_there_name_it(w: World) -> None:
 @in_world(1, 2, 3)
 async def test_what_has_ended_is_neither_aborted_nor_bypassed_nor_changed(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(), "uid 0")
+    begun = await plans(view).apply(request(), "uid 0")
     for _ in range(4):
         await caught_up(w)
         await w.settle()
-    for work in (view.abort(begun.pid), view.bypass(begun.pid), view.command(begun.pid, ReassignCommand(stop=True))):
+    for work in (
+        view.abort(begun.pid),
+        view.bypass(begun.pid),
+        plans(view).command(begun.pid, ReassignCommand(stop=True)),
+    ):
         with pytest.raises(Refused, match=f"pid {begun.pid}: it has "):
             await work
 
@@ -299,7 +306,7 @@ async def test_records_that_cannot_be_used_are_listed_with_the_reason_and_remove
     w: World,
 ) -> None:
     view = await running(w)
-    begun = await view.apply(request(paused=True), "uid 0")
+    begun = await plans(view).apply(request(paused=True), "uid 0")
     await w.settle()
     await w.operator.create(f"{own.PROCEDURES}/0000009999", b"{")
     await w.active.crash()
@@ -368,27 +375,27 @@ async def test_a_throttle_below_the_traffic_that_a_broker_would_copy_is_refused(
     slow = ReassignRequest(moves=SIZED, rate_bytes_per_s=100_000)
     for dry_run in (True, False):
         with pytest.raises(Refused, match=r"is below the 120\.0 kB/s that producers write to .* which broker 3"):
-            await view.apply(slow.model_copy(update={"dry_run": dry_run}), "uid 0")
+            await plans(view).apply(slow.model_copy(update={"dry_run": dry_run}), "uid 0")
     assert asyncio.get_running_loop().time() - began_s == pytest.approx(2.0)
     one_at_a_time = slow.model_copy(update={"broker_moves_max": 1})
-    assert (await view.apply(one_at_a_time, "uid 0")).state == "runnable"
+    assert (await plans(view).apply(one_at_a_time, "uid 0")).state == "runnable"
 
 
 @in_world(1, 2, 3)
 async def test_a_plan_that_runs_gets_no_throttle_below_the_traffic_of_its_moves(w: World) -> None:
     view = await running(w)
     measured_by(w, {1: {T0: 0, TopicPartition("t", 1): 0}}, growth_bytes=60_000)
-    begun = await view.apply(ReassignRequest(moves=SIZED, rate_bytes_per_s=500_000), "uid 0")
+    begun = await plans(view).apply(ReassignRequest(moves=SIZED, rate_bytes_per_s=500_000), "uid 0")
     for slow in (ReassignCommand(rate_bytes_per_s=100_000), ReassignCommand(paused=False, rate_bytes_per_s=100_000)):
         with pytest.raises(Refused, match=r"is below the 120\.0 kB/s that producers") as refused:
-            await view.command(begun.pid, slow)
+            await plans(view).command(begun.pid, slow)
         assert "give --throttle 240000 or more" in refused.value.remedy
         assert "regent reassign pause" in refused.value.remedy
     assert reassign.plan_of(w.term.procedures.engine.records[begun.pid]).rate_bytes_per_s == 500_000
     for taken in (ReassignCommand(rate_bytes_per_s=0), ReassignCommand(rate_bytes_per_s=100_000, broker_moves_max=1)):
-        await view.command(begun.pid, taken)
+        await plans(view).command(begun.pid, taken)
     with pytest.raises(Refused, match=r"is below the 120\.0 kB/s"):
-        await view.command(begun.pid, ReassignCommand(broker_moves_max=2))
+        await plans(view).command(begun.pid, ReassignCommand(broker_moves_max=2))
 
 
 @in_world(1, 2, 3)
@@ -399,16 +406,18 @@ async def test_a_throttle_between_bounds_is_judged_by_the_upper_one_and_wrong_bo
     measured_by(w, {1: {T0: 0, TopicPartition("t", 1): 0}}, growth_bytes=60_000)
     slow = ReassignRequest(moves=SIZED, rate_bytes_per_s=10_000, rate_bytes_per_s_max=100_000)
     with pytest.raises(Refused, match=r"throttle of 100\.0 kB/s is below the 120\.0 kB/s"):
-        await view.apply(slow, "uid 0")
+        await plans(view).apply(slow, "uid 0")
     for wrong in ({"rate_bytes_per_s": 200_000}, {"rate_bytes_per_s": 0}):
         with pytest.raises(Refused, match="rate_bytes_per_s_max is 100000") as refused:
-            await view.apply(slow.model_copy(update=wrong), "uid 0")
+            await plans(view).apply(slow.model_copy(update=wrong), "uid 0")
         assert "--throttle 1M..50M" in refused.value.remedy
-    begun = await view.apply(slow.model_copy(update={"rate_bytes_per_s_max": 500_000}), "uid 0")
+    begun = await plans(view).apply(slow.model_copy(update={"rate_bytes_per_s_max": 500_000}), "uid 0")
     assert "throttle 10.0 kB/s, between 10.0 kB and 500.0 kB: it begins at the lower bound" in begun.detail
     with pytest.raises(Refused, match=r"throttle of 90\.0 kB/s is below"):
-        await view.command(begun.pid, ReassignCommand(rate_bytes_per_s=1_000, rate_bytes_per_s_max=90_000))
-    changed = await view.command(begun.pid, ReassignCommand(rate_bytes_per_s=1_000, rate_bytes_per_s_max=900_000))
+        await plans(view).command(begun.pid, ReassignCommand(rate_bytes_per_s=1_000, rate_bytes_per_s_max=90_000))
+    changed = await plans(view).command(
+        begun.pid, ReassignCommand(rate_bytes_per_s=1_000, rate_bytes_per_s_max=900_000)
+    )
     assert "between 1.0 kB and 900.0 kB: an operator has set its bounds" in changed.detail
 
 
@@ -416,7 +425,7 @@ async def test_a_throttle_between_bounds_is_judged_by_the_upper_one_and_wrong_bo
 async def test_a_throttle_is_taken_where_no_leader_reports_its_logs(w: World) -> None:
     view = await running(w)
     measured_by(w, {})
-    assert (await view.apply(ReassignRequest(moves=SIZED, rate_bytes_per_s=1), "uid 0")).pid
+    assert (await plans(view).apply(ReassignRequest(moves=SIZED, rate_bytes_per_s=1), "uid 0")).pid
 
 
 @in_world(1, 2, 3)
@@ -424,14 +433,14 @@ async def test_progress_is_measured_at_destinations_alone_and_stands_for_some_se
     view = await running(w)
     logs = {3: {T0: 1_000_000}}
     queried = measured_by(w, logs)
-    begun = await view.apply(ReassignRequest(moves=SIZED, moves_max=1), "uid 0")
+    begun = await plans(view).apply(ReassignRequest(moves=SIZED, moves_max=1), "uid 0")
     await w.settle()
-    first, second = await view.moves(begun.pid)
+    first, second = await plans(view).moves(begun.pid)
     assert queried == [3, 3], "two measurements, for a rate"
     assert (first.copied_bytes, first.size_bytes, first.rate_bytes_per_s) == (1_000_000, 4_000_000, 0)
     assert (first.records_behind, second.copied_bytes) == (50, 0)
     assert second.why == "1 moves are under way, moves_max is 1"
-    await asyncio.gather(*(view.moves(begun.pid) for _ in range(5)))
+    await asyncio.gather(*(plans(view).moves(begun.pid) for _ in range(5)))
     assert queried == [3, 3]
     logs[3][T0] = 3_000_000
     await asyncio.sleep(4)
@@ -446,19 +455,19 @@ async def test_progress_is_measured_at_destinations_alone_and_stands_for_some_se
 async def test_a_destination_that_sends_no_report_is_named(w: World) -> None:
     view = await running(w)
     measured_by(w, {})
-    begun = await view.apply(ReassignRequest(moves=SIZED), "uid 0")
+    begun = await plans(view).apply(ReassignRequest(moves=SIZED), "uid 0")
     await w.settle()
-    assert {move.why for move in await view.moves(begun.pid)} == {"broker 3 sends no report: connection refused"}
+    assert {move.why for move in await plans(view).moves(begun.pid)} == {"broker 3 sends no report: connection refused"}
 
 
 @in_world(1, 2, 3)
 async def test_a_standby_shows_what_is_stored_and_says_so(w: World) -> None:
-    begun = await (await running(w)).apply(ReassignRequest(moves=SIZED), "uid 0")
+    begun = await plans(await running(w)).apply(ReassignRequest(moves=SIZED), "uid 0")
     await w.settle()
     standby = view_of(w, await w.seat())
     found = await standby.one(begun.pid, 0)
     assert found.progress == "not measured: this daemon is not active, and shows what is stored"
-    assert [(move.status, move.copied_bytes) for move in await standby.moves(begun.pid)] == [("begun", None)] * 2
+    assert [(move.status, move.copied_bytes) for move in await plans(standby).moves(begun.pid)] == [("begun", None)] * 2
 
 
 # -- reassignments of other clients
@@ -468,22 +477,22 @@ async def test_a_standby_shows_what_is_stored_and_says_so(w: World) -> None:
 async def test_a_reassignment_of_another_client_is_listed_adopted_throttled_and_taken_back(w: World) -> None:
     view = await running(w)
     assert await alter(w, {("t", 0): (3, 2)}) == {}
-    [found] = view.reassignments()
+    [found] = plans(view).reassignments()
     assert (found.by, found.pid, found.origin, found.target, found.adding, found.removing) == (
         "another client", None, (2, 1), (3, 2), (3,), (1,),
     )  # fmt: skip
     move = Move(topic="t", partition=0, target=(3, 2))
     with pytest.raises(Refused, match=r"t-0 is being reassigned to \[3, 2\]: .* adopt it"):
-        await view.apply(ReassignRequest(moves=[move]), "uid 0")
+        await plans(view).apply(ReassignRequest(moves=[move]), "uid 0")
     for other, why in (
         (Move(topic="t", partition=0, target=(3,)), r"t-0 is being reassigned to \[3, 2\]"),
         (move.model_copy(update={"origin": (1, 2)}), r"t-0 moves away from \[2, 1\], the plan expects \[1, 2\]"),
     ):
         with pytest.raises(Refused, match=why):
-            await view.apply(ReassignRequest(moves=[other], adopts=True), "uid 0")
-    begun = await view.apply(ReassignRequest(moves=[move], adopts=True, rate_bytes_per_s=7), "uid 0")
+            await plans(view).apply(ReassignRequest(moves=[other], adopts=True), "uid 0")
+    begun = await plans(view).apply(ReassignRequest(moves=[move], adopts=True, rate_bytes_per_s=7), "uid 0")
     await w.settle()
-    [found] = view.reassignments()
+    [found] = plans(view).reassignments()
     assert (found.by, found.pid) == ("plan of uid 0", begun.pid)
     rate = b'"follower.replication.throttled.rate":"7"'
     assert rate in (w.node(paths.config("brokers", "3")).data or b"")  # type: ignore[union-attr]
@@ -492,14 +501,14 @@ async def test_a_reassignment_of_another_client_is_listed_adopted_throttled_and_
         await caught_up(w)
         await w.settle()
     ended = await view.one(begun.pid, 0)
-    assert (ended.state, written(w, "t").replicas, view.reassignments()) == ("rolledback", (2, 1), [])
+    assert (ended.state, written(w, "t").replicas, plans(view).reassignments()) == ("rolledback", (2, 1), [])
     assert rate not in (w.node(paths.config("brokers", "3")).data or b"")  # type: ignore[union-attr]
 
 
 @in_world(1, 2, 3)
 async def test_a_bypassed_plan_names_the_throttles_that_it_leaves_and_their_removal(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(rate_bytes_per_s=7), "uid 0")
+    begun = await plans(view).apply(request(rate_bytes_per_s=7), "uid 0")
     await w.settle()
     await view.bypass(begun.pid)
     await w.settle()
@@ -516,19 +525,22 @@ async def test_a_bypassed_plan_names_the_throttles_that_it_leaves_and_their_remo
 async def test_sizes_that_a_plan_leaves_out_come_from_leaders_and_a_dry_run_has_bytes_and_time(w: World) -> None:
     view = await running(w)
     queried = measured_by(w, {1: {T0: 5_000_000, TopicPartition("t", 1): 1_000_000}})
-    found = await view.apply(request(dry_run=True, rate_bytes_per_s=100_000), "uid 0")
+    found = await plans(view).apply(request(dry_run=True, rate_bytes_per_s=100_000), "uid 0")
     assert (queried, found.size_bytes, found.remaining_s) == ([1] * 3, 6_000_000, 60), "twice for its traffic"
     assert (found.detail, found.progress) == ("2 queued", "6.0 MB to copy, about 60 s at the throttle")
-    begun = await view.apply(request(), "uid 0")
+    begun = await plans(view).apply(request(), "uid 0")
     await w.settle()
-    assert [move.size_bytes for move in await view_of(w, await w.seat()).moves(begun.pid)] == [5_000_000, 1_000_000]
+    assert [move.size_bytes for move in await plans(view_of(w, await w.seat())).moves(begun.pid)] == [
+        5_000_000,
+        1_000_000,
+    ]
 
 
 @in_world(1, 2, 3)
 async def test_sizes_that_no_leader_reports_hold_up_no_plan(w: World) -> None:
     view = await running(w)
     measured_by(w, {})
-    found = await view.apply(request(dry_run=True), "uid 0")
+    found = await plans(view).apply(request(dry_run=True), "uid 0")
     assert found.progress == "0 B to copy, without 2 moves of unknown size"
 
 
@@ -540,13 +552,13 @@ async def test_a_move_never_goes_below_min_insync_replicas(w: World) -> None:
         r"t-0 cannot have replicas \[3\]: 1 replicas are below min.insync.replicas = 2: give 2 or more, or lower the s"
     )
     with pytest.raises(Refused, match=why):
-        await view.apply(request(), "uid 0")
+        await plans(view).apply(request(), "uid 0")
     w.term.cluster.min_isr = MinIsr(2, {"t": 1})
-    begun = await view.apply(request(paused=True), "uid 0")
+    begun = await plans(view).apply(request(paused=True), "uid 0")
     w.term.cluster.min_isr = MinIsr(2, {})
-    await view.command(begun.pid, ReassignCommand(paused=False))
+    await plans(view).command(begun.pid, ReassignCommand(paused=False))
     await w.settle()
-    refused = {(move.status, move.why.partition(":")[0]) for move in await view.moves(begun.pid)}
+    refused = {(move.status, move.why.partition(":")[0]) for move in await plans(view).moves(begun.pid)}
     assert refused == {("refused", "1 replicas are below min.insync.replicas = 2")}
     assert written(w, "t").replicas == (1, 2)
 
@@ -556,7 +568,7 @@ async def test_a_move_never_goes_below_min_insync_replicas(w: World) -> None:
 async def test_a_new_term_knows_min_insync_replicas_before_a_plan_begins_a_move(w: World, respond: bool) -> None:
     """The status for operators, which reads it, too, has not looked yet when a term begins."""
     view = await running(w)
-    begun = await view.apply(request(paused=True), "uid 0")
+    begun = await plans(view).apply(request(paused=True), "uid 0")
     for broker in (1, 2, 3) if respond else ():
         w.knows[broker], w.reports[broker] = {}, {"min.insync.replicas": "2"}
     await w.active.crash()
@@ -564,9 +576,9 @@ async def test_a_new_term_knows_min_insync_replicas_before_a_plan_begins_a_move(
     await propagated(w)
     assert w.term.cluster.min_isr is UNKNOWN, "nothing has asked yet"
     view = view_of(w)
-    await view.command(begun.pid, ReassignCommand(paused=False))
+    await plans(view).command(begun.pid, ReassignCommand(paused=False))
     await w.settle()
-    found = {(move.status, move.why.partition(":")[0]) for move in await view.moves(begun.pid)}
+    found = {(move.status, move.why.partition(":")[0]) for move in await plans(view).moves(begun.pid)}
     if respond:
         assert found == {("refused", "1 replicas are below min.insync.replicas = 2")}
         assert written(w, "t").replicas == (1, 2)
@@ -579,7 +591,7 @@ async def test_a_new_term_knows_min_insync_replicas_before_a_plan_begins_a_move(
 @in_world(1, 2, 3)
 async def test_procedures_are_found_by_what_they_lock_and_what_they_are_about(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(paused=True), "uid 0")
+    begun = await plans(view).apply(request(paused=True), "uid 0")
     await w.settle()
     for topic, broker in (("t", None), (None, 3), ("t", 1)):
         assert [one.pid for one in await view.list_all(topic, broker)] == [begun.pid]
@@ -602,7 +614,7 @@ async def test_who_ended_a_procedure_and_why_is_in_its_record_and_in_the_journal
     said = {"abort": "an abort is requested", "cancel": "its end is requested", "bypass": "a bypass is requested"}
     pid = 0
     for act, sentence in said.items():
-        begun = await view.apply(request(paused=True, nonce=act), "uid 0")
+        begun = await plans(view).apply(request(paused=True, nonce=act), "uid 0")
         await w.settle()
         assert await end_told(view, begun.pid) == ("", "", "", False)
         await getattr(view, act)(begun.pid, "uid 7", " wrong\n rack ")
@@ -620,11 +632,11 @@ async def test_who_ended_a_procedure_and_why_is_in_its_record_and_in_the_journal
 @in_world(1, 2, 3)
 async def test_a_plan_that_is_taken_back_already_is_named_so(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(), "uid 0")
+    begun = await plans(view).apply(request(), "uid 0")
     await w.settle()
     pid = begun.pid
     with pytest.raises(Refused, match=f"plan {pid} moves . of these") as refused:
-        await view.apply(request(nonce="another"), "uid 0")
+        await plans(view).apply(request(nonce="another"), "uid 0")
     assert refused.value.remedy == (
         f"wait for its end, 'regent procedures wait {pid}', or end it with 'regent procedures cancel {pid}'; "
         "then make a new plan"
@@ -643,9 +655,9 @@ async def test_a_plan_that_is_taken_back_already_is_named_so(w: World) -> None:
 @in_world(1, 2, 3)
 async def test_a_plan_that_ended_while_it_was_paused_is_not_shown_as_paused(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(), "uid 0")
+    begun = await plans(view).apply(request(), "uid 0")
     await w.settle()
-    await view.command(begun.pid, ReassignCommand(paused=True), "uid 0")
+    await plans(view).command(begun.pid, ReassignCommand(paused=True), "uid 0")
     assert (await view.one(begun.pid, 0)).detail.endswith("; paused")
     for _ in range(4):
         await caught_up(w)
@@ -658,7 +670,7 @@ async def test_a_plan_that_ended_while_it_was_paused_is_not_shown_as_paused(w: W
 async def test_a_plan_whose_role_was_given_back_shows_no_throttle_for_it_was_lifted(w: World) -> None:
     view = await running(w)
     measured_by(w, {1: {T0: 0, TopicPartition("t", 1): 0}})
-    begun = await view.apply(
+    begun = await plans(view).apply(
         ReassignRequest(moves=SIZED, rate_bytes_per_s=10_000, rate_bytes_per_s_max=50_000), "uid 0"
     )
     holding = asyncio.ensure_future(w.term.procedures.hold(5.0))
@@ -670,9 +682,9 @@ async def test_a_plan_whose_role_was_given_back_shows_no_throttle_for_it_was_lif
 @in_world(1, 2, 3)
 async def test_a_cancelled_plan_ends_with_what_it_has_done(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(moves_max=1), "uid 0")
+    begun = await plans(view).apply(request(moves_max=1), "uid 0")
     await w.settle()
-    await view.command(begun.pid, ReassignCommand(stop=True, reason="too slow"), "uid 7")
+    await plans(view).command(begun.pid, ReassignCommand(stop=True, reason="too slow"), "uid 7")
     assert await end_told(view, begun.pid) == ("cancel", "uid 7", "too slow", True)
     await caught_up(w)
     await w.settle()
@@ -693,9 +705,9 @@ async def test_a_plan_that_waits_for_a_lock_is_listed_with_the_pid_that_holds_it
     requests = [
         ReassignRequest(moves=[Move(topic="t", partition=number, target=(3,))], paused=True) for number in range(2)
     ]
-    first = await view.apply(requests[0], "uid 0")
+    first = await plans(view).apply(requests[0], "uid 0")
     await w.settle()
-    second = await view.apply(requests[1], "uid 0")
+    second = await plans(view).apply(requests[1], "uid 0")
     await w.settle()
     found = {(lock.pid, lock.waiting): lock.held_by for lock in view.locks()}
     assert found == {(first.pid, False): [], (second.pid, True): [first.pid]}
@@ -707,24 +719,24 @@ async def test_a_plan_that_waits_for_a_lock_is_listed_with_the_pid_that_holds_it
 @in_world(1, 2, 3)
 async def test_a_plan_over_partitions_that_another_one_has_still_to_move_is_refused_with_its_number(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(moves_max=1), "uid 0")
+    begun = await plans(view).apply(request(moves_max=1), "uid 0")
     await w.settle()
     later = ReassignRequest(moves=[Move(topic="t", partition=1, target=(1, 3))])
     with pytest.raises(Refused, match=rf"plan {begun.pid} moves 1 of these 1 partitions: t-1"):
-        await view.apply(later, "uid 0")
+        await plans(view).apply(later, "uid 0")
     with pytest.raises(Refused, match=f"plan {begun.pid} moves"):
-        await view.apply(later.model_copy(update={"dry_run": True}), "uid 0")
-    await view.command(begun.pid, ReassignCommand(stop=True), "uid 0")
+        await plans(view).apply(later.model_copy(update={"dry_run": True}), "uid 0")
+    await plans(view).command(begun.pid, ReassignCommand(stop=True), "uid 0")
     await w.settle()
-    assert (await view.apply(later, "uid 0")).pid > begun.pid, "what is left of the first one is elsewhere"
+    assert (await plans(view).apply(later, "uid 0")).pid > begun.pid, "what is left of the first one is elsewhere"
 
 
 @in_world(1, 2, 3)
 async def test_what_a_plan_did_not_move_is_unmet_with_its_cause(w: World) -> None:
     view = await running(w)
-    begun = await view.apply(request(moves_max=1), "uid 0")
+    begun = await plans(view).apply(request(moves_max=1), "uid 0")
     await w.settle()
-    await view.command(begun.pid, ReassignCommand(stop=True), "uid 0")
+    await plans(view).command(begun.pid, ReassignCommand(stop=True), "uid 0")
     await caught_up(w)
     await w.settle()
     ended = await view.one(begun.pid, 0)
@@ -732,7 +744,7 @@ async def test_what_a_plan_did_not_move_is_unmet_with_its_cause(w: World) -> Non
         "success",
         "1 of 2 moves were not done; t-1: the plan was cancelled before the move began",
     )
-    done = await view.apply(ReassignRequest(moves=[Move(topic="t", partition=1, target=(3,))]), "uid 0")
+    done = await plans(view).apply(ReassignRequest(moves=[Move(topic="t", partition=1, target=(3,))]), "uid 0")
     await caught_up(w)
     await asyncio.sleep(6)
     await caught_up(w)

@@ -12,21 +12,20 @@ from unittest import mock
 import pytest
 
 from brokers.client import BrokerCallFailed
-from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.errors import Refused
-from controller.http.pause_models import PauseRequest
-from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
-from controller.http.shutdown_models import ShutdownRequest
 from controller.kafka.kinds.drain import drain_of
 from controller.operator import cordons as cordons_module
 from controller.operator import counts as counts_module
 from controller.operator import pauses as pauses_module
-from controller.operator import plan_requests, stray_removal
+from controller.operator import plan_requests
 from controller.operator import strays as strays_module
 from controller.operator import verify as verify_module
 from controller.operator.comparison import CopyDifference
 from controller.operator.counts import Counted
-from controller.operator.stray_removal import remembered
+from controller.operator.drains import DrainRequest, ShutdownRequest, UndrainRequest
+from controller.operator.pauses import PauseRequest
+from controller.operator.plan_requests import Move, ReassignCommand, ReassignRequest
+from controller.operator.strays import remembered
 from controller.operator.verify import DIFFERENCES_MAX, Findings, verify
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.nodes.cordon_node import write_cordons
@@ -45,7 +44,7 @@ from tests.unit.controller.kafka.kinds.test_elect import request as election
 from tests.unit.controller.kafka.kinds.test_elect import view as elections
 from tests.unit.controller.operator.test_cordons import begun, request
 from tests.unit.controller.operator.test_pause import view_of as pauses
-from tests.unit.controller.operator.test_view_procedures import view_of
+from tests.unit.controller.operator.test_view_procedures import plans, view_of
 from tests.unit.controller.operator.test_view_strays import log
 
 
@@ -136,9 +135,11 @@ async def test_a_plan_has_all_that_was_requested_and_a_pause_of_it_requests_no_e
     assert (plan.moves_max, plan.broker_moves_max, plan.bytes_max, plan.broker_bytes_max) == (1, 2, 3, 4)
     assert (plan.rate_bytes_per_s, plan.paused) == (6, True)
     view = view_of(w)
-    begun = await view.apply(wanted, "uid 0")
+    begun = await plans(view).apply(wanted, "uid 0")
     await w.settle()
-    assert (await view.command(begun.pid, ReassignCommand(paused=True, reason="lunch"), "uid 7")).end_requested == ""
+    assert (
+        await plans(view).command(begun.pid, ReassignCommand(paused=True, reason="lunch"), "uid 7")
+    ).end_requested == ""
     await w.settle()
     assert (await view.one(begun.pid, 0)).end_requested == ""
 
@@ -177,7 +178,7 @@ def test_all_remembered_replicas_are_counted_beyond_those_that_are_listed() -> N
         cluster=SimpleNamespace(brokers={2: None}),
         controller=SimpleNamespace(strays=SimpleNamespace(entries=entries)),
     )
-    with mock.patch.object(stray_removal, "REMEMBERED_MAX", 3):
+    with mock.patch.object(strays_module, "REMEMBERED_MAX", 3):
         listed, total = remembered(term, ())
     assert ([one.broker for one in listed], total) == ([1, 1, 2], 4)
     assert [one.registered for one in listed] == [False, False, True]

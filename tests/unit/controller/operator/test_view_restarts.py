@@ -9,8 +9,7 @@ from unittest import mock
 import pytest
 
 from controller.http.errors import NotActive, Refused
-from controller.http.ports import DaemonView, RestartQuery
-from controller.operator.restarts import ATTEMPTS_MAX, in_turns, restart_item
+from controller.operator.restarts import ATTEMPTS_MAX, RestartQuery, in_turns, restart_item
 from controller.operator.view import View
 from state_machines.decisions.hindrances import Turns
 from state_machines.decisions.restarts import RestartPlan
@@ -24,24 +23,23 @@ ALL = RestartQuery({}, 1_000, frozenset())
 
 async def test_an_active_daemon_judges_by_its_model_and_the_brokers_min_isr(tmp_path: Path) -> None:
     """The topic payments is on brokers 3 and 1 alone, and min.insync.replicas is 2."""
-    async with governed(tmp_path) as (cluster, _, found):
-        view: DaemonView = found
-        allowed = await view.can_stop(frozenset({2}), frozenset())
+    async with governed(tmp_path) as (cluster, _, view):
+        allowed = await view.restarts.can_stop(frozenset({2}), frozenset())
         assert (allowed.allowed, allowed.partitions, allowed.hindrances) == (True, 2, [])
-        refused = await view.can_stop(frozenset({1}), frozenset())
+        refused = await view.restarts.can_stop(frozenset({1}), frozenset())
         [one] = refused.hindrances
         assert (refused.allowed, one.cause, one.count, one.examples) == (False, "below-min-isr", 1, ["payments-0"])
         assert "min.insync.replicas" in one.remedy
-        removal = await view.can_remove(frozenset({2, DAEMON}))
+        removal = await view.restarts.can_remove(frozenset({2, DAEMON}))
         assert [one.cause for one in removal.hindrances] == ["assigned", "controller"]
-        plan = await view.restart_next(ALL)
+        plan = await view.restarts.next(ALL)
         assert (plan.state, plan.batch, plan.pending) == ("restart", [2], [1, 2, 3])
         epoch = cluster.brokers[2].epoch
-        earlier = await view.restart_next(RestartQuery({1: -1, 2: epoch}, 1, frozenset()))
+        earlier = await view.restarts.next(RestartQuery({1: -1, 2: epoch}, 1, frozenset()))
         assert (earlier.batch, earlier.restarted) == ([2], [1])
         await dies(cluster, 2)
-        await eventually(lambda: [b.id for b in found.list_brokers() if b.state == "live"] == [1, 3])
-        waits = await view.restart_next(RestartQuery({1: -1, 2: epoch}, 1, frozenset()))
+        await eventually(lambda: [b.id for b in view.brokers.listed() if b.state == "live"] == [1, 3])
+        waits = await view.restarts.next(RestartQuery({1: -1, 2: epoch}, 1, frozenset()))
         assert (waits.state, waits.why) == ("wait", "broker 2 must come back first; 1 of 2 were restarted")
 
 
@@ -49,9 +47,9 @@ async def test_a_standby_answers_by_the_name_of_the_active_daemon(tmp_path: Path
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         view = View(daemon, cluster.dial, cluster.release_of)
         for asked in (
-            view.can_stop(frozenset({1}), frozenset()),
-            view.can_remove(frozenset({1})),
-            view.restart_next(ALL),
+            view.restarts.can_stop(frozenset({1}), frozenset()),
+            view.restarts.can_remove(frozenset({1})),
+            view.restarts.next(ALL),
         ):
             with pytest.raises(NotActive, match="this daemon is"):
                 await asked
@@ -64,7 +62,7 @@ async def test_a_model_that_may_be_old_gives_no_yes(tmp_path: Path) -> None:
             mock.patch.object(daemon.lease, "silent_s", return_value=26.0),
             pytest.raises(Refused, match=r"the model may be old: .* no heartbeat for 26 s"),
         ):
-            await view.can_stop(frozenset({2}), frozenset())
+            await view.restarts.can_stop(frozenset({2}), frozenset())
 
 
 @pytest.mark.parametrize("changes", [0, ATTEMPTS_MAX - 1, ATTEMPTS_MAX])

@@ -17,21 +17,26 @@ from kio.schema.errors import ErrorCode
 from brokers.wire.log_dirs import REPLICAS_MAX
 from cli.exit_codes import Exit
 from controller.http.errors import NotActive, Refused
-from controller.http.stray_models import (
-    BROKERS_MAX,
+from controller.operator import stray_removal
+from controller.operator import strays as listing
+from controller.operator.brokers import BROKERS_MAX
+from controller.operator.stray_removal import (
+    FUTURE,
+    NO_RESPONSE,
+    OFFLINE,
     Outcome,
-    RememberedReplica,
-    StrayLog,
     StrayOutcome,
     StrayRemoval,
     StrayRemovalRequest,
+)
+from controller.operator.strays import (
+    BROKER_STRAYS_MAX,
+    RememberedReplica,
+    StrayLog,
     StrayReport,
+    StrayView,
     UnreadBroker,
 )
-from controller.operator import stray_removal
-from controller.operator import strays as listing
-from controller.operator.stray_removal import FUTURE, NO_RESPONSE, OFFLINE
-from controller.operator.strays import BROKER_STRAYS_MAX, StrayView
 from controller.operator.view import View
 from metadata_store import paths
 from metadata_store.nodes.stray_nodes import Found, Remembered, StrayKey
@@ -115,7 +120,7 @@ async def test_brokers_without_a_report_are_named_with_the_cause_and_the_others_
         cluster.brokers[1].logs = [log("gone")]
         cluster.brokers[2].dirs_refused = "no access"
         await dies(cluster, 3)
-        await eventually(lambda: [b.id for b in view.list_brokers() if b.state == "live"] == [1, 2])
+        await eventually(lambda: [b.id for b in view.brokers.listed() if b.state == "live"] == [1, 2])
         found = await view.strays.listed((1, 2, 3, 9))
         assert ([s.broker for s in found.strays], found.brokers) == ([1], [1])
         absent = "it is not registered: start it"
@@ -208,7 +213,7 @@ async def test_strays_are_removed_by_name_and_each_is_reported(tmp_path: Path) -
     async with governed(tmp_path) as (cluster, _, view):
         cluster.brokers[2].logs = [log("orders"), log("payments"), log("gone", 5)]
         cluster.brokers[3].logs = [log("gone")]
-        found = await view.strays.removed(remove(reason="left by a move"), "an operator")
+        found = await view.stray_removal.removed(remove(reason="left by a move"), "an operator")
         assert outcomes(found) == [(2, "payments", 0, "removed"), (2, "gone", 5, "removed"), (3, "gone", 0, "removed")]
         assert [sorted(stopped(cluster.brokers[b])) for b in (1, 2, 3)] == [
             [],
@@ -220,10 +225,10 @@ async def test_strays_are_removed_by_name_and_each_is_reported(tmp_path: Path) -
 async def test_a_dry_run_and_other_topics_send_nothing(tmp_path: Path) -> None:
     async with governed(tmp_path) as (cluster, _, view):
         cluster.brokers[2].logs = [log("payments"), log("gone", 5)]
-        planned = await view.strays.removed(remove(dry_run=True), "x")
+        planned = await view.stray_removal.removed(remove(dry_run=True), "x")
         assert outcomes(planned) == [(2, "payments", 0, "planned"), (2, "gone", 5, "planned")]
         assert stopped(cluster.brokers[2]) == []
-        found = await view.strays.removed(remove(2, topic="gone"), "x")
+        found = await view.stray_removal.removed(remove(2, topic="gone"), "x")
         assert outcomes(found) == [(2, "gone", 5, "removed")]
         assert stopped(cluster.brokers[2]) == [("gone", 5)]
 
@@ -233,7 +238,7 @@ async def test_future_logs_and_offline_directories_are_kept_with_the_reason(tmp_
         cluster.brokers[2].logs = [log("gone"), log("gone", is_future=True), log("gone", 1)]
         cluster.brokers[3].logs = [log("gone", 2)]
         cluster.brokers[3].dirs = {"/data": 56}
-        found = await view.strays.removed(remove(), "x")
+        found = await view.stray_removal.removed(remove(), "x")
         assert outcomes(found) == [
             (2, "gone", 0, "kept"),
             (2, "gone", 0, "kept"),
@@ -256,7 +261,7 @@ async def test_a_stray_that_is_assigned_after_the_report_is_kept(tmp_path: Path)
             return found
 
         with mock.patch.object(StrayView, "listed", then_assigned):
-            found = await view.strays.removed(remove(2), "x")
+            found = await view.stray_removal.removed(remove(2), "x")
         assert [(one.outcome, one.why) for one in found.strays] == [("kept", NAMED.why)]
         assert stopped(cluster.brokers[2]) == []
 
@@ -268,12 +273,12 @@ async def test_a_broker_that_refuses_keeps_its_log_and_one_that_is_silent_is_nam
         cluster.brokers[2].respond = lambda api, entity: (
             {"error_code": ErrorCode.stale_broker_epoch} if api == STOP_REPLICA else respond(api, entity)
         )
-        [found] = (await view.strays.removed(remove(2), "x")).strays
+        [found] = (await view.stray_removal.removed(remove(2), "x")).strays
         assert (found.outcome, found.why) == ("kept", "the broker refused with STALE_BROKER_EPOCH (77)")
         cluster.brokers[2].respond = respond
         cluster.brokers[2].mute = True
         with mock.patch.object(stray_removal, "RESPONSE_S_MAX", 0.2):
-            [found] = (await view.strays.removed(remove(2), "x")).strays
+            [found] = (await view.stray_removal.removed(remove(2), "x")).strays
         assert (found.outcome, found.why) == ("no response", NO_RESPONSE)
         assert daemon.term is not None
         assert daemon.term.controller.strays.removals == []
@@ -294,9 +299,9 @@ async def test_remembered_replicas_are_listed_with_their_brokers_state(tmp_path:
         ]
         assert found.remembered_total == 4
         assert (view.gauges().remembered_replicas, view.gauges().unstopped_replicas) == (4, 2)
-        assert view.status().remembered_replicas == 4
+        assert view.whole.status().remembered_replicas == 4
         daemon.term.controller.strays.entries = {}
-        assert view.status().remembered_replicas is None
+        assert view.whole.status().remembered_replicas is None
         daemon.term.controller.strays.entries = entries
         assert [one.broker for one in (await view.strays.listed((2,))).remembered] == [2, 2]
 

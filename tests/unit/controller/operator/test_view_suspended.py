@@ -11,7 +11,7 @@ import pytest
 
 from controller.http.errors import NotActive
 from controller.metrics.gauges import ShownMode as GaugeMode
-from controller.operator.role_status import CONFIGS_S
+from controller.operator.present import CONFIGS_S
 from controller.operator.view import View
 from controller.process.clock import boottime_s
 from controller.role.lease import Lease
@@ -30,7 +30,7 @@ async def test_silent_heartbeats_suspend_a_daemon_in_every_mode(tmp_path: Path) 
             for daemon, seen in ((active, view), (standby, waiting)):
                 assert daemon.lease is not None
                 with mock.patch.object(daemon.lease, "silent_s", return_value=26.0):
-                    ready, status = seen.readiness(), seen.status()
+                    ready, status = seen.readiness(), seen.whole.status()
                     assert (ready.ok, status.mode, seen.gauges().mode) == (False, "suspended", GaugeMode.SUSPENDED)
                     assert (ready.mode, seen.liveness().mode) == ("suspended", "suspended")
                     assert "has answered no heartbeat for 26 s, although the connection is up" in status.why
@@ -61,14 +61,14 @@ async def test_a_lost_connection_suspends_a_daemon_until_it_is_back(tmp_path: Pa
         cluster.server.suspend(daemon.zk.session_id)
         await eventually(lambda: not view.readiness().ok)
         assert view.readiness().why.startswith("the connection to ZooKeeper server memory:2181 is lost: no heartbeat")
-        assert (view.status().mode, view.gauges().mode) == ("suspended", GaugeMode.SUSPENDED)
-        assert view.stale() == view.readiness().why
+        assert (view.whole.status().mode, view.gauges().mode) == ("suspended", GaugeMode.SUSPENDED)
+        assert view.whole.stale() == view.readiness().why
         assert view.status_line() == f"suspended: {view.readiness().why}", "as systemd shows it"
         await view.refresh()
-        assert view.status().holder == DAEMON, "the last values stay"
+        assert view.whole.status().holder == DAEMON, "the last values stay"
         cluster.server.resume(daemon.zk.session_id)
         await eventually(lambda: view.readiness().ok)
-        assert view.stale() is None
+        assert view.whole.stale() is None
         assert view.status_line().startswith("active: controller at epoch")
 
 
@@ -93,7 +93,7 @@ async def test_min_isr_is_read_again_after_a_while_alone(tmp_path: Path, monkeyp
             reads += 1
             return MinIsr(reads, {})
 
-        monkeypatch.setattr("controller.operator.role_status.read_min_isr", read)
+        monkeypatch.setattr("controller.operator.present.read_min_isr", read)
         for _ in range(3):
             await view.refresh()
         assert reads == 0, "the term has its values"
@@ -113,16 +113,16 @@ async def test_a_failing_view_is_logged_once_and_keeps_its_values(
         async def broken(_role: object) -> None:
             raise ValueError("an unexpected znode")
 
-        monkeypatch.setattr("controller.operator.role_status.look", broken)
+        monkeypatch.setattr("controller.operator.present.look", broken)
         for _ in range(3):
             await view.refresh()
-        assert view.status().role_flag == "regent", "the last value stays"
+        assert view.whole.status().role_flag == "regent", "the last value stays"
         assert [r.name for r in caplog.records if r.levelname == "ERROR"] == ["regent.view"]
         assert daemon.term is not None
         daemon.term.cluster.min_isr = known = MinIsr(2, {"orders": 1})
         fresh = View(daemon, cluster.dial, cluster.release_of)
         await fresh.refresh()
-        assert fresh.status().mode == "active", "also where the first read fails"
+        assert fresh.whole.status().mode == "active", "also where the first read fails"
         assert daemon.term.cluster.min_isr == known, "nothing was read in its place"
 
 
@@ -134,11 +134,13 @@ async def test_a_term_that_stands_still_says_why_and_until_when_and_refuses_requ
         term, epoch = daemon.term, daemon.term.claim.epoch
         cluster.server.suspend(daemon.zk.session_id)
         await eventually(lambda: not view.readiness().ok)
-        assert re.search(r"; calls wait for the \d+ s that are left of the lease, and are refused", view.status().why)
+        assert re.search(
+            r"; calls wait for the \d+ s that are left of the lease, and are refused", view.whole.status().why
+        )
         assert view.procedures.locks() == []
         with mock.patch.object(daemon.lease, "_deadline", boottime_s() - 7.0):
             term._claim_monitor._watch_lease()  # its timer is seconds away
-            ready, status, gauges = view.readiness(), view.status(), view.gauges()
+            ready, status, gauges = view.readiness(), view.whole.status(), view.gauges()
             assert (ready.ok, status.mode, gauges.mode) == (False, "suspended", GaugeMode.SUSPENDED)
             assert "; since the lease ran out 7 s ago nothing is written or sent, and calls are refused; " in status.why
             assert status.why.endswith(
@@ -154,5 +156,5 @@ async def test_a_term_that_stands_still_says_why_and_until_when_and_refuses_requ
             assert view.procedures.locks() == [], "what is in memory is shown"
         cluster.server.resume(daemon.zk.session_id)
         await eventually(lambda: view.readiness().ok)
-        assert (daemon.term, view.gauges().standstill_s, view.status().health) == (term, 0.0, [])
+        assert (daemon.term, view.gauges().standstill_s, view.whole.status().health) == (term, 0.0, [])
         assert (await view.pauses.resume()).paused is False

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from controller.http.drain_models import UndrainRequest
 from controller.http.errors import NotFound, Refused
-from controller.http.procedure_models import Move, Procedure, ReassignRequest
+from controller.http.procedures import Procedure
+from controller.operator.drains import UndrainRequest
+from controller.operator.plan_requests import Move, ReassignRequest
 from tests.kit.controller_world import World, in_world
 from tests.kit.reassignment_kit import alter, caught_up, written
 from tests.unit.controller.kafka.kinds.test_drain import drained, ended, running, views
-from tests.unit.controller.operator.test_view_procedures import view_of
+from tests.unit.controller.operator.test_view_procedures import plans, view_of
 
 AT_FIRST = {**{("t", number): (1, 2, 3) for number in range(4)}, ("u", 0): (1,)}
 
@@ -22,7 +23,7 @@ def placed(w: World) -> dict[tuple[str, int], tuple[int, ...]]:
 async def applied(w: World, moves: list[Move]) -> Procedure:
     """Applies planned moves as the command does, and plays brokers to the end."""
     planned = [move.model_copy(update={"status": "queued"}) for move in moves if move.status == "planned"]
-    return await ended(w, (await view_of(w).apply(ReassignRequest(moves=planned), "uid 0")).pid)
+    return await ended(w, (await plans(view_of(w)).apply(ReassignRequest(moves=planned), "uid 0")).pid)
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -36,7 +37,7 @@ async def test_a_drain_with_replicas_is_taken_back_after_its_end_also_by_another
     if restarted:
         await w.active.crash()
         await w.begin_term()
-    before = await view_of(w).way_back(found.pid)
+    before = await plans(view_of(w)).way_back(found.pid)
     assert {(move.topic, move.partition): move.target for move in before} == AT_FIRST
     assert {move.status for move in before} == {"planned"}, "its brokers take replicas again once they are undrained"
     await views(w)[0].undrain(UndrainRequest(brokers=[1]))
@@ -49,25 +50,25 @@ async def test_a_drain_with_replicas_is_taken_back_after_its_end_also_by_another
 @in_world(1, 2, 3, 4)
 async def test_a_drain_without_replicas_has_no_way_back_but_its_marks(w: World) -> None:
     await running(w)
-    assert await view_of(w).way_back((await drained(w, 2)).pid) == []
+    assert await plans(view_of(w)).way_back((await drained(w, 2)).pid) == []
 
 
 @in_world(1, 2, 3, 4)
 async def test_what_another_client_has_moved_since_is_refused_and_stays(w: World) -> None:
     await running(w)
     moves = [Move(topic="t", partition=number, target=(4, 2, 3)) for number in range(2)]
-    plan = await view_of(w).apply(ReassignRequest(moves=moves), "uid 0")
+    plan = await plans(view_of(w)).apply(ReassignRequest(moves=moves), "uid 0")
     with pytest.raises(Refused, match="has not ended"):
-        await view_of(w).way_back(plan.pid)
+        await plans(view_of(w)).way_back(plan.pid)
     await ended(w, plan.pid)
     assert not await alter(w, {("t", 0): (1, 4)})
     for _ in range(3):
         await caught_up(w)
         await w.settle()
-    back = await view_of(w).way_back(plan.pid)
+    back = await plans(view_of(w)).way_back(plan.pid)
     assert [(one.partition, one.status) for one in back] == [(1, "planned"), (0, "refused")]
     assert "it was moved since" in back[1].why
     await applied(w, back)
     assert (placed(w)["t", 0], placed(w)["t", 1]) == ((1, 4), (1, 2, 3))
     with pytest.raises(NotFound):
-        await view_of(w).way_back(99)
+        await plans(view_of(w)).way_back(99)

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.regions import in_transition
 from controller.regions.endings import Causes
 from controller.regions.environment import Options

@@ -10,14 +10,13 @@ from unittest import mock
 import pytest
 
 from brokers.outbound.channel import PropagationLag
-from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.errors import NotFound, Refused
-from controller.http.procedure_models import CordonRequest, Procedure
+from controller.http.procedures import Procedure
 from controller.kafka.brokers.marks import ROUNDS_MAX, change_marks
 from controller.kafka.kinds import drain as kind
 from controller.kafka.kinds.environment import BEHIND_S_MAX, brokers_are_behind
-from controller.operator.cordons import CordonView
-from controller.operator.drains import DrainView, _fitting
+from controller.operator.cordons import CordonRequest, CordonView
+from controller.operator.drains import DrainRequest, DrainView, UndrainRequest, _fitting
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store.acl import ALL
@@ -30,7 +29,7 @@ from state_machines.model.types import TopicPartition
 from state_machines.planning.plan import Move, Plan, Summary
 from tests.kit.controller_world import World, in_world
 from tests.kit.reassignment_kit import alter, caught_up, join, propagated, written
-from tests.unit.controller.operator.test_view_procedures import measured_by, view_of
+from tests.unit.controller.operator.test_view_procedures import measured_by, plans, view_of
 
 
 def views(w: World) -> tuple[DrainView, CordonView]:
@@ -331,12 +330,12 @@ async def test_with_replicas_every_replica_leaves_by_a_plan_of_its_own(w: World)
     kept = kind.drain_of(w.term.procedures.engine.records[found.pid])
     assert kept.plan is not None
     for pid in (found.pid, kept.moved_by):
-        moves = await view_of(w).moves(pid)
+        moves = await plans(view_of(w)).moves(pid)
         assert [(move.origin, move.target) for move in moves] == [(one.origin, one.target) for one in kept.plan.moves]
         assert {move.status for move in moves} == {"done"}, "also by the pid of its plan, whose record is gone"
-    assert {move.status for move in await view_of(w, await w.seat()).moves(found.pid)} == {"unknown"}
+    assert {move.status for move in await plans(view_of(w, await w.seat())).moves(found.pid)} == {"unknown"}
     with pytest.raises(NotFound):
-        await view_of(w).moves(99)
+        await plans(view_of(w)).moves(99)
 
 
 @in_world(1, 2, 3, 4)
@@ -352,11 +351,11 @@ async def test_a_bypassed_plan_of_a_drain_is_described_by_its_drain_as_it_ended(
     assert (item.parent, item.ended, item.state, item.bypassed) == (found.pid, True, "success", True)
     assert (item.end_requested, item.end_principal, item.end_reason) == ("bypass", "uid 7", "it hangs")
     for pid in (plan, found.pid):
-        assert {move.status for move in await view_of(w).moves(pid)} == {"begun"}, "what it began goes on"
+        assert {move.status for move in await plans(view_of(w)).moves(pid)} == {"begun"}, "what it began goes on"
     for _ in range(3):
         await caught_up(w)
         await w.settle()
-    assert {move.status for move in await view_of(w).moves(plan)} == {"done"}
+    assert {move.status for move in await plans(view_of(w)).moves(plan)} == {"done"}
 
 
 @in_world(1, 2, 3, 4)
@@ -366,7 +365,7 @@ async def test_the_plan_of_a_drain_knows_the_sizes_of_its_replicas(w: World) -> 
     found = await views(w)[0].drain(DrainRequest(brokers=[1], replicas=True), "uid 0")
     await w.settle()
     plan = next(one.pid for one in await view_of(w).list_all() if one.kind == "reassign")
-    assert {move.size_bytes for move in await view_of(w, await w.seat()).moves(plan)} == {1_000}
+    assert {move.size_bytes for move in await plans(view_of(w, await w.seat())).moves(plan)} == {1_000}
     await asyncio.sleep(4)
     assert (await view_of(w).one(found.pid, 0)).size_bytes == 5_000, "a drain shows the progress of its plan"
 

@@ -9,13 +9,11 @@ from unittest import mock
 import pytest
 
 from brokers.outbound.channel import PropagationLag
-from controller.http.election_models import ElectionPartition, ElectionRequest
 from controller.http.errors import Refused
-from controller.http.pause_models import PauseRequest
-from controller.http.procedure_models import Procedure
+from controller.http.procedures import Procedure
 from controller.kafka.kinds import elect as kind
-from controller.operator.elections import ElectionView
-from controller.operator.pauses import PauseView
+from controller.operator.elections import ElectionPartition, ElectionRequest, ElectionView
+from controller.operator.pauses import PauseRequest, PauseView
 from state_machines.decisions import mass_election
 from state_machines.decisions.leader_election import UNKNOWN, ElectionType
 from state_machines.decisions.mass_election import DRAINED, MassElection

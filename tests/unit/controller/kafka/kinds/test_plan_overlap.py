@@ -23,7 +23,7 @@ from controller.kafka.kinds.broker_queries import ForeignSizes
 from controller.kafka.kinds.plan_conflicts import callers_of
 from controller.kafka.kinds.reassign import NAME, admit, demand, encode_plan, members, plan_of
 from controller.kafka.path.controller import Controller
-from controller.operator.procedure_items import move_items
+from controller.operator.plans import move_items
 from controller.procedures.recorder import CallKind
 from state_machines.decisions import plan_record
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, Superseded, advance

@@ -15,8 +15,8 @@ import pytest
 from brokers.client import BrokerCallFailed
 from controller.kafka.kinds import throttle_looks
 from controller.kafka.kinds.reassign import PlanCommand, encode_plan, plan_of
-from controller.operator.cluster_health import live_procedures
-from controller.operator.procedure_items import planned_item
+from controller.operator.health import live_procedures
+from controller.operator.plans import planned_item
 from controller.operator.throttles import _item
 from controller.procedures.requests import Refused
 from state_machines.decisions.plan_progress import ReassignPlan

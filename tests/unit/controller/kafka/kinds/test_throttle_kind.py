@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from controller.http.errors import Refused
-from controller.http.procedure_models import Procedure
-from controller.http.throttle_models import LiftRequest, ThrottleRequest
+from controller.http.procedures import Procedure
 from controller.kafka.kinds import throttle as kind
 from controller.kafka.kinds.reassign import encode_plan
 from controller.kafka.kinds.throttle import NAME, ThrottleOrder, encode_order, order_of
 from controller.kafka.kinds.throttle_settings import REASSIGN, held_elsewhere, throttles_of
-from controller.operator.throttles import ThrottleView
+from controller.operator.throttles import LiftRequest, ThrottleRequest, ThrottleView
 from controller.procedures.requests import Refused as EngineRefused
 from controller.role import own_znodes as own
 from metadata_store import paths

@@ -11,8 +11,8 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from controller.kafka.path.events import Event, EventKind
 from controller.operator.counts import Counted, Deletions, imbalance
-from controller.operator.role_status import StatusReader
-from controller.operator.sampling import gauges_of
+from controller.operator.gauges import gauges_of
+from controller.operator.present import StatusReader
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.codecs.cluster import FeatureRange, Features, decode_features, encode_features

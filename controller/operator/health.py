@@ -1,19 +1,21 @@
-"""Words the troubles of a cluster, the worst first, and the progress of its procedures."""
+"""Words the troubles of a cluster, the worst first, the progress of its procedures, and warnings that name a remedy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from controller.daemon.daemon import Daemon
 from controller.kafka.kinds.throttle_settings import owners, throttles_of
 from controller.kafka.term.term import Term
+from controller.operator.brokers import Dead, Lags, dead_brokers
 from controller.operator.counts import Counts
-from controller.operator.dead_brokers import Dead, dead_brokers
 from controller.operator.deletions import waiting_deletions
 from controller.operator.procedure_items import detail_of
-from controller.operator.progress_watch import OPERATOR, Idle
-from controller.operator.refused import refused_sentences
-from controller.process.wording import counted, in_time, named
+from controller.operator.progress import OPERATOR, Idle
+from controller.operator.reasons import refused_sentences
+from controller.procedures.refusals import stopped
+from controller.process.wording import abbreviate, counted, in_time, named
 from state_machines.admin_rules.throttles import BROKERS, LEADER_RATE, Place, Throttle
 from state_machines.model.cluster import Cluster
 from state_machines.procedures.record import Record
@@ -22,6 +24,7 @@ IDLE_MS_MIN: Final = 60_000
 """Time without progress that is said of a procedure."""
 SHOWN_MAX: Final = 10
 """Procedures that a status describes; the others are counted."""
+MALFORMED_NAMED_MAX: Final = 5
 
 
 def troubles(cluster: Cluster, counts: Counts | None, under_min_isr: int | None, term: Term | None) -> Iterator[str]:
@@ -111,3 +114,58 @@ def _is_rate(throttle: Throttle) -> bool:
 def _live(term: Term | None) -> Iterable[Record]:
     engine = term.procedures.engine_or_none if term is not None else None
     return () if engine is None else engine.live()
+
+
+def warnings(daemon: Daemon, term: Term | None, counts: Counts | None, lags: Lags) -> Iterator[str]:
+    """Yields what an operator should know or mend about this daemon, with the remedy."""
+    counters = daemon.counters
+    malformed = list(counters.malformed.items())
+    for path, why in malformed[:MALFORMED_NAMED_MAX]:
+        yield f"{path} cannot be used: {why}"
+    if len(malformed) > MALFORMED_NAMED_MAX:
+        yield f"{len(malformed) - MALFORMED_NAMED_MAX} more znodes cannot be used"
+    if counters.open_znodes:
+        yield counters.open_znodes
+    if term is not None:
+        if above := term.outranked.brokers:
+            yield (
+                f"brokers {above} have seen a higher controller epoch, and refuse all requests of this daemon: "
+                "restart them"
+            )
+        yield from sorted(term.controller.adoption.advised)
+        yield from _procedures(term)
+    yield from _unreachable(lags)
+    if counters.lowered_ibp_brokers:
+        yield f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than the controller"
+    if counters.journal_failing:
+        yield f"the journal cannot be written, decisions are not recorded: {counters.journal_failing}"
+    if counters.journal_topic_failing:
+        yield f"no row of the journal reaches its topic: {counters.journal_topic_failing}"
+    if counters.shadow_differences:
+        yield (
+            f"{counters.shadow_differences} of {counters.shadow_compared} compared decisions differ from Kafka's: "
+            "see the log"
+        )
+    if counts is None:
+        yield "partitions are still being counted: under-replicated ones are not known yet"
+
+
+def _procedures(term: Term) -> Iterator[str]:
+    """Names the procedures that do not go on, or why none does."""
+    engine = term.procedures.engine_or_none
+    if engine is not None:
+        yield from stopped(engine, "regent procedures", "regent procedures list -o wide")
+    elif term.procedures.loads_later:
+        yield (
+            f"{term.procedures.unavailable}: they are loaded again by themselves; where one of them is the cause, "
+            "'regent procedures bypass PID' ends it before"
+        )
+
+
+def _unreachable(lags: Lags) -> Iterator[str]:
+    """Names the registered brokers to which no connection can be made, with the error of the first."""
+    unreachable = [lag for lag in lags.values() if lag.unreachable]
+    if unreachable:
+        named = abbreviate([str(lag.broker_id) for lag in unreachable], "brokers")
+        first = f"broker {unreachable[0].broker_id}: {unreachable[0].last_error}"
+        yield f"registered, but unreachable: {named} ({first}); a dead one leaves when its ZooKeeper session ends"

@@ -1,4 +1,7 @@
-"""Runs take-overs and hand-backs that operators request of a daemon: begins at once, reports while they run."""
+"""Runs take-overs and hand-backs that operators request of a daemon, and lists those before.
+
+It begins at once, and reports while they run.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,44 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from fastapi import FastAPI, Request, Response
+
 from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
 from controller.daemon.handback import HandbackFailed, HandbackRefused, handed_back
 from controller.daemon.role_handback import hand_back
 from controller.daemon.takeover import TakeoverRefused, take_over, until_held
-from controller.http.errors import Refused
-from controller.http.models import Operation, OperationRequest
+from controller.http.documents import document
+from controller.http.errors import NotActive, NotFound, Refused
+from controller.http.models import Document, Item, Operation, OperationRequest
+from controller.http.peers import principal_of
 from controller.process.zookeeper_tls import ReleaseOf
+from controller.role import own_znodes as own
 from controller.role.claim import Role
+from controller.role.history import RoleChange, read_history
 from metadata_store.errors import ZooKeeperError
 
 log = logging.getLogger("regent.role")
 
 TAKEOVER_S_MAX: Final = 120.0
 """Longest time for which a take-over is followed; the claim continues without it."""
-
 Kind = Literal["takeover", "handback"]
 
 
-class Operations:
-    """Runs one operation at a time; ``last`` is the running or the last one."""
+class RoleChangeItem(Item):
+    """A change of the role flag: the side that got the role, when, by whose request, and why."""
+
+    at: datetime
+    holder: str
+    principal: str = ""
+    reason: str = ""
+
+
+class RoleView:
+    """Runs one operation at a time."""
 
     def __init__(self, daemon: Daemon, dial: Dial, release_of: ReleaseOf) -> None:
-        self.last: Operation | None = None
+        self._last: Operation | None = None
         self._daemon = daemon
         self._dial = dial
         self._release_of = release_of
@@ -66,10 +83,27 @@ class Operations:
             return Operation(kind="handback", state="planned", message="this would be done", steps=steps)
         return self._start("handback", request, lambda: self._hand_back(request, principal))
 
+    def operation(self) -> Operation | None:
+        """Returns the running take-over or hand-back, or the last one of this process."""
+        return self._last
+
+    async def changes(self) -> list[RoleChangeItem]:
+        """Lists the latest changes, the oldest first."""
+        role = self._daemon.role
+        if role is None:
+            raise NotActive("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
+        try:
+            found = await read_history(role.zk)
+        except ZooKeeperError as error:
+            raise NotActive(f"ZooKeeper does not send {own.HISTORY}: {error}", "try again; check its ACL") from error
+        if found is None:
+            raise Refused(f"{own.HISTORY} cannot be understood", "upgrade this daemon, or delete the znode")
+        return list(map(_item, found))
+
     def _begin(self) -> Role:
         if self._task is not None and not self._task.done():
-            assert self.last is not None
-            raise Refused(f"a {self.last.kind} is running", "wait for its end: see 'regent status'")
+            assert self._last is not None
+            raise Refused(f"a {self._last.kind} is running", "wait for its end: see 'regent status'")
         if self._daemon.shadow is not None:
             raise Refused("this daemon is a shadow: it never holds the role", "use a daemon that runs without --shadow")
         if self._daemon.role is None:
@@ -77,7 +111,7 @@ class Operations:
         return self._daemon.role
 
     def _start(self, kind: Kind, request: OperationRequest, work: Callable[[], Awaitable[str]]) -> Operation:
-        self.last = Operation(
+        self._last = Operation(
             kind=kind,
             state="running",
             message=f"the {kind} has begun",
@@ -85,7 +119,7 @@ class Operations:
             started=datetime.now(UTC),
         )
         self._task = asyncio.create_task(self._followed(work), name=kind)
-        return self.last
+        return self._last
 
     async def _followed(self, work: Callable[[], Awaitable[str]]) -> None:
         state: Literal["done", "failed", "refused"] = "failed"
@@ -99,7 +133,7 @@ class Operations:
         except ZooKeeperError as error:
             message, remedy = f"ZooKeeper: {error}", "try again once it answers: every step may be repeated"
         except Exception as error:
-            log.exception("the %s failed by an error", self.last.kind if self.last is not None else "operation")
+            log.exception("the %s failed by an error", self._last.kind if self._last is not None else "operation")
             message, remedy = f"error: {error!r}", "see the daemon's log, then try again"
         self._update(state=state, message=message, remedy=remedy)
 
@@ -135,9 +169,37 @@ class Operations:
         return (await hand_back(self._daemon, self._dial, request.reason, self._note, principal)).sentence()
 
     def _note(self, step: str) -> None:
-        assert self.last is not None
-        self._update(steps=[*self.last.steps, step])
+        assert self._last is not None
+        self._update(steps=[*self._last.steps, step])
 
     def _update(self, **changes: object) -> None:
-        assert self.last is not None
-        self.last = self.last.model_copy(update=changes)
+        assert self._last is not None
+        self._last = self._last.model_copy(update=changes)
+
+
+def add_role_routes(app: FastAPI, role: RoleView) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/role/history", response_model=Document[RoleChangeItem])
+    async def changes() -> Response:
+        return document("RoleChangeItem", await role.changes())
+
+    @app.post("/v1/role/takeover", response_model=Document[Operation])
+    async def takeover(wanted: OperationRequest, request: Request) -> Response:
+        return document("Operation", [await role.takeover(wanted, principal_of(request))])
+
+    @app.post("/v1/role/handback", response_model=Document[Operation])
+    async def handback(wanted: OperationRequest, request: Request) -> Response:
+        return document("Operation", [await role.handback(wanted, principal_of(request))])
+
+    @app.get("/v1/role/operation", response_model=Document[Operation])
+    async def operation() -> Response:
+        found = role.operation()
+        if found is None:
+            raise NotFound("no take-over and no hand-back since this daemon started", "see `regent status`")
+        return document("Operation", [found])
+
+
+def _item(change: RoleChange) -> RoleChangeItem:
+    at = datetime.fromtimestamp(change.at_ms / 1000, UTC)
+    return RoleChangeItem(at=at, holder=change.holder, principal=change.by, reason=change.reason)

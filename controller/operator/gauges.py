@@ -8,21 +8,19 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from controller.daemon.daemon import Daemon
-from controller.http.errors import NotActive
 from controller.kafka.kinds import reassign
 from controller.kafka.term.dispatch import controller_state
 from controller.kafka.term.term import Term
 from controller.metrics import gauges as gauge
 from controller.metrics.gauges import BrokerGauges, Gauges
-from controller.operator.cluster_health import rates_of
+from controller.operator.brokers import dead_brokers
 from controller.operator.counts import Counts, Deletions, imbalance, partitions_of
-from controller.operator.dead_brokers import dead_brokers
-from controller.operator.progress_watch import ProgressWatch
-from controller.operator.role_status import StatusReader
+from controller.operator.health import rates_of
+from controller.operator.present import StatusReader, connected, lease_part, lease_s, suspension
+from controller.operator.progress import ProgressWatch
 from controller.process.clock import boottime_s
 from controller.process.wall_clock import wall_ms
 from controller.role.mode import Mode
-from metadata_store.port import ConnectionState
 from state_machines.procedures.kernel import is_stuck
 
 MODES: Final = {
@@ -36,10 +34,6 @@ MODES: Final = {
     Mode.SHADOW: gauge.ShownMode.SHADOW,
     Mode.STOPPING: gauge.ShownMode.STOPPING,
 }
-
-
-SILENT_FRACTION: Final = 1 / 3
-"""Part of the session timeout without an answer (two heartbeats) after which the daemon counts as suspended."""
 
 
 def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader) -> Gauges:
@@ -64,63 +58,6 @@ def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader) ->
         return base
     counts, deletions = status_reader.counted.seen(term.cluster)
     return _with_procedures(_with_model(base, term, counts, deletions), term, counts, status_reader.progress)
-
-
-def connected(daemon: Daemon) -> bool:
-    """Returns whether there is a ZooKeeper session with a connection."""
-    return daemon.zk is not None and daemon.zk.state is ConnectionState.CONNECTED
-
-
-def suspension(daemon: Daemon) -> str | None:
-    """Returns why ZooKeeper serves no request of this daemon now, and until when; None while it does.
-
-    Before the first session it is None, too.
-    """
-    zk, lease, term = daemon.zk, daemon.lease, daemon.term
-    if zk is None or lease is None or daemon.mode is Mode.STOPPING:
-        return None
-    if zk.state is not ConnectionState.CONNECTED:
-        lost = f"the connection to ZooKeeper server {zk.peer} is lost"
-        return f"{lost}: no heartbeat was answered for {lease.silent_s():.0f} s{_until(term)}"
-    if lease.silent_s() > SILENT_FRACTION * lease.session_timeout_s:
-        silent = f"ZooKeeper server {zk.peer} has answered no heartbeat for {lease.silent_s():.0f} s"
-        return f"{silent}, although the connection is up{_until(term)}"
-    if term is not None and not term.controller.ready.is_set():
-        return "the connection to ZooKeeper is back, and the claim is being compared with it"
-    return None
-
-
-def refuse_standing(term: Term, daemon: Daemon) -> None:
-    """Raises :class:`NotActive` where a term does nothing because its lease ran out."""
-    if term.stands_still:
-        why = suspension(daemon) or "the claim is being compared with ZooKeeper"
-        raise NotActive(f"this daemon is suspended: {why}", "try again once 'regent status' shows that it is active")
-
-
-def _until(term: Term | None) -> str:
-    """Says what a suspended term does, and what ends that."""
-    if term is None:
-        return ""
-    left_s = term.gate.lease.remaining_s()
-    if not term.stands_still:
-        return f"; calls wait for the {max(0.0, left_s):.0f} s that are left of the lease, and are refused then"
-    return (
-        f"; since the lease ran out {-left_s:.0f} s ago nothing is written or sent, and calls are refused; "
-        f"epoch {term.claim.epoch} goes on once ZooKeeper answers, unless session or claim are lost by then"
-    )
-
-
-def lease_s(daemon: Daemon) -> float:
-    """Returns the seconds until the lease ends, after which the daemon writes and sends nothing."""
-    return max(0.0, daemon.lease.remaining_s()) if daemon.lease is not None else 0.0
-
-
-def lease_part(daemon: Daemon) -> float:
-    """Returns the remaining part of the lease, from 1 down to 0."""
-    if daemon.lease is None:
-        return 0.0
-    whole_s = daemon.lease.session_timeout_s * daemon.settings.controller.lease_fraction
-    return min(1.0, lease_s(daemon) / whole_s)
 
 
 def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) -> Gauges:
