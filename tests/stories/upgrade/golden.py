@@ -12,12 +12,17 @@ from controller.journal.entries import Entry
 from controller.journal.journal import encoded
 from controller.journal.reader import CUT_SHORT, joined, parsed
 from controller.procedures.kinds import Kind
+from metadata_store.records import codec
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
+from state_machines.procedures.record import Record
 
 FOLDER: Final = Path(__file__).parent / "data"
 SOME: Final = 3
 """Of so many moments the short tests carry one on; ``tests/verify/test_upgrade_moments.py`` has all of them."""
+
+Recorded = tuple[Record, bytes]
+"""A procedure, and its bytes in ZooKeeper."""
 
 
 class Moment(NamedTuple):
@@ -65,6 +70,15 @@ def recording(name: str) -> Recording:
     return Recording(first["kinds"], found)
 
 
+def records_in(cases: Iterable[Case], parent: str) -> set[Recorded]:
+    """Returns the procedures of all moments below a znode."""
+    stores = (moment.store for case in cases for moment in case.moments)
+    found = {
+        (path, one[0].encode()) for store in stores for path, one in store.items() if path.startswith(f"{parent}/")
+    }
+    return {(codec.unsealed(int(path.rpartition("/")[2]), data), data) for path, data in found}
+
+
 def check_steps(former: dict[str, list[str]], kinds: Iterable[Kind[Any]]) -> None:
     """Checks that each former kind is known, and that its steps have their former numbers, which records hold."""
     known = {kind.name: [step.name for step in kind.steps] for kind in kinds}
@@ -76,6 +90,15 @@ def row_of(line: bytes) -> Row:
     row = parsed(line)
     assert isinstance(row, Row), row
     return row
+
+
+def check_record(record: Record, data: bytes) -> None:
+    """Checks that a record is written as it was; that of a child has no caller any more."""
+    if record.parent:
+        former, present = (json.loads(one.rpartition(b"\n")[0]) for one in (data, codec.sealed(record)))
+        assert present == {name: one for name, one in former.items() if name != "caller"}
+    else:
+        assert codec.sealed(record) == data
 
 
 def check_journal(former: list[str], later: Iterable[Entry]) -> None:

@@ -16,10 +16,12 @@ import pytest
 from controller.kafka.kinds import drain as drains
 from controller.kafka.kinds import elect as elects
 from controller.kafka.kinds import reassign as plans
+from controller.kafka.kinds import restart as restarts
+from controller.kafka.kinds import throttle as throttles
 from controller.kafka.term.procedures import KINDS
 from controller.operator.pauses import PauseView
+from controller.role import own_znodes as own
 from metadata_store.nodes.cordon_node import Cordons, read_cordons
-from metadata_store.records import codec
 from state_machines.decisions import drain as decision
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
@@ -34,7 +36,7 @@ from tests.kit.controller_world import World, world
 from tests.kit.reassignment_kit import propagated
 from tests.kit.strays_kit import remembered
 from tests.kit.virtual_time import in_exact_time
-from tests.stories.upgrade.golden import SOME, Moment, check_journal, check_steps, recording
+from tests.stories.upgrade.golden import SOME, Moment, check_journal, check_record, check_steps, recording, records_in
 from tests.stories.upgrade.recording.moments import plain
 from tests.stories.upgrade.znodes import owners, restore
 from tests.unit.controller.kafka.kinds import test_recorded_calls as calls
@@ -43,6 +45,15 @@ from tests.unit.controller.operator.test_reassign_plan import finished
 RECORDED: Final = recording("kafka")
 STANDING: Final = RECORDED.cases["standing"]
 CASES: Final = {name: case for name, case in RECORDED.cases.items() if case is not STANDING}
+RECORDS: Final = records_in(CASES.values(), own.PROCEDURES)
+MESSAGES: Final[dict[str, Callable[[Record], bytes]]] = {
+    plans.NAME: lambda record: plans.encode_plan(plans.plan_of(record)),
+    drains.NAME: lambda record: drains.encode_drain(drains.drain_of(record)),
+    elects.NAME: lambda record: elects.encode_election(elects.election_of(record)),
+    restarts.NAME: lambda record: restarts.encode_restart(restarts.restart_of(record)),
+    throttles.NAME: lambda record: throttles.encode_order(throttles.order_of(record.data)),
+}
+"""Reads and writes the message of each kind with steps."""
 ROUNDS_MAX: Final = 40
 BACK: Final = ", taken back"
 
@@ -129,22 +140,18 @@ async def carried_on(moment: Moment, **settings: Any) -> AsyncIterator[World]:
         check_journal(moment.journal, w.book.entries)
 
 
-def live_in(moment: Moment) -> set[tuple[str, int]]:
-    """Returns kind and step of the procedures that are under way."""
-    found = [
-        codec.unsealed(int(path.rpartition("/")[2]), one[0].encode())
-        for path, one in moment.store.items()
-        if path.startswith("/regent/procedures/")
-    ]
-    return {(one.kind, one.step) for one in found if not one.state.is_final}
-
-
 def test_each_step_of_each_kind_was_recorded_and_steps_keep_their_numbers() -> None:
     check_steps(RECORDED.kinds, KINDS)
-    live = set().union(*(live_in(moment) for case in CASES.values() for moment in case.moments))
+    live = {(record.kind, record.step) for record, _ in RECORDS if not record.state.is_final}
     assert live == {(kind, number) for kind, steps in RECORDED.kinds.items() for number in range(len(steps))}
-    calls_made = {name.removeprefix("call ") for name in CASES if name.startswith("call ")}
-    assert calls_made == {kind for kind, steps in RECORDED.kinds.items() if not steps}
+    assert {record.kind for record, _ in RECORDS} == RECORDED.kinds.keys()
+
+
+def test_records_are_written_as_they_were() -> None:
+    for record, data in RECORDS:
+        check_record(record, data)
+        if (message := MESSAGES.get(record.kind)) is not None:
+            assert message(record) == record.data
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,9 +15,13 @@ import pytest
 from controller.journal.term_journal import TermJournal
 from controller.regions import fencing
 from controller.regions.environment import Options
-from controller.regions.kinds import many
+from controller.regions.kinds import many, messages
 from controller.regions.kinds.every import KINDS
+from controller.regions.kinds.marks import MARK_TASK
+from controller.regions.kinds.messages import Codec
+from controller.regions.kinds.namespaces import NAMESPACE_TASK
 from controller.regions.term import RegionsTerm
+from controller.regions.zookeeper_claim import ROOT
 from regent_agent.protocol import Result
 from state_machines.procedures.record import Caller, Record
 from tests.contracts.memory import MemoryBackend
@@ -29,12 +32,26 @@ from tests.kills.region_daemons import LEASE_MS, Domains, Life, play
 from tests.kills.region_servers import Service
 from tests.kills.test_regions import on_sqlite, on_zookeeper_of
 from tests.kit.journal_kit import DAEMON, Book
-from tests.stories.upgrade.golden import SOME, Moment, check_journal, check_steps, recording
+from tests.stories.upgrade.golden import SOME, Moment, check_journal, check_record, check_steps, recording, records_in
 from tests.stories.upgrade.recording.moments import plain
 from tests.stories.upgrade.znodes import restore
 
 ON_ZOOKEEPER: Final = recording("regions_zookeeper")
 ON_SQLITE: Final = recording("regions_sqlite")
+
+
+RECORDS: Final = records_in(ON_ZOOKEEPER.cases.values(), f"{ROOT}/procedures")
+MESSAGES: Final[dict[str, Codec[Any]]] = {
+    **dict.fromkeys(("assign", "close", "close_stray"), messages.TRANSIT),
+    **dict.fromkeys(("assign_many", "close_many"), messages.MANY),
+    **dict.fromkeys(("crash", "drain_server"), messages.CRASH),
+    **dict.fromkeys(("fence_log", "split_log"), messages.LOG_TASK),
+    **dict.fromkeys(("create_table", "enable_table", "disable_table", "delete_table"), messages.TABLE_TASK),
+    **dict.fromkeys(("mark", "unmark"), MARK_TASK),
+    **dict.fromkeys(("create_namespace", "delete_namespace"), NAMESPACE_TASK),
+    "move": messages.MOVE,
+}
+"""Codec of the message of each kind."""
 
 
 def service_of(around: dict[str, Any]) -> Service:
@@ -108,18 +125,19 @@ async def end_alike_in_files(name: str, moments: Iterable[Moment], folder: Path)
         assert await carried_on(name, case.nonces, moment, in_file(moment, into), Book()) == case.end, moment.when
 
 
-def live_in(moment: Moment) -> set[tuple[str, int]]:
-    """Returns kind and step of the procedures that are under way."""
-    texts = [one[0] for path, one in moment.store.items() if path.startswith("/regent/regions/procedures/")]
-    records = [json.loads(text.rpartition("\n")[0]) for text in texts]
-    return {(one["kind"], one.get("step", 0)) for one in records if one.get("state", 0) < 5}
-
-
-def test_each_kind_was_recorded_and_steps_keep_their_numbers() -> None:
+def test_each_step_of_each_kind_was_recorded_and_steps_keep_their_numbers() -> None:
     check_steps(ON_ZOOKEEPER.kinds, KINDS)
-    live = set().union(*(live_in(moment) for case in ON_ZOOKEEPER.cases.values() for moment in case.moments))
-    missing = {(kind, number) for kind, steps in ON_ZOOKEEPER.kinds.items() for number in range(len(steps))} - live
-    assert missing == set()
+    live = {(record.kind, record.step) for record, _ in RECORDS if not record.state.is_final}
+    assert live == {(kind, number) for kind, steps in ON_ZOOKEEPER.kinds.items() for number in range(len(steps))}
+
+
+def test_records_are_written_as_they_were() -> None:
+    """A message may have further fields at its end."""
+    for record, data in RECORDS:
+        check_record(record, data)
+        message, former = MESSAGES[record.kind], msgspec.msgpack.decode(record.data)
+        present = msgspec.msgpack.decode(message.encode(message.decode(record.data)))
+        assert present[: len(former)] == former
 
 
 @pytest.mark.parametrize("name", ON_ZOOKEEPER.cases)
