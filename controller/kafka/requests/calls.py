@@ -22,7 +22,7 @@ from brokers.wire.versions import Api
 from controller.kafka.access.authorizer import Authorizer, Principals
 from controller.kafka.path.events import Event, EventKind, EventQueue, QueueFull
 from controller.kafka.path.stray_memory import Removal
-from controller.kafka.requests.authorization import NameOf, permitted
+from controller.kafka.requests.admission import NameOf, permitted
 from controller.kafka.requests.codec import TRANSLATIONS, Translation, Unacceptable
 from controller.kafka.requests.values import (
     AlterReassignments,

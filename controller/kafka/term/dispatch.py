@@ -14,9 +14,8 @@ from controller.kafka.brokers.log_directories import Failed, log_dir_event, repl
 from controller.kafka.brokers.marks import cordon_change, pause_change, undrain_call
 from controller.kafka.clients.cluster_calls import allocate_producer_ids, update_features
 from controller.kafka.clients.credentials import alter_scram_credentials, expired_tokens
-from controller.kafka.partitions.auto_balance import AutoBalance
 from controller.kafka.partitions.controlled_shutdown import controlled_shutdown_call, undo_shutdown_call
-from controller.kafka.partitions.elections import elect_leaders, preferred_election
+from controller.kafka.partitions.elections import AutoBalance, elect_leaders, preferred_election
 from controller.kafka.partitions.isr_changes import alter_partition, isr_notification
 from controller.kafka.partitions.late_partitions import late_partitions, repaired_state
 from controller.kafka.path.controller import Controller

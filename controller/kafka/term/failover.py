@@ -28,6 +28,7 @@ from controller.kafka.topics.lost_ids import begin as ask_for_lost_ids
 from controller.kafka.topics.topic_change import bring_in
 from controller.metrics.counters import Counters
 from controller.process.wall_clock import wall_ms
+from controller.role.claim import Claim
 from controller.role.own_acls import close_own, closes
 from metadata_store import paths
 from metadata_store.closing import Closed, close_again, follow
@@ -39,6 +40,7 @@ from metadata_store.nodes import cluster_nodes
 from metadata_store.nodes.cluster_nodes import Contended, ensure_top_level_paths
 from metadata_store.reads import topic_names
 from state_machines.decisions.failover import absent_members, failover
+from state_machines.journal.events import Kind
 from state_machines.model.facts import BrokersLoaded, BrokersUp
 from state_machines.model.topic_facts import StatesLoaded
 from state_machines.model.types import TopicAssignment
@@ -109,6 +111,16 @@ async def fail_over(c: Controller, before: Callable[[], Awaitable[None]] | None 
         sum(report.done.values()),
         len(c.cluster.leaderless),
     )
+
+
+async def record_election(c: Controller, claim: Claim) -> None:
+    """Writes the journal's first row of the term: the cluster's id and the controller before."""
+    if c.journal.kept:
+        cluster_id = await cluster_nodes.read_cluster_id(c.zk)
+        c.journal.of_cluster(cluster_id if isinstance(cluster_id, str) else "")
+        before = claim.displaced
+        why = "no controller held the role" if before is None else f"{before} held the role"
+        c.journal.event(Kind.CTL_ELECTED, broker=before, why=why)
 
 
 async def touched_rows(c: Controller) -> list[int]:

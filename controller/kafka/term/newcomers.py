@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from typing import Final
 
+import anyio
+
 from brokers.queries import Dial
+from controller.kafka.access.authorizer import Authorizer
 from controller.kafka.brokers.broker_settings import query_settings
-from controller.kafka.path.adoption import IBP, judge_ibp
+from controller.kafka.path.adoption import IBP, WAIT_S_MAX, judge_ibp
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import weakly
@@ -17,6 +21,13 @@ from state_machines.model.types import Broker
 
 TOLD_S_MAX: Final = 30.0
 """Longest wait of queries to brokers for the requests that are being sent."""
+
+
+async def serve_clients(settled: asyncio.Event, authorizer: Authorizer) -> None:
+    """Holds clients' calls back until brokers' settings are known, but not for ever."""
+    with anyio.move_on_after(WAIT_S_MAX):
+        await settled.wait()
+    authorizer.serve()
 
 
 class Newcomers:

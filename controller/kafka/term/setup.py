@@ -13,7 +13,7 @@ from configs.sections import ControllerSettings
 from configs.settings import Settings
 from controller.kafka.access.authorizer import authorizer_of
 from controller.kafka.brokers.endpoint_change import ShownEndpoint
-from controller.kafka.partitions.auto_balance import AutoBalance
+from controller.kafka.partitions.elections import AutoBalance
 from controller.kafka.path.controller import Controller
 from controller.kafka.term.dispatch import Parts
 from controller.kafka.term.newcomers import Newcomers

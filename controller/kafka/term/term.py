@@ -22,9 +22,8 @@ from brokers.queries import Dial
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
-from controller.kafka.access.authorizer import Authorizer
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.kafka.path.adoption import WAIT_S_MAX, Adoption
+from controller.kafka.path.adoption import Adoption
 from controller.kafka.path.agenda import DeletionQueue
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import Event, EventKind, EventQueue
@@ -33,7 +32,8 @@ from controller.kafka.path.gate import Gate, TermEnded, weakly
 from controller.kafka.term.broker_responses import BrokerResponses
 from controller.kafka.term.claim_monitor import WATCHED, ClaimMonitor, go_on, stand_still
 from controller.kafka.term.dispatch import HANDLERS, RAISED, REREAD, STATES, changed
-from controller.kafka.term.failover import PARENTS, arm_parents, close_own_znodes, fail_over
+from controller.kafka.term.failover import PARENTS, arm_parents, close_own_znodes, fail_over, record_election
+from controller.kafka.term.newcomers import serve_clients
 from controller.kafka.term.procedures import TermProcedures
 from controller.kafka.term.setup import channel_settings, parts_of
 from controller.metrics.counters import Counters
@@ -45,7 +45,6 @@ from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.fencing.outcome import Fenced
 from metadata_store.kafka_store import KafkaStore
-from metadata_store.nodes.cluster_nodes import read_cluster_id
 from metadata_store.port import ConnectionState, WatchEvent, WatchKind, ZooKeeper
 from state_machines.journal.events import Kind
 from state_machines.model.cluster import Cluster
@@ -196,7 +195,7 @@ class Term:
         await self._fail_over()
         self.serving.set()
         self.parts.registered(self.cluster.brokers.keys())
-        self.controller.spawn(self._serve_clients(self.controller.adoption.settled, self.authorizer))
+        self.controller.spawn(serve_clients(self.controller.adoption.settled, self.authorizer))
         while True:
             if not len(self.queue):
                 self.idle.set()
@@ -211,7 +210,7 @@ class Term:
             await self.role.verify_lock_out()
             if not await self._claim_monitor.arm():
                 raise TermEnded("another controller was elected right after the claim")
-            await self._elected()
+            await record_election(self.controller, self.claim)
             if self.authorizer.lists:
                 self.controller.spawn(self.authorizer.follow(self.zk), at_end=self.authorizer.close)
             await fail_over(self.controller, self.parts.endpoint.change)
@@ -223,16 +222,6 @@ class Term:
             raise TermEnded("the connection to ZooKeeper was lost while taking office") from None
         finally:
             self._counters.events[EventKind.FAILOVER].record(time.monotonic() - started_s)
-
-    async def _elected(self) -> None:
-        """Writes the journal's first row of the term: the cluster's id and the controller before."""
-        journal = self.controller.journal
-        if journal.kept:
-            cluster_id = await read_cluster_id(self.controller.zk)
-            journal.of_cluster(cluster_id if isinstance(cluster_id, str) else "")
-            before = self.claim.displaced
-            why = "no controller held the role" if before is None else f"{before} held the role"
-            journal.event(Kind.CTL_ELECTED, broker=before, why=why)
 
     async def _handle(self, event: Event) -> None:
         """Runs the handler; a level-triggered event that met a lost connection is repeated: it reads again."""
@@ -332,13 +321,6 @@ class Term:
 
     def _logs_stopped(self, answer: LogsStopped) -> None:
         self.controller.strays.answered(answer)
-
-    @staticmethod
-    async def _serve_clients(settled: asyncio.Event, authorizer: Authorizer) -> None:
-        """Holds clients' calls back until brokers' settings are known, but not for ever."""
-        with anyio.move_on_after(WAIT_S_MAX):
-            await settled.wait()
-        authorizer.serve()
 
 
 def _cancel(waiting: asyncio.Future[None]) -> None:

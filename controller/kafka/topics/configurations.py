@@ -36,6 +36,8 @@ FORMAT_SINCE_3_0: Final = "3.0-IV1"
 """Value of every topic from IBP 3.0-IV1 on, whichever is set (KIP-724)."""
 FETCH_3_9: Final = 17
 """Highest version of Fetch that brokers from 3.9 on offer, and no earlier one."""
+TURN_ROWS: Final = 15_000
+"""Leaderless partitions of one decision, in one turn of the loop."""
 
 
 class DefaultConfigs:
@@ -112,10 +114,6 @@ class DefaultConfigs:
 
 def _is_3_9(queries: BrokerQueries) -> bool:
     return queries.api_versions.get(int(Api.FETCH), (0, 0))[1] >= FETCH_3_9
-
-
-TURN_ROWS: Final = 15_000
-"""Leaderless partitions of one decision, in one turn of the loop."""
 
 
 async def config_change(c: Controller, configs: DefaultConfigs) -> None:

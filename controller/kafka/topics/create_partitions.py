@@ -21,9 +21,9 @@ from controller.kafka.access.quota_buckets import Account, payer
 from controller.kafka.partitions.await_leaders import topics_without_leaders
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
+from controller.kafka.requests.admission import THROTTLED, accounts
 from controller.kafka.requests.calls import PendingCarried, call_result
 from controller.kafka.requests.codec import caller_of
-from controller.kafka.requests.quotas import THROTTLED, accounts
 from controller.kafka.topics.create_topics import CONTENDED, TWICE
 from controller.kafka.topics.topic_change import modified
 from controller.procedures.recorder import CallKind

@@ -28,8 +28,8 @@ from controller.kafka.access.quota_buckets import payer
 from controller.kafka.partitions.await_leaders import topics_without_leaders
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
+from controller.kafka.requests.admission import THROTTLED, accounts
 from controller.kafka.requests.calls import PendingCarried
-from controller.kafka.requests.quotas import THROTTLED, accounts
 from controller.kafka.topics.configurations import DefaultConfigs
 from controller.kafka.topics.create_topics_call import CreationCall, Inherited, Outcome, creation_response
 from controller.kafka.topics.topic_change import start_topics

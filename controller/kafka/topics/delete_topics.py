@@ -21,8 +21,8 @@ from controller.kafka.access.quota_buckets import Account
 from controller.kafka.partitions.await_leaders import METADATA_S_MAX, WAIT_S_MAX
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
+from controller.kafka.requests.admission import accounts
 from controller.kafka.requests.calls import PendingDeletion, call_result
-from controller.kafka.requests.quotas import accounts
 from controller.kafka.requests.values import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
 from controller.procedures.recorder import CallKind
 from controller.process.wording import abbreviate

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Any
 
-from controller.kafka.partitions import auto_balance
+from controller.kafka.partitions import elections
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.topic_settings import UncleanElectionPolicy
 from state_machines.decisions.leader_election import to_balance
@@ -76,4 +76,4 @@ def balance_to_outranked_brokers(stack: ExitStack) -> None:
             cluster.outranked = outranked
 
     put(stack, selectors, "never", lambda select, outranked: select)
-    put(stack, auto_balance, "to_balance", loads)
+    put(stack, elections, "to_balance", loads)

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from controller.kafka.partitions.auto_balance import Budget
+from controller.kafka.partitions.elections import Budget
 from controller.kafka.term.dispatch import controller_state
 from state_machines.decisions.leader_election import ElectionType
 from tests.kit.controller_world import World, in_world
@@ -145,7 +145,7 @@ async def test_a_reassignment_that_is_stuck_holds_no_partition_up(w: World) -> N
 
 @in_world()
 async def test_a_large_model_is_counted_in_turns(w: World) -> None:
-    with mock.patch("controller.kafka.partitions.auto_balance.TURN_ROWS", 3):
+    with mock.patch("controller.kafka.partitions.elections.TURN_ROWS", 3):
         await unbalanced(w, 10)
         assert await after(w, 6.0) == 10
 

@@ -8,7 +8,7 @@ import pytest
 
 from brokers.outbound import channel
 from controller.kafka.brokers import broker_change, log_directories
-from controller.kafka.partitions import auto_balance, controlled_shutdown, elections, isr_changes, late_partitions
+from controller.kafka.partitions import controlled_shutdown, elections, isr_changes, late_partitions
 from controller.kafka.path import agenda
 from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments import reassignment, strays
@@ -31,7 +31,7 @@ BOUNDS = [
     (topic_change, "TURN_ROWS"),
     (ghosts, "TURN_ROWS"),
     (broker_change, "TURN_ROWS"),
-    (auto_balance, "TURN_ROWS"),
+    (elections, "TURN_ROWS"),
     (failover, "DECIDED_ROWS"),
     (failover, "SCANNED_ROWS"),
     (controlled_shutdown, "TURN_ROWS"),

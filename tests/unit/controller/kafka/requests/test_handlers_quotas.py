@@ -178,7 +178,7 @@ async def test_users_clients_and_defaults_have_buckets_of_their_own(w: World) ->
 @pytest.mark.kafka("ControllerMutationQuotaTest.testSetUnsetQuota")
 @in_world(before=running, **BURST)
 async def test_rates_are_read_once_for_each_caller_and_again_when_something_changed(w: World) -> None:
-    with mock.patch("controller.kafka.requests.quotas.read_rates", side_effect=read_rates) as reads:
+    with mock.patch("controller.kafka.requests.admission.read_rates", side_effect=read_rates) as reads:
         for name in ("a", "b"):
             assert await asked(w, create(topic(name, 20, 1))) == ({name: 0}, 0)
             assert await asked(w, delete(name)) == ({name: 0}, 0)

@@ -1,9 +1,9 @@
-"""Authorizes calls: refuses the part without permission topic by topic, as brokers do (``KafkaApis``)."""
+"""Admits calls: refuses the part without permission, as brokers do (``KafkaApis``), and charges quotas (KIP-599)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
@@ -15,7 +15,13 @@ from brokers.wire.primitives import ZERO_ID
 from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
 from controller.kafka.access.authorizer import Authorizer
+from controller.kafka.access.quota_buckets import Account, Payer
+from controller.kafka.path.controller import Controller
+from metadata_store.codecs.base import Malformed
+from metadata_store.nodes.entity_configs import read_rates
 from state_machines.admin_rules.acls import Operation, Resource
+from state_machines.admin_rules.create_topics import TopicError, TopicRefusal
+from state_machines.admin_rules.mutation_quotas import Level
 
 NameOf = Callable[[bytes], str | None]
 """The topic with an id, None where there is none."""
@@ -27,6 +33,7 @@ _ON_CLUSTER: Final[Mapping[Api, Operation]] = {
     Api.ALTER_USER_SCRAM_CREDENTIALS: Operation.ALTER,
 }
 """Required operations on the cluster; topics have their own. An API that is not here is refused."""
+THROTTLED: Final = TopicRefusal(TopicError.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
 
 class Permitted(NamedTuple):
@@ -159,3 +166,25 @@ def _deletion(asker: _Asker, body: t.DeleteTopicsRequest, name_of: NameOf, *, ag
 
     rest = structs.replace(body, topic_names=names, topics=topics)
     return Permitted(rest if names or topics or not refused else None, whole)
+
+
+async def accounts(c: Controller, payers: Sequence[Payer]) -> list[Account]:
+    """Returns the accounts in the order of the calls. Reads rates of callers that are unknown or were changed."""
+    unknown = c.quotas.unknown(payers)
+    return c.quotas.accounts(payers, await _rates(c, unknown) if unknown else {})
+
+
+async def _rates(c: Controller, levels: Sequence[Level]) -> dict[Level, float]:
+    """Reads rates. A malformed znode sets none; it is reported, and watched until it is repaired."""
+
+    async def read() -> tuple[dict[Level, float], list[Malformed]]:
+        since = c.zk.last_zxid
+        rates, malformed = await read_rates(c.zk, levels)
+        if malformed:
+            await c.zk.watch(data=[found.path for found in malformed], since_zxid=since)
+        return rates, malformed
+
+    rates, malformed = await c.until_read(read)
+    for found in malformed:
+        c.malformed(found)
+    return rates
