@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("numpy", reason="NumPy is not installed")
 
+from tests.kit.simulation.seeds import pool
 from tests.simulation.kafka.losing import Losses, lose_each
-from tests.simulation.kafka.runner import _pool
 
 SEEDS = 50
 BROKERS = 5, 30
@@ -19,8 +19,8 @@ PARTITIONS = 500, 700
 @pytest.mark.timeout(3_000)
 def test_each_loss_costs_what_was_said(tmp_path: Path) -> None:
     found: list[Losses] = []
-    with _pool(None) as pool:
-        for one in pool.imap_unordered(_losses, [(seed, tmp_path / str(seed)) for seed in range(SEEDS)]):
+    with pool(None) as children:
+        for one in children.imap_unordered(_losses, [(seed, tmp_path / str(seed)) for seed in range(SEEDS)]):
             print(one, flush=True)
             found.append(one)
     assert [line for one in found for line in one.differences] == []

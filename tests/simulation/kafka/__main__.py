@@ -17,19 +17,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.kit.simulation.command import Progress, caught_by_name, parser_of, print_failed, print_run, print_table
+from tests.kit.simulation.seeds import Caught, in_child
 from tests.simulation.kafka.actions import known
 from tests.simulation.kafka.generate import generate
 from tests.simulation.kafka.mutations import MUTATIONS
 from tests.simulation.kafka.plan import Plan, parse
-from tests.simulation.kafka.planting import IN_STORIES
-from tests.simulation.kafka.runner import Caught, catch_each, in_child, play_planted, run_seeds, shrunk
-from tests.simulation.kafka.totals import Totals
+from tests.simulation.kafka.runner import BENCH, play_planted, run_seeds
 
 SHRUNK_MAX = 5
 """Failing seeds that are shrunk; the rest is only named."""
 MUTATION_SEEDS = 300
 """Seeds that a planted bug may survive: all of them together take two cores about eight minutes at the most."""
-NAME_WIDTH, WHY_WIDTH = 32, 110
 SEEDS = 300
 FIGURES = Path("build/simulation.json")
 CAUGHT = Path("build/mutations.json")
@@ -40,7 +39,7 @@ def main() -> int:
     """Plays the requested runs; returns exit code 1 where one fails."""
     given = parsed()
     if given.mutations is not None:
-        names = given.mutations or [name for name in MUTATIONS if name not in IN_STORIES]
+        names = given.mutations or [name for name in MUTATIONS if name not in MUTATIONS.apart]
         return _mutations(names, given.seeds or MUTATION_SEEDS, given.jobs, given.json or CAUGHT)
     if given.seed is not None or given.story is not None:
         return _one(
@@ -51,13 +50,7 @@ def main() -> int:
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line; unplayable arguments end with exit code 2 and the reason."""
-    summary, _, usage = (__doc__ or "").partition("::")
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.simulation.kafka",
-        description=summary,
-        epilog=usage,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("tests.simulation.kafka", __doc__)
     parser.add_argument("--seeds", type=_some, help=f"how many seeds, {SEEDS} if not given")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=_some, default=None, help="processes; one per core if not given")
@@ -98,24 +91,11 @@ def _story(name: str) -> Plan:
 
 
 def _many(first: int, count: int, jobs: int | None, file: Path) -> int:
-    printed_s, printed = time.monotonic(), set[int]()
-
-    def progress(totals: Totals) -> None:
-        nonlocal printed_s
-        for seed in totals.failed.keys() - printed:
-            printed.add(seed)
-            print(f"seed {seed} failed: {totals.failed[seed]}", file=sys.stderr, flush=True)
-        if time.monotonic() - printed_s >= 60.0:
-            printed_s = time.monotonic()
-            print(f"{totals.seeds} seeds, {len(totals.failed)} failed", file=sys.stderr, flush=True)
-
-    totals = run_seeds(first, count, jobs, progress)
+    progress = Progress()
+    totals = run_seeds(first, count, jobs, lambda sums: progress.show(sums.seeds, sums.failed))
     print(totals.as_text())
     _write(file, totals.as_json())
-    for number, (seed, why) in enumerate(sorted(totals.failed.items())):
-        print(f"\nseed {seed} failed: {why}")
-        if number < SHRUNK_MAX:
-            print(shrunk(generate(seed), why.partition(":")[0]))
+    print_failed(totals.failed, lambda seed, invariant: BENCH.shrunk(generate(seed), invariant), SHRUNK_MAX)
     if totals.rare:
         print(f"too rare: {', '.join(totals.rare)}")
     return 1 if totals.failed or (totals.rare and count >= SEEDS) else 0
@@ -123,31 +103,18 @@ def _many(first: int, count: int, jobs: int | None, file: Path) -> int:
 
 def _one(plan: Plan, mutation: str | None, *, verbose: bool) -> int:
     outcome = in_child(play_planted, plan, mutation, verbose)
-    if verbose:
-        print(plan)
-        print("\n".join(outcome.trace))
-    print(f"seed {plan.seed}: {outcome.violation or 'clean'}")
-    print(
+    figures = (
         f"{outcome.simulated_s:.1f} simulated seconds, {outcome.events} events, digest {outcome.digest}, "
         f"{dict(sorted(outcome.counts.items()))}"
     )
-    return 1 if outcome.violation is not None else 0
+    return print_run(plan, plan.seed, outcome.violation, outcome.trace if verbose else None, figures)
 
 
 def _mutations(names: list[str], seeds: int, jobs: int | None, file: Path) -> int:
-    began_s, found = time.monotonic(), dict[str, Caught | None]()
-    for name, caught in catch_each(names, seeds, jobs):
-        found[name] = caught
-        print(f"{len(found)} of {len(names)}: {name}", file=sys.stderr, flush=True)
+    began_s = time.monotonic()
+    found = caught_by_name(names, BENCH.catch_each(names, seeds, jobs))
     _write(file, json.dumps({name: _figures(found[name]) for name in names}, indent=2))
-    print(f"\n{'planted bug':{NAME_WIDTH}} {'seeds':>5}  caught by")
-    for name in names:
-        caught = found[name]
-        taken, why = (caught.seeds, str(caught.violation)) if caught else ("none", f"NOTHING in {seeds} seeds")
-        print(f"{name:{NAME_WIDTH}} {taken:>5}  {why[:WHY_WIDTH]}")
-    survivors = [name for name in names if found[name] is None]
-    print(f"{len(names) - len(survivors)} of {len(names)} caught in {time.monotonic() - began_s:.0f} s")
-    return 1 if survivors else 0
+    return print_table(names, found, seeds, began_s)
 
 
 def _figures(caught: Caught | None) -> dict[str, object]:

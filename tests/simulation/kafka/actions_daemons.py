@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tests.kit.simulation.loop import Life
 from tests.simulation.kafka import faults
 from tests.simulation.kafka.acting import Acting
-from tests.simulation.kafka.loop import Life
 
 
 class DaemonActions(Acting):

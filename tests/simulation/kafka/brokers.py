@@ -22,10 +22,10 @@ from testing.simulated.broker import Received
 from testing.simulated.calls import controlled_shutdown, shutdown_response
 from testing.simulated.replies import bare_response, encode_response
 from testing.simulated.values import Request, StopReplica
+from tests.kit.simulation.loop import Life, Process
 from tests.simulation.kafka import faults
 from tests.simulation.kafka.interim import follow_controller
 from tests.simulation.kafka.leading import LISTENER, LeadingBroker
-from tests.simulation.kafka.loop import Life, Process
 from tests.simulation.kafka.network import SimConnection
 from tests.simulation.kafka.zookeeper import SimZooKeeper
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.role.lease import LEASE_FRACTION
 from metadata_store import paths
 from metadata_store.port import ConnectionState
+from tests.kit.simulation.seeds import Violation
 from tests.simulation.kafka.history import History
 
 if TYPE_CHECKING:
@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from tests.simulation.kafka.world import World
 
 SLACK_S: Final = 1e-9
-ERROR: Final = "error"
-"""Stands for the invariant where the product ended by an error."""
-
-
-@dataclass(frozen=True)
-class Violation:
-    """A violated invariant and the values that violate it."""
-
-    invariant: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.invariant}: {self.what}"
 
 
 class Checking:

@@ -14,9 +14,9 @@ from controller.kafka.term.term import Term
 from controller.role.lease import Lease
 from controller.role.own_znodes import Process as Identity
 from metadata_store.errors import ZooKeeperError
+from tests.kit.simulation.loop import Life, Process
 from tests.simulation.kafka import faults
 from tests.simulation.kafka.journals import JudgedJournal
-from tests.simulation.kafka.loop import Life, Process
 from tests.simulation.kafka.network import SimListener, SimTransport
 from tests.simulation.kafka.write_faults import WriteFaults
 from tests.simulation.kafka.zookeeper import SimZooKeeper

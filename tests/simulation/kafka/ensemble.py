@@ -18,8 +18,8 @@ from metadata_store.port import OpResult, WatchEvent, Write
 from testing.memory.permissions import Identity
 from testing.memory.server import FIRST_SESSION_ID, MemoryServer, _Session
 from testing.memory.tree import Touched
+from tests.kit.simulation.loop import Life, SimLoop
 from tests.simulation.kafka import faults
-from tests.simulation.kafka.loop import Life, SimLoop
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.link import SimLink

@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 from state_machines.admin_rules.placement import place
+from tests.kit.simulation.script import Action, Word
 from tests.simulation.kafka import limits
 from tests.simulation.kafka.acting import ACTIVE
 from tests.simulation.kafka.generate_calls import calls
@@ -16,7 +17,7 @@ from tests.simulation.kafka.generate_foreign import foreign, ibp_of
 from tests.simulation.kafka.generate_interference import interference
 from tests.simulation.kafka.generate_plans import plans, throttles
 from tests.simulation.kafka.generate_zookeeper import odd_daemons, troubles
-from tests.simulation.kafka.plan import Action, Plan, Word
+from tests.simulation.kafka.plan import Plan
 
 ACTIONS: Final = (90, 150)
 PARTITIONS_MIN: Final = 30

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from tests.simulation.kafka.plan import Action, Word
+from tests.kit.simulation.script import Action, Word
 
 SHARE: Final = 0.27
 """Share of seeds with a calm."""

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from brokers.wire.versions import accepted
-from tests.simulation.kafka.plan import Action
+from tests.kit.simulation.script import Action
 
 SHARE: Final = 0.4
 """Share of seeds in which there is such a tool."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
+from tests.kit.simulation.script import Action, Word
 from tests.simulation.kafka.actions_interference import NOTIFICATIONS, PARENTS, REQUESTS
-from tests.simulation.kafka.plan import Action, Word
 
 INTERPOSED: Final = 0.4
 LITTERED: Final = 0.25

@@ -7,8 +7,8 @@ from random import Random
 from typing import Final
 
 from metadata_store.errors import TROUBLE
+from tests.kit.simulation.script import Action, Word
 from tests.simulation.kafka.acting import ACTIVE
-from tests.simulation.kafka.plan import Action, Word
 
 CODES: Final = 0.4
 FROZEN: Final = 0.5

@@ -42,14 +42,14 @@ from controller.kafka.path.events import EVENTS_MAX
 from controller.kafka.term.claim_monitor import OUTRANKED
 from controller.kafka.term.term import Term
 from state_machines.model.types import NO_VERSION, PartitionState
+from tests.kit.simulation.loop import Life
 from tests.simulation.kafka.electing import Electing
 from tests.simulation.kafka.invariants_requests import RequestInvariants
-from tests.simulation.kafka.loop import Life
 
 if TYPE_CHECKING:
+    from tests.kit.simulation.loop import Process
     from tests.simulation.kafka.daemons import DaemonNode
     from tests.simulation.kafka.ensemble import Member
-    from tests.simulation.kafka.loop import Process
     from tests.simulation.kafka.world import World
 
 

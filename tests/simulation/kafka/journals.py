@@ -8,7 +8,7 @@ from controller.journal.entries import Entry
 from controller.journal.journal import J
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind
-from tests.simulation.kafka.checking import Violation
+from tests.kit.simulation.seeds import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.world import World

@@ -21,8 +21,8 @@ from testing.simulated.broker import SimulatedBroker
 from testing.simulated.calls import IsrChange
 from testing.simulated.isr import IsrWrite
 from testing.simulated.values import Key
+from tests.kit.simulation.loop import Life, Process
 from tests.simulation.kafka import producers
-from tests.simulation.kafka.loop import Life, Process
 from tests.simulation.kafka.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:

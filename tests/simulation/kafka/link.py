@@ -15,9 +15,9 @@ from typing import Any, Final
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown
 from metadata_store.port import Check, ConnectionState, WatchEvent, Write, WriteHooks
 from testing.memory import MemoryZooKeeper
+from tests.kit.simulation.loop import Process
 from tests.simulation.kafka import faults
 from tests.simulation.kafka.ensemble import Ensemble, Member, Session
-from tests.simulation.kafka.loop import Process
 
 LATENCY_S_MAX: Final = 0.002
 RECONNECT_S_MAX: Final = 0.3

@@ -16,9 +16,9 @@ from controller.kafka.term.claim_monitor import OUTRANKED
 from controller.role import own_znodes as own
 from controller.role.mode import Mode
 from metadata_store import paths
-from tests.simulation.kafka.checking import Violation
+from tests.kit.simulation.loop import Life, Process
+from tests.kit.simulation.seeds import Violation
 from tests.simulation.kafka.history import Key
-from tests.simulation.kafka.loop import Life, Process
 from tests.simulation.kafka.unfinished import Unfinished, has_failed, unfinished
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from controller.procedures.recorder import CallRecord
 from metadata_store.fencing.rider import Rider
 from state_machines.model.types import Topic
 from state_machines.procedures.record import Record
-from tests.simulation.kafka.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation
 
 
 @mutation

@@ -13,7 +13,8 @@ from state_machines.admin_rules.broker_settings import InForce, Reported, Value,
 from state_machines.decisions import deletion as decisions
 from state_machines.machines.draft import Draft
 from state_machines.machines.partition import PartitionStateMachine
-from tests.simulation.kafka.planting import mutation, mutation_in_a_story, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation, mutation_in_a_story
 
 
 @mutation

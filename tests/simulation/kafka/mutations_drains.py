@@ -18,7 +18,8 @@ from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.machines.selectors import Selector
 from state_machines.procedures.outcome import Done
 from state_machines.procedures.record import Record
-from tests.simulation.kafka.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation
 
 
 @mutation

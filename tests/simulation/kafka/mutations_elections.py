@@ -13,7 +13,8 @@ from state_machines.decisions.leader_election import to_balance
 from state_machines.machines import selectors
 from state_machines.machines.selectors import Election, NoLeader
 from state_machines.model.cluster import Cluster
-from tests.simulation.kafka.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation
 
 Replicas = tuple[int, ...]
 

@@ -17,7 +17,8 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change
 from state_machines.model.types import Broker, PartitionRow, TopicAssignment
 from state_machines.propagation.propagation import Propagation
-from tests.simulation.kafka.planting import mutation, mutation_in_a_story, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation, mutation_in_a_story
 
 
 @mutation

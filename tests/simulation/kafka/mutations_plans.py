@@ -17,7 +17,8 @@ from state_machines.decisions import plan_progress
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
 from state_machines.procedures.outcome import Done
 from state_machines.procedures.record import Record
-from tests.simulation.kafka.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation
 
 
 @mutation

@@ -11,7 +11,8 @@ from controller.kafka.partitions import isr_changes
 from controller.kafka.path.controller import Controller
 from controller.kafka.reassignments import reassignment
 from state_machines.model.decision import Change, ReplicaMove
-from tests.simulation.kafka.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation
 
 
 @mutation

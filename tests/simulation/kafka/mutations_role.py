@@ -12,7 +12,8 @@ from controller.role.claim import Role
 from controller.role.mode import Mode
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import adapter
-from tests.simulation.kafka.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation
 
 
 @mutation

@@ -21,7 +21,8 @@ from metadata_store import paths
 from metadata_store.port import ConnectionState
 from state_machines.propagation.pending_requests import PendingRequests
 from state_machines.propagation.propagation import Propagation
-from tests.simulation.kafka.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation
 
 # -- sending
 

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from controller.kafka.path.controller import Controller
 from controller.kafka.reassignments import reassignment, strays
 from state_machines.model.cluster import Cluster
-from tests.simulation.kafka.planting import mutation, mutation_in_a_story, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation, mutation_in_a_story
 
 
 @mutation

@@ -15,7 +15,8 @@ from controller.role.errors import PositionLost
 from controller.role.mode import Mode
 from controller.role.queue import QueuePosition
 from controller.role.queue_member import QueueMember
-from tests.simulation.kafka.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation
 
 LONG_S = 100.0
 """Seconds: shorter than the time of healed clusters, longer than any work may be stuck."""

@@ -26,7 +26,8 @@ from state_machines.model.decision import Change, Decision
 from state_machines.model.facts import Entered, Fact
 from state_machines.model.topic_facts import StatesRead
 from state_machines.model.types import Broker, PartitionRow
-from tests.simulation.kafka.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.kafka.planting import mutation
 
 Send = Callable[[Sequence[Op]], Awaitable[Any]]
 

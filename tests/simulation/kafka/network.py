@@ -18,7 +18,7 @@ from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
 from testing.simulated.requests import read_head, read_request
 from testing.simulated.values import Request
-from tests.simulation.kafka.loop import Process, SimLoop
+from tests.kit.simulation.loop import Process, SimLoop
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.brokers import BrokerNode

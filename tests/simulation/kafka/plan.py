@@ -17,30 +17,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from tests.kit.simulation.script import Action, Word, number_or_text, read, text_of
 from tests.simulation.kafka.limits import Limits, parsed
 
-Word = str | int | float
 GIVEN = ("seed", "brokers", "daemons", "ibp", "absence", "servers")
 """Settings of its cluster that every script has."""
-
-
-@dataclass(frozen=True)
-class Action:
-    """One action. ``words`` are the arguments of the verb; times are virtual seconds."""
-
-    at_s: float
-    verb: str
-    words: tuple[Word, ...] = ()
-
-    def later(self, seconds: float) -> Action:
-        """Returns the same action, later."""
-        return replace(self, at_s=round(self.at_s + seconds, 3))
-
-    def __str__(self) -> str:
-        return " ".join([f"{self.at_s:.3f}", self.verb, *map(_text, self.words)])
 
 
 @dataclass(frozen=True)
@@ -91,18 +75,7 @@ class Plan:
 
 def parse(text: str) -> Plan:
     """Parses the text that ``str`` of a plan gives, without empty lines and comments (``#``); raises ValueError."""
-    lines = [line.partition("#")[0].split() for line in text.splitlines()]
-    settings: dict[str, Sequence[str]] = {}
-    actions: list[Action] = []
-    for words in lines:
-        if words and words[0][0].isdigit():
-            if len(words) < 2:
-                raise ValueError(f"at {words[0]} nothing happens: a time is followed by a verb")
-            actions.append(Action(float(words[0]), words[1], tuple(map(_word, words[2:]))))
-        elif words:
-            settings[words[0]] = words[1:]
-    if missing := [name for name in GIVEN if not settings.get(name)]:
-        raise ValueError(f"it does not set {', '.join(missing)}")
+    settings, actions = read(text, GIVEN, number_or_text)
     return Plan(
         seed=int(settings["seed"][0]),
         brokers=tuple(map(int, settings["brokers"])),
@@ -116,24 +89,9 @@ def parse(text: str) -> Plan:
         dead=tuple(map(int, settings.get("dead", ()))),
         limits=parsed(settings["limits"]) if "limits" in settings else None,
         catches=settings["catches"][0] if "catches" in settings else None,
-        actions=tuple(actions),
+        actions=actions,
     )
 
 
 def _row(words: Iterable[Word]) -> str:
-    return " ".join(map(_text, words))
-
-
-def _text(word: Word) -> str:
-    return f"{word:.3f}" if isinstance(word, float) else str(word)
-
-
-def _word(text: str) -> Word:
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    return " ".join(map(text_of, words))

@@ -10,8 +10,8 @@ from controller.role import own_znodes as own
 from controller.role.mode import Mode
 from state_machines.model.types import NO_LEADER
 from testing.simulated.digest import view
+from tests.kit.simulation.seeds import Violation
 from tests.simulation.kafka import faults
-from tests.simulation.kafka.checking import Violation
 from tests.simulation.kafka.ensemble import SESSION_MS_MAX
 from tests.simulation.kafka.unfinished import unfinished
 from tests.simulation.kafka.views import Views

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from state_machines.journal.events import Row
+from tests.kit.simulation.seeds import in_child
 from tests.simulation.kafka.generate import generate
-from tests.simulation.kafka.runner import in_child
 from tests.simulation.kafka.world import play
 
 

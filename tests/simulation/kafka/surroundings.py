@@ -17,10 +17,10 @@ from controller.kafka.topics.topic_change import RENEWED
 from state_machines.machines.draft import Draft
 from state_machines.model.decision import Decision
 from state_machines.model.types import NO_LEADER
+from tests.kit.simulation.loop import deterministic_scopes
+from tests.kit.simulation.seeds import Violation
 from tests.simulation.kafka import faults
-from tests.simulation.kafka.checking import Violation
 from tests.simulation.kafka.limits import limited
-from tests.simulation.kafka.loop import deterministic_scopes
 from tests.simulation.kafka.sizes import counted
 from tests.simulation.kafka.transitions import illegal
 from tests.simulation.kafka.unmerged import Witness

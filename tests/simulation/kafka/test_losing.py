@@ -13,8 +13,8 @@ pytest.importorskip("numpy", reason="NumPy is not installed")
 
 from pipeline import what_if
 from state_machines.machines.selectors import offline
+from tests.kit.simulation.seeds import in_child
 from tests.simulation.kafka.losing import Losses, lose_each
-from tests.simulation.kafka.runner import in_child
 
 SMALL = (5, 6), (60, 80)
 

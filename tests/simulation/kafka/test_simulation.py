@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.simulation.seeds import in_child
 from tests.simulation.kafka.__main__ import main, parsed
 from tests.simulation.kafka.generate import generate
 from tests.simulation.kafka.mutations import MUTATIONS
 from tests.simulation.kafka.plan import parse
-from tests.simulation.kafka.planting import IN_STORIES
-from tests.simulation.kafka.runner import catch_each, in_child, run_seeds, shrunk
+from tests.simulation.kafka.runner import BENCH, run_seeds
 from tests.simulation.kafka.runner import play_planted as play
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -60,10 +60,10 @@ def test_a_script_survives_its_text() -> None:
 
 
 def test_a_planted_bug_is_caught_and_its_story_is_short() -> None:
-    [(_, caught)] = catch_each([QUICKLY_CAUGHT], 20)
+    [(_, caught)] = BENCH.catch_each([QUICKLY_CAUGHT], 20)
     assert caught is not None
     plan = generate(caught.seed)
-    story = shrunk(plan, caught.violation.invariant, QUICKLY_CAUGHT)
+    story = BENCH.shrunk(plan, caught.violation.invariant, QUICKLY_CAUGHT)
     again = in_child(play, story, QUICKLY_CAUGHT).violation
     assert again is not None
     assert again.invariant == caught.violation.invariant
@@ -78,7 +78,7 @@ def test_a_planted_bug_fits_the_product(name: str) -> None:
 
 
 def test_a_bug_that_seeds_meet_too_rarely_has_its_story() -> None:
-    assert {parse(path.read_text(encoding="utf-8")).catches for path in STORIES} >= IN_STORIES
+    assert {parse(path.read_text(encoding="utf-8")).catches for path in STORIES} >= MUTATIONS.apart
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: str(path.stem))

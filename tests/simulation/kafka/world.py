@@ -28,15 +28,15 @@ from state_machines.journal.events import Row
 from state_machines.model.types import NO_LEADER, Broker, LogDirectory
 from testing.memory.tree import Touched
 from testing.simulated.values import Request
+from tests.kit.simulation.loop import Process, SimLoop
+from tests.kit.simulation.seeds import ERROR, Violation
 from tests.simulation.kafka import faults, sizes
 from tests.simulation.kafka.actions import Actions
 from tests.simulation.kafka.brokers import BrokerNode
-from tests.simulation.kafka.checking import ERROR, Violation
 from tests.simulation.kafka.daemons import DIGEST, STRANGE_DIGEST, DaemonNode, settings_of
 from tests.simulation.kafka.ensemble import Ensemble, Session
 from tests.simulation.kafka.invariants import Invariants
 from tests.simulation.kafka.liveness import Liveness
-from tests.simulation.kafka.loop import Process, SimLoop
 from tests.simulation.kafka.network import Network, SimConnection
 from tests.simulation.kafka.plan import Plan
 from tests.simulation.kafka.quiescence import Quiescence

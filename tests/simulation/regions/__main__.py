@@ -12,19 +12,19 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
-from tests.simulation.kafka.checking import Violation
+from tests.kit.simulation.command import Progress, caught_by_name, parser_of, print_failed, print_run, print_table
+from tests.kit.simulation.seeds import Caught, Violation, in_child
 from tests.simulation.regions.generate import generate
 from tests.simulation.regions.journals import audited, cluster_of, spark_here
-from tests.simulation.regions.mutations import AUDITED, MUTATIONS
+from tests.simulation.regions.mutations import MUTATIONS
 from tests.simulation.regions.plan import RegionPlan, parse
-from tests.simulation.regions.runner import Caught, Totals, catch_each, in_child, play_planted, run_seeds, shrunk
+from tests.simulation.regions.runner import BENCH, Totals, play_planted, run_seeds
 
 AUDITED_SEEDS: Final = 20
 """Seeds that are played with a bug that the audit alone can see."""
@@ -33,18 +33,11 @@ AUDITED_TOGETHER: Final = 500
 SHRUNK_MAX: Final = 3
 """Failing seeds that are shrunk; the rest is only named."""
 SEEDS: Final = 300
-NAME_WIDTH, WHY_WIDTH = 40, 110
 
 
 def main() -> int:
     """Plays the requested runs; returns exit code 1 where one fails."""
-    summary, _, usage = (__doc__ or "").partition("::")
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.simulation.regions",
-        description=summary,
-        epilog=usage,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("tests.simulation.regions", __doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many seeds, {SEEDS} if not given")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=1, help="processes, 1 if not given")
@@ -72,18 +65,14 @@ def main() -> int:
 
 def _many(seeds: range, jobs: int, mutation: str | None, journals: Path | None) -> bool:
     """Plays seeds; returns whether one failed."""
-    printed: set[int] = set()
+    progress = Progress()
 
-    def progress(totals: Totals) -> None:
-        for seed in totals.failed.keys() - printed:
-            printed.add(seed)
-            print(f"seed {seed} failed: {totals.failed[seed]}", file=sys.stderr, flush=True)
+    def show(totals: Totals) -> None:
+        progress.show(totals.seeds, totals.failed)
 
-    totals = run_seeds(seeds.start, len(seeds), jobs, progress, mutation=mutation, journals=journals)
+    totals = run_seeds(seeds.start, len(seeds), jobs, show, mutation=mutation, journals=journals)
     print(totals)
-    for seed, violation in sorted(totals.failed.items())[:SHRUNK_MAX]:
-        print(f"\nseed {seed} failed: {violation}")
-        print(shrunk(generate(seed), violation.invariant, mutation))
+    print_failed(totals.failed, lambda seed, invariant: BENCH.shrunk(generate(seed), invariant, mutation), SHRUNK_MAX)
     return bool(totals.failed)
 
 
@@ -109,29 +98,17 @@ def _audited(journals: Path, into: Path) -> dict[str, list[str]]:
 
 def _one(plan: RegionPlan, mutation: str | None, *, verbose: bool) -> int:
     outcome = in_child(play_planted, plan, mutation, verbose)
-    if verbose:
-        print(plan)
-        print("\n".join(outcome.trace))
-    print(f"seed {plan.seed}: {outcome.violation or 'clean'}")
-    print(f"{outcome.simulated_s:.1f} simulated seconds, {outcome.handles} events, digest {outcome.digest}")
-    return 0 if outcome.violation is None else 1
+    figures = f"{outcome.simulated_s:.1f} simulated seconds, {outcome.handles} events, digest {outcome.digest}"
+    return print_run(plan, plan.seed, outcome.violation, outcome.trace if verbose else None, figures)
 
 
 def _mutations(wanted: list[str], seeds: int, jobs: int, *, audits: bool) -> int:
-    began_s, found = time.monotonic(), dict[str, Caught | None]()
-    names = [name for name in wanted if audits or name not in AUDITED]
-    for name, caught in catch_each([name for name in names if name not in AUDITED], seeds, jobs):
-        found[name] = caught
-        print(f"{len(found)} of {len(names)}: {name}", file=sys.stderr, flush=True)
-    found |= {name: _caught_by_audit(name, jobs) for name in names if name in AUDITED}
-    print(f"{'planted bug':{NAME_WIDTH}} {'seeds':>5}  caught by")
-    for name in names:
-        caught = found[name]
-        taken, why = (caught.seeds, str(caught.violation)) if caught else ("none", f"NOTHING in {seeds} seeds")
-        print(f"{name:{NAME_WIDTH}} {taken:>5}  {why[:WHY_WIDTH]}")
-    survivors = [name for name in names if found[name] is None]
-    print(f"{len(names) - len(survivors)} of {len(names)} caught in {time.monotonic() - began_s:.0f} s")
-    return 1 if survivors else 0
+    began_s = time.monotonic()
+    names = [name for name in wanted if audits or name not in MUTATIONS.apart]
+    alone = [name for name in names if name not in MUTATIONS.apart]
+    found = caught_by_name(names, BENCH.catch_each(alone, seeds, jobs))
+    found |= {name: _caught_by_audit(name, jobs) for name in names if name in MUTATIONS.apart}
+    return print_table(names, found, seeds, began_s)
 
 
 def _caught_by_audit(name: str, jobs: int) -> Caught | None:

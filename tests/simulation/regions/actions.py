@@ -14,8 +14,8 @@ from metadata_store.records.port import StoreFailed
 from regent_agent.agent import Died
 from regent_agent.protocol import Owned
 from state_machines.procedures.record import Caller, Record
+from tests.kit.simulation.script import Action
 from tests.simulation.regions.invariants import readable
-from tests.simulation.regions.plan import Action
 from tests.simulation.regions.servers import ServerProcess
 
 if TYPE_CHECKING:

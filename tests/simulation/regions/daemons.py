@@ -22,7 +22,7 @@ from metadata_store.records.port import RecordStore, Stored, StoreFailed
 from regent_agent import codec, protocol
 from state_machines.procedures.record import Record
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.kafka.loop import Life, Process
+from tests.kit.simulation.loop import Life, Process
 from tests.simulation.regions.journals import SimJournal
 from tests.simulation.regions.network import CLIENTS_SECRET, SERVERS_SECRET
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from testing.simulated.regions.behaviours import BEHAVIOURS
-from tests.simulation.regions.plan import Action, RegionPlan
+from tests.kit.simulation.script import Action
+from tests.simulation.regions.plan import RegionPlan
 
 FIRST_S: Final = 1.0
 LAST_S: Final = 30.0

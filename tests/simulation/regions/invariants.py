@@ -24,7 +24,7 @@ from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.states import FINAL, OWNED, WANTED, RegionState, ServerState, TableState
 from testing.simulated.regions.storage import Key
-from tests.simulation.kafka.loop import Process
+from tests.kit.simulation.loop import Process
 from tests.simulation.regions.locks import lock_faults
 from tests.simulation.regions.opens import Opens
 

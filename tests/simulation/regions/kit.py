@@ -18,7 +18,7 @@ from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
 from state_machines.regions.model import Region
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.kafka.loop import SimLoop
+from tests.kit.simulation.loop import SimLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")

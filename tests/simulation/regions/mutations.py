@@ -10,10 +10,9 @@ from tests.simulation.regions import (
     mutations_moving,
     mutations_servers,
 )
-from tests.simulation.regions.planting import AUDITED, MUTATIONS
+from tests.simulation.regions.planting import MUTATIONS
 
 __all__ = [
-    "AUDITED",
     "MUTATIONS",
     "mutations_claims",
     "mutations_crash",

@@ -8,7 +8,8 @@ from typing import Any
 from controller.regions.claim import ClaimLooks
 from controller.regions.restored import Seen
 from metadata_store.records.port import Above, StoreFailed
-from tests.simulation.regions.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.regions.planting import mutation
 
 
 @mutation

@@ -19,7 +19,8 @@ from state_machines.regions import transit
 from state_machines.regions.changes import abandoned
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.states import ServerState
-from tests.simulation.regions.planting import Step, mutation, put, put_step
+from tests.kit.simulation.planting import put
+from tests.simulation.regions.planting import Step, mutation, put_step
 
 
 @mutation

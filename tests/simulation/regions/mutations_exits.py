@@ -12,8 +12,9 @@ from controller.regions.operator import checks, counts, explain, pages, procedur
 from state_machines.regions import changes
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState
+from tests.kit.simulation.planting import put
 from tests.simulation.regions import commands
-from tests.simulation.regions.planting import mutation, put
+from tests.simulation.regions.planting import mutation
 
 
 @mutation

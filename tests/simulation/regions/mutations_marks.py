@@ -12,7 +12,8 @@ from controller.regions.kinds import assign, servers
 from metadata_store.catalog.rows import Content
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Regions, Server
-from tests.simulation.regions.planting import Step, audited, mutation, put, put_step
+from tests.kit.simulation.planting import put
+from tests.simulation.regions.planting import Step, audited, mutation, put_step
 
 
 @mutation

@@ -20,7 +20,8 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.scheduler import Scheduler
 from state_machines.regions.model import Region, Regions
 from state_machines.regions.states import RegionState, TableState
-from tests.simulation.regions.planting import Step, mutation, put, put_step
+from tests.kit.simulation.planting import put
+from tests.simulation.regions.planting import Step, mutation, put_step
 
 
 @mutation

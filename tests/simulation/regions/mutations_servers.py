@@ -18,7 +18,8 @@ from regent_agent.agent import Agent
 from regent_agent.protocol import Registered, Result
 from regent_agent.work import Work
 from state_machines.regions.model import Server
-from tests.simulation.regions.planting import mutation, put
+from tests.kit.simulation.planting import put
+from tests.simulation.regions.planting import mutation
 
 
 @mutation

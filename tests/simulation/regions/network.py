@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 from brokers.listener.inbound import InboundConnection
 from brokers.regions.connection import Greeting
 from regent_agent.codec import LENGTH
-from tests.simulation.kafka.loop import PROCESS, Process, SimLoop
+from tests.kit.simulation.loop import PROCESS, Process, SimLoop
 
 if TYPE_CHECKING:
     from tests.simulation.regions.daemons import DaemonNode

@@ -10,7 +10,7 @@ from controller.regions.kinds import servers
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
-from tests.simulation.kafka.loop import Process
+from tests.kit.simulation.loop import Process
 from tests.simulation.regions import impostors
 from tests.simulation.regions.actions import region_at, submit, verb
 

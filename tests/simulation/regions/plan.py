@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tests.simulation.kafka.plan import Action
-
-__all__ = ["Action", "RegionPlan"]
+from tests.kit.simulation.script import Action, read
 
 
 @dataclass(frozen=True)
@@ -54,22 +52,14 @@ class RegionPlan:
 
 def parse(text: str) -> RegionPlan:
     """Parses the text that ``str`` of a plan gives; raises ValueError."""
-    settings: dict[str, list[str]] = {}
-    actions: list[Action] = []
-    for words in (line.partition("#")[0].split() for line in text.splitlines()):
-        if words and words[0][0].isdigit():
-            actions.append(Action(float(words[0]), words[1], tuple(words[2:])))
-        elif words:
-            settings[words[0]] = words[1:]
+    settings, actions = read(text, ["seed"])
     first = {name: words[0] for name, words in settings.items() if words}
-    if "seed" not in first:
-        raise ValueError("it does not set seed")
     numbers = ("seed", "daemons", "servers_min", "open_attempts_max", "delay_ms", "network_ms", "write_ms")
     known: dict[str, object] = {name: int(first[name]) for name in numbers if name in first}
     known |= {name: first[name] for name in ("fence", "placement") if name in first}
     if "servers" in settings:
         known["servers"] = tuple(settings["servers"])
-    return RegionPlan(actions=tuple(actions), **known)  # type: ignore[arg-type]
+    return RegionPlan(actions=actions, **known)  # type: ignore[arg-type]
 
 
 UNRECORDED: Final = frozenset({"copy-store", "restore-store", "ignore-locks", "spoil"})

@@ -1,4 +1,4 @@
-"""Plants bugs as patches of the product, by name."""
+"""Registers planted bugs of the regions' simulation, also in single steps of procedures."""
 
 from __future__ import annotations
 
@@ -8,26 +8,13 @@ from typing import Any
 
 from controller.procedures.kinds import Kind
 from controller.regions.kinds import every
-from tests.simulation.kafka.planting import Plant, put
+from tests.kit.simulation.planting import Bugs, put
 
-__all__ = ["AUDITED", "MUTATIONS", "audited", "mutation", "put", "put_step"]
-
-MUTATIONS: dict[str, Plant] = {}
-AUDITED: set[str] = set()
-"""Bugs that the audit of the journals alone can see."""
+MUTATIONS = Bugs()
+mutation = MUTATIONS.add
+audited = MUTATIONS.add_apart
+"""Registers a bug that the audit of the journals alone can see."""
 Step = Callable[[Any, Any], Awaitable[Any]]
-
-
-def mutation(plant: Plant) -> Plant:
-    """Registers a bug under its name."""
-    MUTATIONS[plant.__name__.replace("_", "-")] = plant
-    return plant
-
-
-def audited(plant: Plant) -> Plant:
-    """Registers a bug that the audit alone can see."""
-    AUDITED.add(plant.__name__.replace("_", "-"))
-    return mutation(plant)
 
 
 def put_step(stack: ExitStack, kind: Kind[Any], name: str, changed: Callable[[Step], Step]) -> None:

@@ -12,7 +12,7 @@ from regent_agent.service import OpenedRegion
 from testing.simulated.regions.behaviours import BEHAVIOURS
 from testing.simulated.regions.service import SimulatedService
 from testing.simulated.regions.storage import Key
-from tests.simulation.kafka.loop import Life, Process
+from tests.kit.simulation.loop import Life, Process
 from tests.simulation.regions.network import PORT, SERVERS_SECRET
 
 if TYPE_CHECKING:

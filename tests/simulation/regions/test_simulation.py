@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.kafka.checking import Violation
+from tests.kit.simulation.seeds import Violation, in_child
 from tests.simulation.regions.generate import generate
 from tests.simulation.regions.mutations import MUTATIONS
 from tests.simulation.regions.mutations_moving import believe_rows_after_a_failover
 from tests.simulation.regions.operating import Refusal
 from tests.simulation.regions.plan import RegionPlan, parse
-from tests.simulation.regions.runner import catch_each, in_child, play_planted, run_seeds, shrunk
+from tests.simulation.regions.runner import BENCH, play_planted, run_seeds
 from tests.simulation.regions.situations import SITUATIONS
 from tests.simulation.regions.ways_out import ALL, COMMANDS, EVENTS, NOTHING_HANGS, Play, played, played_names
 from tests.simulation.regions.world import play
@@ -87,10 +87,10 @@ def test_a_script_survives_its_text() -> None:
 
 
 def test_a_planted_bug_is_caught_and_its_story_is_short() -> None:
-    [(_, caught)] = catch_each([QUICKLY_CAUGHT], 20)
+    [(_, caught)] = BENCH.catch_each([QUICKLY_CAUGHT], 20)
     assert caught is not None
     plan = generate(caught.seed)
-    story = shrunk(plan, caught.violation.invariant, QUICKLY_CAUGHT)
+    story = BENCH.shrunk(plan, caught.violation.invariant, QUICKLY_CAUGHT)
     assert len(story.actions) < len(plan.actions) / 2
     assert in_child(play_planted, story).violation is None
 

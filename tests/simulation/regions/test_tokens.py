@@ -18,11 +18,12 @@ from regent_agent.protocol import FAILED_OPEN, OPENED, Accepted, Open, Owned, Re
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
+from tests.kit.simulation.seeds import in_child
 from tests.simulation.regions.invariants import Judge
 from tests.simulation.regions.kit import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
 from tests.simulation.regions.mutations import MUTATIONS
 from tests.simulation.regions.plan import parse
-from tests.simulation.regions.runner import in_child, play_planted
+from tests.simulation.regions.runner import play_planted
 
 
 @pytest.mark.seed("S1-48", "S1-74", "S1-87")

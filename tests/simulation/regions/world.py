@@ -24,8 +24,8 @@ from regent_agent import connection
 from state_machines.journal.events import Row
 from testing.memory.region_store import RegionDisk
 from testing.simulated.regions.storage import Key, Storage
-from tests.simulation.kafka.checking import ERROR, Violation
-from tests.simulation.kafka.loop import PROCESS, Process, SimLoop
+from tests.kit.simulation.loop import PROCESS, Process, SimLoop
+from tests.kit.simulation.seeds import ERROR, Violation
 from tests.simulation.regions import operators
 from tests.simulation.regions.actions import act
 from tests.simulation.regions.clients import Clients
