@@ -26,7 +26,7 @@ P = TypeVar("P", bound=Script)
 
 
 class Shrinker(Generic[P]):
-    """Shrinks the script, then the cluster where a subclass can (delta debugging). ``fails``: whether a plan still does."""
+    """Shrinks the script, then the cluster (delta debugging). ``fails``: whether a plan still shows the failure."""
 
     def __init__(self, fails: Callable[[P], bool], tries_max: int = TRIES_MAX) -> None:
         self._fails = fails
