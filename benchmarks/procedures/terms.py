@@ -28,7 +28,7 @@ from benchmarks.turns import Turn, Wrong, failover
 from benchmarks.znodes import in_multis
 from controller.kafka.kinds.reassign import NAME, encode_plan, plan_of, sentence
 from controller.kafka.path.controller import Controller
-from controller.kafka.reassignments.reassignment_calls import begin
+from controller.kafka.reassignments.reassignment_requests import begin
 from controller.kafka.term.failover import fail_over
 from controller.kafka.term.procedures import TermProcedures
 from controller.process.wall_clock import wall_ms

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from controller.journal.segments import sync_folder
 from controller.role import own_znodes as own
 from controller.role.claim import Role
 from controller.role.epoch_acls import are_lock, saved_acls, unsaved_acls
@@ -83,7 +84,7 @@ def save(folder: Path, found: Rollback) -> Path:
         return _named(draft, folder, f"rollback-{stamp}-epoch-{found.epoch if found.epoch is not None else 'none'}")
     finally:
         draft.unlink()
-        _sync(folder)
+        sync_folder(folder)
 
 
 def _named(draft: Path, folder: Path, stem: str) -> Path:
@@ -97,14 +98,6 @@ def _named(draft: Path, folder: Path, stem: str) -> Path:
             number += 1
         else:
             return final
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def shell_acls(acls: Sequence[Acl]) -> str:

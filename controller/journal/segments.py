@@ -168,10 +168,10 @@ class Segments:
             raise FileExistsError(f"{self._path} exists, and {SAME_NAMES_MAX} others that begin with the same row")
         self._epoch, self._size, self._safe, self._opened_s = epoch, 0, 0, self._clock()
         if self._sync:
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Flushes the file's name to the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

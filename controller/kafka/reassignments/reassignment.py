@@ -1,4 +1,4 @@
-"""Carries reassignments to their end, requested by call or by znode (S4-50..S4-64, S4-69, S4-84; KIP-455).
+"""Carries reassignments to their end (S4-50..S4-64, S4-69, S4-84; KIP-455).
 
 The topic znode, written before and after everything else, is the only truth of a reassignment. At whichever await a
 controller dies, the next one goes on from there. Each step is over all partitions at once. Between the states and the
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from functools import partial
 from typing import Final
@@ -19,122 +18,30 @@ from typing import Final
 from controller.kafka.journal.report import Reason
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
-from controller.kafka.reassignments.reassignment_znode import read_request, shrink_request
-from controller.kafka.reassignments.topic_rewrites import GONE, Riding, finish_remembering, rewrite_topics
+from controller.kafka.reassignments.topic_rewrites import finish_remembering, rewrite_topics
 from controller.process.wording import counted
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.fenced import WRITES_MAX, confirm
 from state_machines.decisions.reassignment import (
-    LAST_IN_SYNC,
-    UNKNOWN,
-    NotReassigned,
-    ReassignError,
-    ReassignmentRequest,
     drop_again,
     dropped_on,
     due,
     final_rewrites,
-    is_complete,
     is_settled,
-    judge,
     leaves,
     reassign,
-    rewrites,
     waiting_for,
 )
-from state_machines.model.types import Assignment, TopicPartition
 
 log = logging.getLogger("regent.controller")
 
 STOPPED_S_MAX: Final = 30.0
 """Longest wait of a final rewrite until brokers stop replicas; those that did not are remembered by it."""
-JUDGED_MAX: Final = 4_000
-"""Targets that are judged in one turn of the loop: some 40 ms."""
 TURN_ROWS: Final = 5_000
 """Rows in one decision, which is one turn of the loop: some 40 ms."""
 AGAIN_S: Final = 5.0
 """Pause before a failed write is tried again."""
-
-Targets = Mapping[TopicPartition, tuple[int, ...] | None]
-Refused = dict[TopicPartition, NotReassigned]
-
-
-# -- requests
-
-
-async def reassign_partitions(c: Controller) -> None:
-    """Begins the new targets of ``/admin/reassign_partitions``; refused ones are removed from it."""
-    if rows := await _requested(c):
-        await go_on(c, rows, f"reassignment of {counted(len(rows), 'partition')} requested by znode")
-    await shrink_request(c)
-
-
-async def _requested(c: Controller) -> list[int]:
-    """Reads the znode, and writes its targets to the topic znodes; returns the rows that have them."""
-    request = await read_request(c)
-    if request is None:
-        c.reassignment_queue.request = None
-        return []
-    if request == c.reassignment_queue.request:
-        return []
-    if request.unusable:
-        log.error("%s: %s and are removed; the others are carried out", paths.REASSIGN_PARTITIONS, request.unusable)
-    wanted, refused = await judge_targets(c, request.targets, live_only=False)
-    if refused or rewrites(c.cluster, wanted):
-        refused |= await write_targets(c, wanted)
-        log_request(f"{counted(len(request.targets), 'partition')} in {paths.REASSIGN_PARTITIONS}", refused)
-    c.reassignment_queue.request = request
-    return [i for i in wanted if c.cluster.name(i) not in refused]
-
-
-async def judge_targets(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
-    """Returns assignments by row, and refusals; it reads states again before it refuses for an ISR."""
-    judged = await _judged(c, targets, live_only=live_only)
-    behind = [c.cluster.find(*name) for name, found in judged[1].items() if found.why == LAST_IN_SYNC]
-    if not behind or c.ibp.alter_partition:
-        return judged
-    await c.reread_isrs([row for row in behind if row is not None])
-    return await _judged(c, targets, live_only=live_only)
-
-
-async def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
-    """Judges targets; a partition that only waits for its final rewrite is at its target already."""
-    wanted: dict[int, Assignment] = {}
-    refused: Refused = {}
-    for at, (name, target) in enumerate(targets.items(), 1):
-        if at % JUDGED_MAX == 0:
-            await asyncio.sleep(0)
-        row = c.cluster.find(*name)
-        found = judge(c.cluster, ReassignmentRequest(row, target), c.daemons, live_only=live_only)
-        if isinstance(found, NotReassigned):
-            refused[name] = found
-        elif row is not None and not (is_complete(c.cluster, row) and found.kept == c.cluster.rows[row].assignment):
-            wanted[row] = found
-    return wanted, refused
-
-
-async def write_targets(c: Controller, wanted: Mapping[int, Assignment], riding: Riding | None = None) -> Refused:
-    """Writes the topic znodes: step 1, U (S4-51); returns the partitions of those that cannot be written."""
-    failed = await rewrite_topics(c, lambda: rewrites(c.cluster, wanted), riding=riding)
-    c.reassignment_queue.retargeted(wanted)
-    names = [c.cluster.name(i) for i in wanted] if failed else []
-    return {name: _not_written(failed[name.topic]) for name in names if name.topic in failed}
-
-
-def _not_written(why: str) -> NotReassigned:
-    if why == GONE:
-        return NotReassigned(ReassignError.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
-    return NotReassigned(ReassignError.UNKNOWN_SERVER_ERROR, why)
-
-
-def log_request(what: str, refused: Refused) -> None:
-    """Logs one sentence for each request."""
-    reasons = ", ".join(f"{n} x {why}" for why, n in Counter(r.why for r in refused.values()).most_common(4))
-    log.info("reassignment: %s%s", what, f"; refused: {reasons}" if reasons else "")
-
-
-# -- progress
 
 
 async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool = False) -> None:
@@ -253,14 +160,6 @@ async def dropped_replicas(c: Controller) -> None:
     _finish_later(c)
 
 
-async def resume_reassignments(c: Controller) -> None:
-    """Resumes reassignments when a term begins (S4-69): those of the znode first, then all of the topic znodes."""
-    await _requested(c)
-    rows = sorted(c.cluster.reassigning)
-    await go_on(c, rows, f"{len(rows)} reassignments of an earlier term go on", again=True)
-    await shrink_request(c)
-
-
 def _finish_later(c: Controller) -> None:
     """Waits until removed replicas stop, one wait at a time; rows that complete meanwhile are written afterwards."""
     r = c.reassignment_queue
@@ -277,8 +176,8 @@ async def _finish_when_stopped(c: Controller, rows: set[int]) -> None:
     c.queue.signal(EventKind.FINISH_REASSIGNMENTS)
 
 
-async def finish_reassignments(c: Controller) -> None:
-    """Finishes rows: topic znodes name the target alone (step 4, S4-60), then the znode of requests drops them."""
+async def finish(c: Controller) -> None:
+    """Finishes rows whose replicas have stopped: topic znodes name the target alone (step 4, S4-60)."""
     r = c.reassignment_queue
     r.stopped = {i for i in r.stopped if is_settled(c.cluster, i)}
     stopped = sorted(r.stopped)  # rows that come meanwhile wait for the next event: nothing is remembered for them yet
@@ -290,7 +189,6 @@ async def finish_reassignments(c: Controller) -> None:
         r.stopped.difference_update(rows)
     r.left(c.cluster)
     _finish_later(c)
-    await shrink_request(c)
 
 
 # -- ISRs that leaders write themselves

@@ -20,6 +20,7 @@ from typing import BinaryIO, Final
 import msgspec
 from msgspec import Struct
 
+from controller.journal.segments import sync_folder
 from metadata_store.codecs.topic import topic_id_text
 from state_machines.journal.snapshot import BrokerLine, Header, PartitionsLine, Trailer
 from state_machines.model.types import NO_LEADER, NO_VERSION, PartitionRow
@@ -230,7 +231,7 @@ class Draft:
         path = self._free_name()
         self._path.rename(path)
         try:
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         except OSError:
             with suppress(OSError):
                 path.unlink()  # its name may not be on the disk
@@ -297,14 +298,6 @@ def remove_oldest(folder: Path, newest: Path | None, files_max: int, bytes_max: 
 
 def _worded(path: Path, error: OSError) -> str:
     return f"{path}: {error.strerror or error}"
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from controller.kafka.partitions.isr_changes import alter_partition, isr_notific
 from controller.kafka.partitions.late_partitions import late_partitions, repaired_state
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import Event, EventKind, settled
-from controller.kafka.reassignments import reassignment, reassignment_calls
+from controller.kafka.reassignments import reassignment, reassignment_requests
 from controller.kafka.reassignments.given_up import give_up_call
 from controller.kafka.reassignments.strays import remove_strays, stop_strays
 from controller.kafka.requests.calls import PendingCall
@@ -185,7 +185,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
         unread(isr_notification), KafkaState.ISR_CHANGE, reread=True, watch=Watched.ISR_CHANGES
     ),
     EventKind.REASSIGN_PARTITIONS: Handling(
-        unread(reassignment.reassign_partitions), _REASSIGNING, reread=True, watch=Watched.REASSIGNMENT
+        unread(reassignment_requests.reassign_partitions), _REASSIGNING, reread=True, watch=Watched.REASSIGNMENT
     ),
     EventKind.REASSIGNED_STATES: Handling(unread(reassignment.reassigned_states), _REASSIGNING, reread=True),
     EventKind.LOG_DIR_EVENT: Handling(
@@ -216,9 +216,9 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.DELETION_PROGRESS: Handling(unread(deletion_progress), KafkaState.TOPIC_DELETION),
     EventKind.LATE_PARTITIONS: Handling(unread(late_partitions)),
     EventKind.LOST_IDS: Handling(unread(lost_ids)),
-    EventKind.RESUME_REASSIGNMENTS: Handling(unread(reassignment.resume_reassignments), _REASSIGNING),
+    EventKind.RESUME_REASSIGNMENTS: Handling(unread(reassignment_requests.resume_reassignments), _REASSIGNING),
     EventKind.ADVANCE_REASSIGNMENTS: Handling(unread(reassignment.advance_reassignments), _REASSIGNING),
-    EventKind.FINISH_REASSIGNMENTS: Handling(unread(reassignment.finish_reassignments), _REASSIGNING),
+    EventKind.FINISH_REASSIGNMENTS: Handling(unread(reassignment_requests.finish_reassignments), _REASSIGNING),
     EventKind.DROPPED_REPLICAS: Handling(unread(reassignment.dropped_replicas), _REASSIGNING),
     EventKind.STRAYS: Handling(unread(stop_strays)),
     EventKind.GHOSTS: Handling(unread(end_ghosts)),
@@ -241,9 +241,9 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.DELETE_TOPICS: Handling(call(delete_topics_call), KafkaState.TOPIC_DELETION),
     EventKind.GIVE_UP: Handling(call(give_up_call)),
     EventKind.ELECT_LEADERS: Handling(call(elect_leaders), KafkaState.MANUAL_LEADER_BALANCE),
-    EventKind.ALTER_REASSIGNMENTS: Handling(call(reassignment_calls.alter_reassignments), _REASSIGNING),
+    EventKind.ALTER_REASSIGNMENTS: Handling(call(reassignment_requests.alter_reassignments), _REASSIGNING),
     EventKind.LIST_REASSIGNMENTS: Handling(
-        call(reassignment_calls.list_reassignments), KafkaState.LIST_PARTITION_REASSIGNMENT
+        call(reassignment_requests.list_reassignments), KafkaState.LIST_PARTITION_REASSIGNMENT
     ),
     EventKind.CREATE_TOPICS: Handling(lambda parts, e: create_topics(parts.c, parts.policy, parts.configs, pending(e))),
     EventKind.CREATE_PARTITIONS: Handling(call(create_partitions)),

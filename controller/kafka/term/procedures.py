@@ -18,8 +18,7 @@ import msgspec
 
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.kafka.kinds import drain, elect, reassign, restart, throttle
-from controller.kafka.kinds.broker_queries import ForeignSizes, MinIsrGuard
-from controller.kafka.kinds.environment import KafkaEnv
+from controller.kafka.kinds.environment import ForeignSizes, KafkaEnv, MinIsrGuard
 from controller.kafka.kinds.throttle_looks import CatchUps, RatePacer
 from controller.kafka.kinds.throttle_settings import throttles_of
 from controller.kafka.path.controller import Controller

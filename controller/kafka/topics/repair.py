@@ -19,7 +19,7 @@ from itertools import chain
 
 from controller.kafka.path.controller import ConflictRounds, Controller
 from controller.kafka.path.events import EventKind
-from controller.kafka.reassignments.reassignment_calls import begin
+from controller.kafka.reassignments.reassignment_requests import begin
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.cluster_nodes import delete_fresh_topic

@@ -9,7 +9,7 @@ from unittest import mock
 from brokers.outbound.channels import Channels
 from controller.kafka.partitions import isr_changes
 from controller.kafka.path.controller import Controller
-from controller.kafka.reassignments import reassignment
+from controller.kafka.reassignments import reassignment, reassignment_requests
 from state_machines.model.decision import Change, ReplicaMove
 from tests.kit.simulation.planting import put
 from tests.simulation.kafka.planting import mutation
@@ -61,4 +61,4 @@ def leave_the_znode(stack: ExitStack) -> None:
 
     async def shrink(c: Controller) -> None: ...
 
-    put(stack, reassignment, "shrink_request", shrink)
+    put(stack, reassignment_requests, "shrink_request", shrink)

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from controller.kafka.kinds import broker_queries as module
 from controller.kafka.kinds import drain, elect, reassign, restart, throttle
-from controller.kafka.kinds.broker_queries import MinIsrGuard
+from controller.kafka.kinds import environment as module
+from controller.kafka.kinds.environment import MinIsrGuard
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.gate import TermEnded
 from controller.kafka.term.procedures import NAMES

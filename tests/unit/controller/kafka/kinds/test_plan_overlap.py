@@ -18,8 +18,8 @@ from brokers.wire.messages.partitions import (
     ReassignedPartition,
     ReassignedTopic,
 )
-from controller.kafka.kinds import broker_queries, plan_conflicts, reassign
-from controller.kafka.kinds.broker_queries import ForeignSizes
+from controller.kafka.kinds import environment, plan_conflicts, reassign
+from controller.kafka.kinds.environment import ForeignSizes
 from controller.kafka.kinds.plan_conflicts import callers_of
 from controller.kafka.kinds.reassign import NAME, admit, demand, encode_plan, members, plan_of
 from controller.kafka.path.controller import Controller
@@ -263,7 +263,7 @@ class QueriedCluster:
             name=name, reassigning={}, rows={row: SimpleNamespace(leader=row % 2) for row in range(9)}, brokers={}
         )
         self.dial = object()
-        monkeypatch.setattr(broker_queries, "sizes_on", self.sizes_on)
+        monkeypatch.setattr(environment, "sizes_on", self.sizes_on)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.ensure_future(work))
@@ -345,7 +345,7 @@ async def test_only_moves_of_others_that_copy_data_are_read_and_a_plan_without_c
 
 
 async def test_more_partitions_than_one_request_may_name_are_read_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_queries, "PARTITIONS_PER_REQUEST_MAX", 3)
+    monkeypatch.setattr(environment, "PARTITIONS_PER_REQUEST_MAX", 3)
     world, sizes = QueriedCluster(monkeypatch), ForeignSizes()
     c = cast("Controller", world)
     world.reassigns(*range(1, 9))

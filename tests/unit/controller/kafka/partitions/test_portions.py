@@ -11,7 +11,7 @@ from controller.kafka.brokers import broker_change, log_directories
 from controller.kafka.partitions import controlled_shutdown, elections, isr_changes, late_partitions
 from controller.kafka.path import agenda
 from controller.kafka.path.events import EventKind
-from controller.kafka.reassignments import reassignment, strays
+from controller.kafka.reassignments import reassignment, reassignment_requests, strays
 from controller.kafka.term import failover
 from controller.kafka.topics import configurations, deletion, ghosts, topic_change
 from metadata_store.commits import topic_deletion
@@ -40,7 +40,7 @@ BOUNDS = [
     (log_directories, "TURN_ROWS"),
     (late_partitions, "TURN_ROWS"),
     (reassignment, "TURN_ROWS"),
-    (reassignment, "JUDGED_MAX"),
+    (reassignment_requests, "JUDGED_MAX"),
     (elections, "TURN_ROWS"),
     (elections, "ROWS_MAX"),
     (deletion, "TURN_PARTITIONS"),

@@ -17,7 +17,7 @@ from brokers.wire.messages.security import FeatureUpdate, UpdateFeaturesRequest
 from controller.daemon.handback import finish
 from controller.kafka.path.controller import CONTENDED, ConflictRounds
 from controller.kafka.path.events import EventKind
-from controller.kafka.reassignments.reassignment_znode import CONTENDED as ZNODE_CONTENDED
+from controller.kafka.reassignments.reassignment_requests import CONTENDED as ZNODE_CONTENDED
 from controller.role.errors import ClaimRefused
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store import paths

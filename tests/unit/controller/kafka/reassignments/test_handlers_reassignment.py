@@ -12,7 +12,7 @@ import pytest
 
 from controller.kafka.path.controller import Controller
 from controller.kafka.reassignments import reassignment
-from controller.kafka.reassignments.reassignment import finish_reassignments
+from controller.kafka.reassignments.reassignment_requests import finish_reassignments
 from metadata_store import paths
 from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import OutcomeUnknown
