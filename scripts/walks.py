@@ -79,8 +79,8 @@ class Walk:
 
 
 def is_inside(code: CodeType) -> bool:
-    """Checks whether code is a lambda or a comprehension: it belongs to the function around it."""
-    return code.co_name.startswith("<")
+    """Checks whether code is a lambda, a comprehension or an inner function: it belongs to its caller."""
+    return "<" in code.co_qualname
 
 
 def is_of_test(frame: FrameType) -> bool:
