@@ -18,8 +18,8 @@ from cli.endpoint_child import die_with_parent
 from cli.exit_codes import Exit
 from configs.settings import Settings
 from controller.process.logs import logging_to
-from controller.process.sessions import connections
 from controller.process.systemd import ServiceManager
+from controller.process.zookeeper import connections
 
 BLOCK_BYTES: Final = 32_768
 """Size from which blocks have pages of their own: pieces of a request have 64 KiB, the request up to 16 MiB."""

@@ -52,7 +52,7 @@ def _check_endpoint_tls(settings: Settings) -> str | None:
 
 
 def _check_zookeeper_tls(settings: Settings) -> str | None:
-    from controller.process.zookeeper_tls import tls_of
+    from controller.process.zookeeper import tls_of
 
     tls = tls_of(settings.zookeeper)
     return None if tls is None else _failure("zookeeper", tls.context)

@@ -11,14 +11,12 @@ from brokers.queries import dial_for
 from cli.exit_codes import Exit, Failure
 from configs.settings import Settings
 from controller.daemon.handback import HandbackFailed, HandbackRefused, hand_back_offline, handed_back
-from controller.daemon.preflight.context import gather
-from controller.daemon.preflight.finding import PreflightReport
+from controller.daemon.preflight.context import PreflightReport, gather
 from controller.daemon.preflight.run import preflight as run_checks
 from controller.daemon.takeover import Takeover, TakeoverRefused, role_of, take_over, until_held
 from controller.http.models import Check, Operation, OperationRequest
 from controller.process.logs import LIBRARIES
-from controller.process.sessions import connection
-from controller.process.zookeeper_tls import through_tls
+from controller.process.zookeeper import connection, through_tls
 from controller.role.claim import Role
 from controller.role.own_znodes import this_user
 from metadata_store.errors import ZooKeeperError

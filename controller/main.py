@@ -25,9 +25,9 @@ from controller.http.server import SocketTaken, serving
 from controller.http.tcp import serving_remotely
 from controller.metrics.exposition import ProcessMetrics, registry
 from controller.process.logs import logging_to
-from controller.process.naming import name_of
 from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
+from controller.process.wording import name_of
 from controller.regions.operator.view import View as RegionsView
 from controller.regions.process import domain_of, regions_secrets_of
 from controller.role.lease import Lease

@@ -15,7 +15,7 @@ from benchmarks.results import Row
 from benchmarks.servers import BenchmarkZooKeeper
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind, Step
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from metadata_store import paths
 from metadata_store.fencing.outcome import Fence
 from metadata_store.kazoo_adapter import KazooZooKeeper

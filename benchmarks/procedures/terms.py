@@ -31,7 +31,7 @@ from controller.kafka.path.controller import Controller
 from controller.kafka.reassignments.reassignment_requests import begin
 from controller.kafka.term.failover import fail_over
 from controller.kafka.term.procedures import TermProcedures
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.kazoo_adapter import KazooZooKeeper

@@ -18,7 +18,7 @@ from configs.journal_section import JournalSettings
 from controller.journal.journal import Journal
 from controller.main import tune
 from controller.metrics.counters import Counters
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options

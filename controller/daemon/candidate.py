@@ -9,21 +9,19 @@ import math
 import anyio
 
 from brokers.queries import Dial, dial_for
+from controller.daemon.admission import PermissionProbe, QueueAdmission
 from controller.daemon.handback import finish
-from controller.daemon.permission_probe import PermissionProbe
-from controller.daemon.queue_admission import QueueAdmission
-from controller.daemon.state import DaemonState
+from controller.daemon.state import DaemonState, Mode
 from controller.daemon.takeover import TakeoverRefused, take_over
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.kafka.path.adoption import ibp_of_term
 from controller.kafka.term.claim_monitor import OUTRANKED
 from controller.kafka.term.term import Term
-from controller.process.zookeeper_tls import through_tls
+from controller.process.zookeeper import through_tls
 from controller.role import own_znodes as own
 from controller.role.claim import Claim, Role
-from controller.role.errors import ClaimRefused
 from controller.role.lease import Lease
-from controller.role.mode import Mode
+from controller.role.queue import ClaimRefused
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version

@@ -19,21 +19,18 @@ from brokers.security.access import Access
 from brokers.transport import Transport
 from configs.settings import Settings
 from controller.daemon.candidate import STANDBY_POLL_S, Candidate
-from controller.daemon.secret_watch import SecretWatch
-from controller.daemon.state import DaemonState
+from controller.daemon.state import DaemonState, Mode, SecretWatch
 from controller.journal.journal import Journal
 from controller.kafka.shadow.report import report_path
 from controller.kafka.shadow.shadow import Shadow
 from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
 from controller.process.stall_guard import StallGuard
-from controller.process.znode_acls import digest_pair
+from controller.process.zookeeper import digest_pair
 from controller.role.claim import Role
-from controller.role.errors import PositionLost
-from controller.role.lease import Lease
-from controller.role.mode import Mode
-from controller.role.outage import Outage
+from controller.role.lease import Lease, Outage
 from controller.role.own_znodes import Process, this_process
+from controller.role.queue import PositionLost
 from metadata_store.errors import NotConnected, ZkError, ZooKeeperError
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 

@@ -22,8 +22,8 @@ from controller.journal.topic import JournalTopic
 from controller.journal.topic_producer import connect
 from controller.kafka.path.events import Event, EventKind
 from controller.metrics.counters import Counters
-from controller.process.sessions import connections
 from controller.process.stall_guard import StallGuard
+from controller.process.zookeeper import connections
 from controller.role.lease import Lease
 
 

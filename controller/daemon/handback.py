@@ -2,32 +2,42 @@
 
 Order: role flag, drain, ACLs, one multi that deletes ``/controller`` and the daemon's lock node, then a broker is
 elected. Each step checks whether it is already done. So the next daemon that is first in the queue completes an
-interrupted hand-back (:func:`finish`), as does a repeated one, or :func:`hand_back_offline` where no daemon runs.
+interrupted hand-back (:func:`finish`), as does a repeated one, or :func:`hand_back_offline` where no daemon runs. A
+running daemon (:func:`hand_back`) takes the role back where no broker takes it over.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from brokers.queries import Dial
 from configs.settings import Settings
-from controller.daemon.rollback import shell_acls
+from controller.daemon.state import DaemonState, Mode
+from controller.daemon.takeover import shell_acls
+from controller.kafka.term.term import Term
 from controller.process.wording import named
 from controller.role import own_znodes as own
-from controller.role.claim import Role
-from controller.role.epoch_acls import are_lock, saved_acls
+from controller.role.claim import Role, are_lock, saved_acls
 from controller.role.holder import RoleHolder, until
 from metadata_store import paths
 from metadata_store.acl import OPEN, Acl
-from metadata_store.errors import Code, MultiFailed, OutcomeUnknown
+from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError, ZooKeeperError
 from metadata_store.port import ANY_VERSION, Check, Delete, Op
+from metadata_store.reads import read_brokers
+
+log = logging.getLogger("regent.role")
 
 Note = Callable[[str], None]
 """Receives a sentence for each completed step."""
 
 FINISH_ROUNDS_MAX: Final = 10
 """Tries of the last multi, each lost to another writer of the same znodes."""
+
+HOLD_S_MAX: Final = 10.0
+"""Longest wait until throttles of plans are lifted; a hand-back goes on without that."""
 
 
 class HandbackRefused(Exception):
@@ -41,6 +51,90 @@ class HandbackRefused(Exception):
 
 class HandbackFailed(HandbackRefused):
     """A hand-back that was begun and did not complete; the text describes the present state."""
+
+
+async def hand_back(daemon: DaemonState, dial: Dial, reason: str, note: Note, by: str) -> RoleHolder:
+    """Gives the role to the brokers; on failure takes it back and raises :class:`HandbackFailed`."""
+    role, term = daemon.role, daemon.term
+    if role is None:
+        raise HandbackRefused("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
+    await _refuse_if_pointless(role, term)
+    for step in await term.procedures.hold(HOLD_S_MAX) if term is not None else ():
+        note(step)
+    try:
+        await role.set_flag("brokers", reason, by)
+    except OutcomeUnknown as unknown:
+        raise HandbackFailed(f"it is not known whether {own.ROLE} was set: {unknown}", "try again") from unknown
+    note(f"{own.ROLE} is brokers: no daemon claims any more")
+    if term is not None:
+        daemon.become(Mode.HANDING_BACK, reason or "an operator requested it")
+        await term.drain(daemon.listener, daemon.settings.controller.drain_timeout_ms / 1000, note)
+        await _give_up(role, term, note)
+    else:
+        note(await finish(role) or "no daemon holds the role")
+    return await _until_brokers_hold(daemon, dial)
+
+
+async def _refuse_if_pointless(role: Role, term: Term | None) -> None:
+    if not (await read_brokers(role.zk)).brokers:
+        raise HandbackRefused("no broker is live that could take the role", "start a broker first")
+    holder, _ = await role.controller()
+    if term is None and holder is not None and holder.nonce is not None:
+        active = [p for _, p in await role.queue() if p is not None and p.nonce == holder.nonce]
+        if active:
+            raise HandbackRefused(
+                f"the daemon on {active[0].host} (pid {active[0].pid}) holds the role, not this one",
+                "run it there",
+            )
+
+
+async def _give_up(role: Role, term: Term, note: Note) -> None:
+    """Restores the ACLs, deletes our nodes, ends the term; brokers' connections are closed with it.
+
+    The gate is closed first, because a released role decides no more. ZooKeeper answers a session in order, so earlier
+    writes are settled when :meth:`Role.release` has read ``/controller``.
+    """
+    term.gate.close()
+    try:
+        if not term.gate.ended:
+            await restore_acls(role, note)
+            await role.release(term.claim)
+            note(f"{paths.CONTROLLER} and the queue position of this daemon are deleted: brokers elect a controller")
+    except ZooKeeperError as error:
+        log.warning("the role was not released (%s): the first daemon in the queue completes the hand-back", error)
+    finally:
+        term.gate.end("the role was handed back to the brokers")
+
+
+async def _until_brokers_hold(daemon: DaemonState, dial: Dial) -> RoleHolder:
+    within_s = daemon.settings.controller.handback_timeout_ms / 1000
+    done, seen = await until(lambda: daemon.role, dial, brokers_hold, within_s)
+    if done and seen is not None:
+        log.info("the role was handed back: %s", seen.sentence())
+        return seen
+    found = seen.sentence() if seen is not None else "ZooKeeper did not answer"
+    await _take_back(daemon, f"hand-back undone after {within_s:g} s: {found}")
+    raise HandbackFailed(
+        f"{found} after {within_s:g} s, so the role was taken back",
+        "look at the brokers named (are they frozen, or cut off?), then try again, or raise "
+        "controller.handback_timeout_ms",
+    )
+
+
+async def _take_back(daemon: DaemonState, reason: str) -> None:
+    """Sets the flag to regent again; the first daemon of the queue then claims by itself."""
+    log.error("%s", reason)
+    while not daemon.stopping.is_set():
+        try:
+            if daemon.role is not None:
+                await daemon.role.set_flag("regent", reason, "the daemon")
+                return
+        except (NotConnected, OutcomeUnknown):
+            pass
+        except ZkError as error:
+            if error.code not in (Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS):
+                raise
+        await asyncio.sleep(0.2)
 
 
 async def handed_back(role: Role) -> int | None:

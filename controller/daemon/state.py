@@ -1,7 +1,7 @@
-"""Holds the state of a daemon: its mode, its session, its term, and their few transitions.
+"""Holds the state of a daemon: its mode, its session, its term, its secret, and their few transitions.
 
-:class:`controller.daemon.daemon.Daemon` adds sessions, signals and tasks. A candidate and a secret's watch see only
-this state.
+:class:`controller.daemon.daemon.Daemon` adds sessions and tasks. Candidates, hand-backs and the watch of the secret see
+only this state.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
 
 import anyio
 
 from brokers.listener.controller_listener import ControllerListener
 from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import Access
+from brokers.security.shared_secret import SecretUnusable, present_secret, shared_secret
 from brokers.transport import Transport
 from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.versions import Ibp
@@ -29,11 +33,28 @@ from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
 from controller.role.claim import Role
 from controller.role.lease import Lease
-from controller.role.mode import Mode
 from controller.role.own_znodes import Process
+from metadata_store.errors import ZooKeeperError
 from metadata_store.port import ZooKeeper
 
 log = logging.getLogger("regent.daemon")
+
+READ_S: Final = 2.0
+"""Time between two reads of the file."""
+
+
+class Mode(StrEnum):
+    """The present activity of a daemon, as status and log lines show it."""
+
+    CONNECTING = "connecting"
+    STANDBY = "standby"
+    BLOCKED = "blocked"
+    CLAIMING = "claiming"
+    TAKING_OFFICE = "taking office"
+    ACTIVE = "active"
+    HANDING_BACK = "handing back"
+    SHADOW = "shadow"
+    STOPPING = "stopping"
 
 
 def listener_limits(settings: Settings) -> ListenerLimits:
@@ -181,3 +202,54 @@ class DaemonState:
         """Waits for some seconds, at most until a stop."""
         with anyio.move_on_after(seconds):
             await self.stopping.wait()
+
+
+class SecretWatch:
+    """Follows the file of a daemon's secret; ``trouble`` is why it cannot be used now, None while it can."""
+
+    def __init__(self, daemon: DaemonState, file: Path | None) -> None:
+        self.trouble: str | None = None
+        self._d = daemon
+        self._file = file
+
+    async def keep(self) -> None:
+        """Reads the file now and every two seconds until cancelled; returns at once without a file."""
+        while self._file is not None:
+            await self._look(self._file)
+            await asyncio.sleep(READ_S)
+
+    async def _look(self, file: Path) -> None:
+        """Takes the secret in the file; an unusable file leaves the secret that was read before."""
+        read = shared_secret if self._d.secret is None else present_secret
+        try:
+            found = await anyio.to_thread.run_sync(read, file)
+            self.trouble = None
+        except SecretUnusable as error:
+            if str(error) != self.trouble:
+                log.warning("%s: %s", self._consequence(), error)
+            self.trouble, found = str(error), None
+        if found is not None and found != self._d.secret:
+            log.info(
+                "the admin secret in %s is in force: an admin endpoint with the same one reaches this daemon", file
+            )
+            self._d.take_secret(found)
+        await self._seal()
+
+    def _consequence(self) -> str:
+        if self._d.secret is None:
+            return "no admin endpoint can reach this daemon"
+        return "the daemon continues with the admin secret that it read before, and its admin endpoint will not start"
+
+    async def _seal(self) -> None:
+        """Seals this daemon's znodes; after a failure tries again at the next read."""
+        d, role, term = self._d, self._d.role, self._d.term
+        if role is None or d.secret is None:
+            return
+        claim = term.claim if term is not None and term.gate.open() else None
+        try:
+            await role.seal_again(claim)
+            seals = await role.seals()
+            if claim is not None and seals is not None:
+                d.listener.identify(seals.cluster_id, d.me.id)
+        except ZooKeeperError as error:
+            log.debug("the seals under the admin secret could not be written, the next read tries again: %s", error)

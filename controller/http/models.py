@@ -12,7 +12,7 @@ from typing import Annotated, Final, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 from pydantic.alias_generators import to_camel
 
-from controller.process.texts import problem_in
+from controller.process.wording import problem_in
 
 API_VERSION: Final = "regent/v1"
 T = TypeVar("T", bound="Item")

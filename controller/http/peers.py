@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from brokers.listener.connection_slots import ConnectionSlot
 from controller.http.models import ErrorBody
-from controller.process.texts import text_problem
+from controller.process.wording import text_problem
 
 _UCRED: Final = struct.Struct("3i")
 _PREFIX: Final = "uid:"

@@ -22,7 +22,7 @@ from brokers.rate_limited_log import RateLimitedLog
 from controller.http.models import ErrorBody
 from controller.http.peers import CERTIFIED, SLOT
 from controller.http.token import BearerToken
-from controller.process.texts import shown
+from controller.process.wording import shown
 
 log = logging.getLogger("regent.http")
 

@@ -16,7 +16,7 @@ from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.kafka.brokers.marks import ROUNDS_MAX
 from controller.kafka.term.term import Term
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.outcome import Fenced

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from controller.daemon.daemon import Daemon
+from controller.daemon.state import Mode
 from controller.kafka.kinds import reassign
 from controller.kafka.term.dispatch import controller_state
 from controller.kafka.term.term import Term
@@ -18,9 +19,7 @@ from controller.operator.counts import Counts, Deletions, imbalance, partitions_
 from controller.operator.health import rates_of
 from controller.operator.present import StatusReader, connected, lease_part, lease_s, suspension
 from controller.operator.progress import ProgressWatch
-from controller.process.clock import boottime_s
-from controller.process.wall_clock import wall_ms
-from controller.role.mode import Mode
+from controller.process.clock import boottime_s, wall_ms
 from state_machines.procedures.kernel import is_stuck
 
 MODES: Final = {

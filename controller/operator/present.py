@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
+from controller.daemon.state import Mode
 from controller.http.errors import NotActive, Refused
 from controller.kafka.kinds.throttle_settings import Standing, find_throttled, settings_in, settings_of
 from controller.kafka.path.topic_settings import read_min_isr
@@ -22,7 +23,6 @@ from controller.metrics.gauges import HolderKind
 from controller.operator.counts import Counted
 from controller.operator.progress import ProgressWatch
 from controller.role.claim import Role
-from controller.role.mode import Mode
 from controller.role.own_znodes import Process
 from metadata_store import paths
 from metadata_store.codecs.controller import decode_epoch

@@ -10,6 +10,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 
 from controller.daemon.daemon import Daemon
+from controller.daemon.state import Mode
 from controller.http.documents import document
 from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.models import Document
@@ -37,7 +38,6 @@ from controller.procedures.engine import Engine
 from controller.procedures.refusals import as_ended, forgotten, not_ended
 from controller.process.wording import named
 from controller.role import own_znodes as own
-from controller.role.mode import Mode
 from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fence
 from metadata_store.records.port import StoreFailed

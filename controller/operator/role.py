@@ -16,14 +16,13 @@ from fastapi import FastAPI, Request, Response
 
 from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
-from controller.daemon.handback import HandbackFailed, HandbackRefused, handed_back
-from controller.daemon.role_handback import hand_back
+from controller.daemon.handback import HandbackFailed, HandbackRefused, hand_back, handed_back
 from controller.daemon.takeover import TakeoverRefused, take_over, until_held
 from controller.http.documents import document
 from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.models import Document, Item, Operation, OperationRequest
 from controller.http.peers import principal_of
-from controller.process.zookeeper_tls import ReleaseOf
+from controller.process.zookeeper import ReleaseOf
 from controller.role import own_znodes as own
 from controller.role.claim import Role
 from controller.role.history import RoleChange, read_history

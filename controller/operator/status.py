@@ -28,7 +28,7 @@ from controller.operator.health import (
 )
 from controller.operator.pauses import pause_sentence
 from controller.operator.present import Announced, Present, StatusReader, connected, lease_s, suspension
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from state_machines.admin_rules.broker_settings import InForce, advice, shown, source
 from state_machines.model.cluster import Cluster as Model
 

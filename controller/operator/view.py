@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from brokers.queries import Dial, dial_for
 from controller.daemon.daemon import Daemon
+from controller.daemon.state import Mode
 from controller.http.models import Health
 from controller.kafka.snapshots.keeper import SnapshotKeeper
 from controller.kafka.snapshots.writer import folder_in
@@ -40,9 +41,8 @@ from controller.operator.stray_removal import StrayRemovalView, add_stray_remova
 from controller.operator.strays import StrayView, add_stray_route
 from controller.operator.throttles import ThrottleView, add_throttle_routes
 from controller.operator.verify import VerifyView, add_verification_route
-from controller.process.wall_clock import wall_ms
-from controller.process.zookeeper_tls import ReleaseOf, through_tls
-from controller.role.mode import Mode
+from controller.process.clock import wall_ms
+from controller.process.zookeeper import ReleaseOf, through_tls
 from metadata_store.kazoo_adapter.server_version import server_version
 from state_machines.model.facts import MinIsrRead
 from state_machines.model.min_isr import UNKNOWN

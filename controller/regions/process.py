@@ -13,8 +13,8 @@ from brokers.regions.secret import NO_SECRETS, Secrets, regions_secrets
 from configs.settings import Settings
 from controller.journal.journal import Journal
 from controller.journal.segments import regions_folder_in
-from controller.process.naming import name_of
-from controller.process.sessions import connections
+from controller.process.wording import name_of
+from controller.process.zookeeper import connections
 from controller.regions.claim import Opened, Opening
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
 from controller.regions.domain import RegionsDomain

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from brokers.regions.connection import Peer
-from controller.process.texts import shown, text_problem
+from controller.process.wording import shown, text_problem
 from controller.regions.admission import IncarnationAhead, ServerDead, ServerUnknown, TooMany, Unproven
 from controller.regions.damaged import REMEDY
 from controller.regions.dispatcher import HOLD_FRACTION

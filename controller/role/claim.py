@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -20,14 +21,12 @@ from msgspec import Struct
 
 from brokers.security.shared_secret import Seals
 from controller.role import own_znodes as own
-from controller.role.epoch_acls import are_lock, lock_out_acls, saved_acls
-from controller.role.errors import ClaimRefused, PositionLost
 from controller.role.history import RoleChange, write_with_entry
 from controller.role.own_znodes import Process, RoleFlag
-from controller.role.queue_member import QueueMember, usable
+from controller.role.queue import ClaimRefused, PositionLost, QueueMember, usable
 from metadata_store import paths
-from metadata_store.acl import Acl
-from metadata_store.codecs.base import Malformed
+from metadata_store.acl import ALL, READ, Acl, default_acls, digest_id
+from metadata_store.codecs.base import Malformed, decoded
 from metadata_store.codecs.controller import (
     ControllerZnode,
     decode_controller,
@@ -42,6 +41,7 @@ from metadata_store.port import ANY_VERSION, Check, Create, Delete, Op, SetData,
 log = logging.getLogger("regent.role")
 
 EPOCH_MAX: Final = 2**31 - 1
+
 CLAIMS_MAX: Final = 20
 """Consecutive claims before the daemon starts over (each loses only to another writer)."""
 
@@ -263,3 +263,39 @@ class Role(QueueMember):
         if ops[1:]:  # the role may have been handed back already
             await self.zk.multi(ops)
         self.position_path = None
+
+
+# -- the ACLs of /controller_epoch: the daemons' lock, and those from before the last take-over
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    """The part of a roll-back znode that this module reads."""
+
+    acls: list[Acl]
+
+
+def lock_out_acls(digest: tuple[str, str] | None) -> list[Acl] | None:
+    """Returns the ACLs with which daemons lock brokers out; None without credentials."""
+    if digest is None:
+        return None
+    return [Acl(ALL, "digest", digest_id(*digest)), Acl(READ, "world", "anyone")]
+
+
+def are_lock(acls: Sequence[Acl], lock: Sequence[Acl] | None) -> bool:
+    """Returns whether the ACLs are those with which daemons lock brokers out."""
+    return lock is not None and set(acls) == set(lock)
+
+
+async def saved_acls(zk: ZooKeeper) -> list[Acl]:
+    """Reads the ACLs from before the last take-over; the default where none were saved."""
+    node = await zk.get(own.ROLLBACK)
+    try:
+        saved = decoded(node.data or b"", _Saved).acls if node is not None else []
+    except msgspec.DecodeError:
+        saved = []
+    return saved or unsaved_acls(zk)
+
+
+def unsaved_acls(zk: ZooKeeper) -> list[Acl]:
+    """Returns the ACLs with which a broker would have created the znode."""
+    return list(default_acls(paths.CONTROLLER_EPOCH, secured=zk.set_acl))

@@ -378,7 +378,7 @@ async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> A
     w = World(folder, changes)
     with (
         mock.patch("controller.kafka.term.term.Channels", partial(Witness, w)),
-        mock.patch("controller.process.wall_clock.time", _Wall()),
+        mock.patch("controller.process.clock.time_ns", _Wall().time_ns),
     ):
         await w.operator.connect(1.0)
         await ensure_top_level_paths(w.operator)

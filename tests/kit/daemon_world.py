@@ -11,9 +11,9 @@ from unittest import mock
 
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
+from controller.daemon.state import Mode
 from controller.kafka.term.term import Term
 from controller.role.lease import Lease
-from controller.role.mode import Mode
 from metadata_store import paths
 from testing.memory import MemoryZooKeeper
 from tests.kit.controller_parts import DAEMON, SECRET, Script

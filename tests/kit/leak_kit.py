@@ -17,6 +17,7 @@ from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
 from controller.daemon.daemon import Daemon
+from controller.daemon.state import Mode
 from controller.kafka.path.events import Event, EventKind
 from controller.kafka.path.remembered import RecentChanges
 from controller.kafka.requests.calls import Calls
@@ -26,7 +27,6 @@ from controller.metrics.counters import Timer
 from controller.metrics.exposition import KafkaCollector, exposition, registry
 from controller.operator.view import View
 from controller.role.claim import Role
-from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from state_machines.model.types import Broker

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from controller.journal.term_journal import TermJournal
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit

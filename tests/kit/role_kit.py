@@ -19,12 +19,11 @@ from brokers.wire.log_dirs import REPLICAS_MAX
 from brokers.wire.versions import Api
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
-from controller.daemon.preflight.context import IBP, Context, gather
-from controller.daemon.preflight.finding import Finding, PreflightReport
+from controller.daemon.preflight.context import IBP, Context, Finding, PreflightReport, gather
 from controller.daemon.preflight.run import preflight
+from controller.daemon.state import Mode
 from controller.daemon.takeover import Takeover, role_of, take_over
 from controller.role.claim import Role
-from controller.role.mode import Mode
 from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.acl import Acl

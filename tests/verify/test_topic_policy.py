@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.process.policy_hooks import PolicyFailed
-from controller.process.policy_jvm import JvmHook
+from controller.process.policy_hooks import JvmHook, PolicyFailed
 from testing.embedded.jars import jars
 from testing.embedded.java import find_java
 from testing.embedded.tools import Tools

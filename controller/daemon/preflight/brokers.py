@@ -15,8 +15,11 @@ from controller.daemon.preflight.context import (
     IBP,
     SUPER_USERS,
     Context,
+    Finding,
+    ok,
+    refuse,
+    warn,
 )
-from controller.daemon.preflight.finding import Finding, ok, refuse, warn
 from controller.kafka.path.adoption import ibp_is_set
 from controller.process.wording import named
 

@@ -1,8 +1,9 @@
-"""Reads the facts that the checks of a preflight share, once before the first check."""
+"""Reads the facts that the checks of a preflight share, once before the first check, and words their findings."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
 from typing import Final, TypeVar
 
@@ -13,7 +14,7 @@ from brokers.queries import BrokerQueries, Dial, query_each
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.kafka.path.adoption import ibp_is_set, lowest_ibp
-from controller.process.zookeeper_tls import ReleaseOf
+from controller.process.zookeeper import ReleaseOf
 from controller.role.claim import Role
 from controller.role.own_znodes import Process
 from metadata_store.codecs.base import Malformed
@@ -25,16 +26,27 @@ from state_machines.model.types import Broker, TopicAssignment
 T = TypeVar("T")
 
 IBP: Final = "inter.broker.protocol.version"
+
 INTER_BROKER_LISTENER: Final = "inter.broker.listener.name"
+
 INTER_BROKER_PROTOCOL: Final = "security.inter.broker.protocol"
+
 CONTROL_PLANE_LISTENER: Final = "control.plane.listener.name"
+
 AUTHORIZER: Final = "authorizer.class.name"
+
 SUPER_USERS: Final = "super.users"
+
 ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
+
 MIGRATION: Final = "zookeeper.metadata.migration.enable"
+
 SET_ACL: Final = "zookeeper.set.acl"
+
 PRINCIPAL_BUILDER: Final = "principal.builder.class"
+
 CONTROLLER_TIMEOUT: Final = "controller.socket.timeout.ms"
+
 RESERVED_MAX_ID: Final = "reserved.broker.max.id"
 
 CONFIGS: Final = (
@@ -142,3 +154,57 @@ async def _or_failure(response: Awaitable[T]) -> T | BrokerCallFailed:
         return await response
     except BrokerCallFailed as failed:
         return failed
+
+
+class Level(StrEnum):
+    """Result of a check; only a refusal prevents a take-over."""
+
+    OK = "ok"
+    WARNING = "warning"
+    REFUSED = "refused"
+
+
+class Finding(Struct, frozen=True):
+    """The result of one check: its sentence and, unless the level is OK, the remedy."""
+
+    name: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+
+class PreflightReport(Struct, frozen=True):
+    """All findings, in the order of the checks."""
+
+    findings: Sequence[Finding]
+
+    @property
+    def refusals(self) -> list[Finding]:
+        """Returns the findings that prevent a take-over."""
+        return [finding for finding in self.findings if finding.level is Level.REFUSED]
+
+    @property
+    def warnings(self) -> list[Finding]:
+        """Returns the findings that do not."""
+        return [finding for finding in self.findings if finding.level is Level.WARNING]
+
+    def sentence(self) -> str:
+        """Returns all refusals in one line, or the number of passed checks."""
+        if not self.refusals:
+            return f"{len(self.findings)} checks passed, {len(self.warnings)} of them with a warning"
+        return "; ".join(f"{f.name}: {f.text} (remedy: {f.remedy})" for f in self.refusals)
+
+
+def ok(name: str, text: str) -> Finding:
+    """Creates a finding without a problem."""
+    return Finding(name, Level.OK, text)
+
+
+def warn(name: str, text: str, remedy: str) -> Finding:
+    """Creates a finding that an operator should know before a take-over."""
+    return Finding(name, Level.WARNING, text, remedy)
+
+
+def refuse(name: str, text: str, remedy: str) -> Finding:
+    """Creates a finding that prevents a take-over."""
+    return Finding(name, Level.REFUSED, text, remedy)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from controller.daemon.preflight.context import MIGRATION, Context
-from controller.daemon.preflight.finding import Finding, ok, refuse, warn
+from controller.daemon.preflight.context import MIGRATION, Context, Finding, ok, refuse, warn
 from controller.process.wording import named
-from controller.process.zookeeper_tls import Release, limits_of
+from controller.process.zookeeper import Release, limits_of
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed

@@ -14,8 +14,11 @@ from controller.daemon.preflight.context import (
     INTER_BROKER_LISTENER,
     INTER_BROKER_PROTOCOL,
     Context,
+    Finding,
+    ok,
+    refuse,
+    warn,
 )
-from controller.daemon.preflight.finding import Finding, ok, refuse, warn
 from controller.process.wording import named
 from metadata_store.codecs.broker import PROTOCOLS
 from state_machines.model.types import Broker

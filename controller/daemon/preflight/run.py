@@ -6,21 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from controller.daemon.preflight import (
-    absence,
-    broker_settings,
-    brokers,
-    closed,
-    cluster,
-    ensemble,
-    exposure,
-    listeners,
-    permissions,
-    principal_builder,
-    unfinished,
-)
-from controller.daemon.preflight.context import Context
-from controller.daemon.preflight.finding import Finding, PreflightReport, refuse
+from controller.daemon.preflight import broker_settings, brokers, cluster, daemons, ensemble, listeners, permissions
+from controller.daemon.preflight.context import Context, Finding, PreflightReport, refuse
 from metadata_store.errors import ZooKeeperError
 
 log = logging.getLogger("regent.preflight")
@@ -35,8 +22,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     cluster.live_brokers,
     cluster.readable,
     permissions.writable,
-    closed.set_acl,
-    closed.own_znodes,
+    permissions.set_acl,
+    permissions.own_znodes,
     permissions.lockable,
     ensemble.controller_epoch,
     ensemble.kraft_migration,
@@ -46,7 +33,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     brokers.ibp,
     brokers.authorizer,
     brokers.access_lists,
-    principal_builder.principal_builder,
+    broker_settings.principal_builder,
     *broker_settings.checks(),
     brokers.isr_wait,
     listeners.listener_names,
@@ -56,15 +43,15 @@ CHECKS: Final[tuple[Check, ...]] = (
     listeners.own_address,
     cluster.own_id,
     cluster.racks,
-    unfinished.reassignments,
-    unfinished.reassignment_request,
-    unfinished.preferred_request,
-    unfinished.deletions,
-    unfinished.log_directories,
-    absence.daemons,
-    absence.daemons_agree,
-    absence.rollback_place,
-    exposure.exposure,
+    cluster.reassignments,
+    cluster.reassignment_request,
+    cluster.preferred_request,
+    cluster.deletions,
+    cluster.log_directories,
+    daemons.daemons,
+    daemons.daemons_agree,
+    daemons.rollback_place,
+    daemons.exposure,
 )
 
 

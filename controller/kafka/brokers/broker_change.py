@@ -18,7 +18,7 @@ from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.reassignment import brokers_returned
 from controller.kafka.topics.deletion import resend_deletions, resume_deletions
 from controller.kafka.topics.lost_ids import query_topic_ids_again
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.process.wording import counted
 from metadata_store import paths
 from state_machines.decisions.broker_change import (

@@ -15,7 +15,7 @@ from typing import Final
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.requests.calls import PendingUndrain
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import ZkError
 from metadata_store.nodes.cordon_node import BROKERS_MAX, Cordons, Marks, read_cordons, undrained, write_cordons

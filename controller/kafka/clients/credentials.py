@@ -23,7 +23,7 @@ from controller.kafka.path.events import Event, EventKind, QueueFull
 from controller.kafka.requests.calls import PendingCarried, call_result
 from controller.kafka.requests.codec import caller_of
 from controller.procedures.recorder import CallKind, CallRecord
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed

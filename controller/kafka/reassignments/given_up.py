@@ -16,7 +16,7 @@ from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.strays import CONFLICTS, ensure_parent, topic_id_of, unwritable
 from controller.kafka.requests.calls import GiveUp, PendingGiveUp
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.process.wording import named
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import submit

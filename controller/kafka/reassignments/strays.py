@@ -19,7 +19,7 @@ from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.path.stray_memory import Log, StrayMemory
 from controller.kafka.requests.calls import PendingStrays
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.process.wording import counted
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import confirm, submit

@@ -14,7 +14,7 @@ from typing import Final
 from controller.kafka.path.controller import CONTENDED, ConflictRounds, Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.strays import CONFLICTS, ensure_parent, topic_id_of, unwritable
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.process.wording import abbreviate, named
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed

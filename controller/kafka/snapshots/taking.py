@@ -20,8 +20,8 @@ import msgspec
 from configs.journal_section import SnapshotsSettings
 from controller.kafka.snapshots.writer import Begin, End, Message, Part, TopicPart, Written, framed
 from controller.kafka.term.term import Term
+from controller.process.clock import wall_ms
 from controller.process.commands import environment
-from controller.process.wall_clock import wall_ms
 from state_machines.journal.snapshot import FORMAT, PARTITIONS_PER_LINE_MAX, VERSION, BrokerLine, Header
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr

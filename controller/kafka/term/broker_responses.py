@@ -21,7 +21,7 @@ from controller.kafka.brokers.log_directories import Failed
 from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.term.claim_monitor import ClaimMonitor
 from controller.metrics.counters import Counters
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from state_machines.model.cluster import Cluster
 from state_machines.model.facts import (
     NOTHING,

@@ -17,7 +17,7 @@ from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.path.gate import Gate
 from controller.metrics.counters import Counters
 from controller.role.claim import Claim, Role
-from controller.role.outage import Outage
+from controller.role.lease import Outage
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.port import ConnectionState

@@ -27,9 +27,9 @@ from controller.kafka.topics.deletion import queue_markers
 from controller.kafka.topics.lost_ids import begin as ask_for_lost_ids
 from controller.kafka.topics.topic_change import bring_in
 from controller.metrics.counters import Counters
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.role.claim import Claim
-from controller.role.own_acls import close_own, closes
+from controller.role.own_znodes import close_own, closes
 from metadata_store import paths
 from metadata_store.closing import Closed, close_again, follow
 from metadata_store.codecs.base import Malformed

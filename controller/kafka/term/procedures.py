@@ -30,7 +30,7 @@ from controller.procedures.kinds import Kinds
 from controller.procedures.parking import Parking
 from controller.procedures.recorder import CALLS, Ledger
 from controller.procedures.requests import Refused, loop_ms
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.fencing.outcome import Fenced

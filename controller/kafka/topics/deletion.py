@@ -22,7 +22,7 @@ from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.given_up import recall_given_up
 from controller.kafka.topics.ghosts import remove_vanished
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.commits.topic_deletion import TopicToDelete, delete_topics

@@ -21,8 +21,7 @@ from controller.kafka.path.adoption import JAVA
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import Event, EventKind, EventQueue, QueueFull
 from controller.kafka.requests.calls import PendingCarried, Verdicts
-from controller.process.policy_hooks import CommandHook, Hook, HttpHook, PolicyFailed
-from controller.process.policy_jvm import JvmHook
+from controller.process.policy_hooks import CommandHook, Hook, HttpHook, JvmHook, PolicyFailed
 from controller.process.wording import counted
 from state_machines.admin_rules.create_topics import (
     NewTopic,

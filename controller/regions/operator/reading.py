@@ -10,8 +10,7 @@ from configs.settings import Settings
 from configs.version import product_version
 from controller.http.models import Health
 from controller.procedures.refusals import stopped
-from controller.process.naming import name_of
-from controller.process.wording import counted, named
+from controller.process.wording import counted, name_of, named
 from controller.regions.damaged import NAMED_MAX, left_out
 from controller.regions.domain import RegionsDomain, RegionsMode, shown
 from controller.regions.environment import RegionsEnv

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from controller.daemon.daemon import Daemon
+from controller.daemon.state import Mode
 from controller.kafka.kinds import drain
 from controller.kafka.term.term import Term
-from controller.process.znode_acls import own_acls
+from controller.process.zookeeper import own_acls
 from controller.role import own_znodes as own
 from controller.role.claim import Role
-from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl

@@ -11,14 +11,12 @@ import pytest
 
 from brokers.queries import dial_for
 from controller.daemon.handback import shell_lines
-from controller.daemon.preflight.context import Context, gather
+from controller.daemon.preflight.context import Context, Level, gather
 from controller.daemon.preflight.ensemble import zookeeper_release
-from controller.daemon.preflight.finding import Level
 from controller.daemon.preflight.permissions import lockable, refused_paths, writable
 from controller.role import own_znodes as own
 from controller.role.claim import Role
-from controller.role.own_acls import may_change_acls
-from controller.role.own_znodes import this_process
+from controller.role.own_znodes import may_change_acls, this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.codecs.state import encode_state

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
-from controller.daemon.handback import HandbackRefused
-from controller.daemon.role_handback import hand_back
+from controller.daemon.handback import HandbackRefused, hand_back
 from controller.kafka.term.term import Term
 from controller.role.lease import Lease
 from controller.role.own_znodes import Process as Identity

@@ -12,9 +12,9 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from controller.daemon.state import Mode
 from controller.kafka.term.claim_monitor import OUTRANKED
 from controller.role import own_znodes as own
-from controller.role.mode import Mode
 from metadata_store import paths
 from tests.kit.simulation.loop import Life, Process
 from tests.kit.simulation.seeds import Violation

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from unittest import mock
 
+from controller.daemon.admission import PermissionProbe
 from controller.daemon.candidate import STANDBY_POLL_S, Candidate
-from controller.daemon.permission_probe import PermissionProbe
+from controller.daemon.state import Mode
 from controller.kafka.term.broker_responses import Outranked
 from controller.role.claim import Role
-from controller.role.mode import Mode
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import adapter
 from tests.kit.simulation.planting import put

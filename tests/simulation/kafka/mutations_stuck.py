@@ -7,14 +7,11 @@ from contextlib import ExitStack
 from unittest import mock
 
 from brokers.outbound.link import Link
-from controller.daemon.state import DaemonState
+from controller.daemon.state import DaemonState, Mode
 from controller.kafka.path.controller import ConflictRounds, Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.topics import deletion
-from controller.role.errors import PositionLost
-from controller.role.mode import Mode
-from controller.role.queue import QueuePosition
-from controller.role.queue_member import QueueMember
+from controller.role.queue import PositionLost, QueueMember, QueuePosition
 from tests.kit.simulation.planting import put
 from tests.simulation.kafka.planting import mutation
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Final
 
+from controller.daemon.state import Mode
 from controller.kafka.term.claim_monitor import OUTRANKED
 from controller.role import own_znodes as own
-from controller.role.mode import Mode
 from state_machines.model.types import NO_LEADER
 from testing.simulated.digest import view
 from tests.kit.simulation.seeds import Violation

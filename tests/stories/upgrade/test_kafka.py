@@ -133,7 +133,7 @@ async def carried_on(moment: Moment, **settings: Any) -> AsyncIterator[World]:
     async with world(*alive, **settings) as w:
         restore(w.server, moment.store, {f"broker {broker}": zk.session_id for broker, zk in w.brokers.items()})
         w.knows = {broker: {} for broker in moment.around["knows"]}
-        with mock.patch("controller.process.wall_clock.time", Wall(moment.around["wall_ms"])):
+        with mock.patch("controller.process.clock.time_ns", Wall(moment.around["wall_ms"]).time_ns):
             await w.begin_term()
             assert not w.term.procedures.engine.unusable
             yield w

@@ -35,7 +35,7 @@ from controller.daemon.state import listener_limits
 from controller.journal.journal import Journal
 from controller.kafka.term.setup import channel_settings, parts_of
 from controller.metrics.counters import Counters
-from controller.process.sessions import connection
+from controller.process.zookeeper import connection
 from controller.role.holder import until
 from metadata_store.errors import NotConnected
 from metadata_store.kazoo_adapter.server_version import server_limits, server_version

@@ -11,8 +11,8 @@ from unittest import mock
 
 import pytest
 
+from controller.daemon.state import Mode
 from controller.kafka.path.controller import Controller
-from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.errors import NotConnected
 from metadata_store.port import SetData, Write

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from brokers.security.shared_secret import Seals
-from controller.daemon.queue_admission import ENDPOINT_S_MAX
+from controller.daemon.admission import ENDPOINT_S_MAX
+from controller.daemon.state import Mode
 from controller.role import own_znodes as own
-from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce
 from testing.memory import MemoryZooKeeper

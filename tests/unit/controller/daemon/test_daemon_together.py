@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from controller.daemon.candidate import REFUSED_PAUSE_S_MAX
+from controller.daemon.state import Mode
 from controller.procedures.parking import EARLY_S
 from controller.procedures.requests import Bypass, Refused
 from controller.role import own_znodes as own
-from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.acl import OPEN, Acl, digest_id
 from metadata_store.codecs.controller import ControllerZnode, encode_controller

@@ -12,10 +12,10 @@ import pytest
 
 from controller.daemon.candidate import EARLY_ENDS_MAX, STEADY_TERM_S
 from controller.daemon.daemon import Daemon
+from controller.daemon.state import Mode
 from controller.kafka.path.events import EventKind
 from controller.role import own_znodes as own
 from controller.role.claim import Claim, Role
-from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl
 from metadata_store.codecs.controller import Migration, encode_migration

@@ -9,8 +9,8 @@ from pydantic import SecretStr
 
 from brokers.client import BrokerCallFailed
 from controller.daemon.preflight.cluster import IDS_APART
+from controller.daemon.preflight.context import Level
 from controller.daemon.preflight.ensemble import EPOCH_MAX
-from controller.daemon.preflight.finding import Level
 from controller.daemon.preflight.run import CHECKS
 from controller.role import own_znodes as own
 from metadata_store import paths

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from controller.daemon.preflight.context import Level
 from controller.daemon.preflight.ensemble import servers
-from controller.daemon.preflight.finding import Level
 from controller.daemon.preflight.permissions import refused_paths
 from controller.role import own_znodes as own
 from controller.role.own_znodes import this_process
@@ -81,7 +81,7 @@ async def test_a_clock_that_differs_from_zookeepers_is_a_warning(
         async def read(_zk: object) -> list[QueuePosition]:
             return [QueuePosition("/regent/locks/lock-1", process, 1, 10_000_000)]
 
-        monkeypatch.setattr("controller.daemon.preflight.absence.read_positions", read)
+        monkeypatch.setattr("controller.daemon.preflight.daemons.read_positions", read)
         assert (await cluster.finding("daemons agree")).level is level
 
 

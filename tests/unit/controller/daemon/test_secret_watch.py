@@ -18,7 +18,7 @@ from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreateTopicsRequest
 from brokers.wire.versions import Api
 from controller.daemon.handback import finish
-from controller.daemon.preflight.finding import Finding, Level
+from controller.daemon.preflight.context import Finding, Level
 from controller.operator.view import View
 from controller.role.own_znodes import this_process
 from metadata_store import paths
@@ -39,7 +39,7 @@ AT = Address("regent1", 9096)
 
 @pytest.fixture(autouse=True)
 def _reads_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.daemon.secret_watch.READ_S", 0.02)
+    monkeypatch.setattr("controller.daemon.state.READ_S", 0.02)
 
 
 def secret_file(cluster: Kafka, secret: bytes = SECRET, mode: int = 0o600) -> Path:

@@ -13,10 +13,9 @@ import msgspec
 import pytest
 
 from controller.daemon.daemon import Daemon
-from controller.daemon.rollback import Rollback, save, shell_acls
-from controller.daemon.takeover import TakeoverRefused, until_held
+from controller.daemon.takeover import Rollback, TakeoverRefused, save_rollback, shell_acls, until_held
 from controller.role import own_znodes as own
-from controller.role.epoch_acls import saved_acls
+from controller.role.claim import saved_acls
 from controller.role.holder import look
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
@@ -164,7 +163,7 @@ async def test_the_saved_acls_are_those_from_before_the_lock(tmp_path: Path) -> 
 
 def test_a_roll_back_file_is_never_overwritten(tmp_path: Path) -> None:
     found = Rollback(1_700_000_000_000, None, 7, list(OPEN), own.RoleFlag("brokers"))
-    saved = [save(tmp_path, found) for _ in range(3)]
+    saved = [save_rollback(tmp_path, found) for _ in range(3)]
     assert [path.name for path in saved] == [
         "rollback-20231114T221320Z-epoch-7.json",
         "rollback-20231114T221320Z-epoch-7-1.json",
@@ -179,14 +178,14 @@ def test_a_full_disk_leaves_no_incomplete_file(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        save(tmp_path, Rollback(1_700_000_000_000, None, 7, list(OPEN), own.RoleFlag("brokers")))
+        save_rollback(tmp_path, Rollback(1_700_000_000_000, None, 7, list(OPEN), own.RoleFlag("brokers")))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_draft_of_a_killed_process_is_replaced(tmp_path: Path) -> None:
     (tmp_path / f".rollback-{os.getpid()}.tmp").write_bytes(b"half")
     found = Rollback(1_700_000_000_000, None, None, list(OPEN), own.RoleFlag("brokers"))
-    assert msgspec.json.decode(save(tmp_path, found).read_bytes(), type=Rollback) == found
+    assert msgspec.json.decode(save_rollback(tmp_path, found).read_bytes(), type=Rollback) == found
     assert len(list(tmp_path.iterdir())) == 1
 
 

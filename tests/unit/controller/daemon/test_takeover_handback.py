@@ -10,10 +10,16 @@ from typing import cast
 import pytest
 
 from controller.daemon.daemon import Daemon
-from controller.daemon.handback import HandbackFailed, HandbackRefused, finish, hand_back_offline, shell_lines
-from controller.daemon.role_handback import hand_back
+from controller.daemon.handback import (
+    HandbackFailed,
+    HandbackRefused,
+    finish,
+    hand_back,
+    hand_back_offline,
+    shell_lines,
+)
+from controller.daemon.state import Mode
 from controller.role import own_znodes as own
-from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl

@@ -12,7 +12,7 @@ from controller.http.errors import NotActive, Refused
 from controller.kafka.kinds import drain, reassign
 from controller.kafka.path.events import EventKind
 from controller.operator.pauses import ROUNDS_MAX, PauseRequest, PauseView, pause_sentence
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from metadata_store.nodes.pause_node import PATH, FoundPause, Pause, read_pause
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.leader_election import ElectionType

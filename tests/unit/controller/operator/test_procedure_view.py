@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from controller.daemon.state import Mode
 from controller.http.errors import NotActive, NotFound, Refused
 from controller.kafka.kinds import drain, elect, reassign, restart, throttle
 from controller.operator.plans import PlanView
@@ -18,7 +19,6 @@ from controller.operator.procedures import ProcedureView
 from controller.operator.progress import Measured
 from controller.procedures import requests
 from controller.procedures.requests import Abort, Bypass, Remove
-from controller.role.mode import Mode
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.plan_pace import PlanPace
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status

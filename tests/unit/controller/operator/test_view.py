@@ -11,6 +11,7 @@ from brokers.outbound.channel import PropagationLag
 from brokers.security.shared_secret import Seals
 from cli.commands.observe import ALWAYS
 from controller.daemon.daemon import Daemon
+from controller.daemon.state import Mode
 from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.models import OperationRequest
 from controller.metrics.gauges import ShownMode as GaugeMode
@@ -19,7 +20,6 @@ from controller.operator.partitions import PartitionQuery
 from controller.operator.present import Announced, announced
 from controller.operator.view import View
 from controller.procedures.engine import Engine
-from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, endpoint_path
 from metadata_store.port import ANY_VERSION

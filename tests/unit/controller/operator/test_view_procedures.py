@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 
 from brokers.client import BrokerCallFailed
+from controller.daemon.state import Mode
 from controller.http.errors import NotActive, NotFound, Refused
 from controller.kafka.kinds import reassign
 from controller.operator.gauges import procedures_of
@@ -23,7 +24,6 @@ from controller.procedures.engine import Engine
 from controller.procedures.parking import TERMS_MAX
 from controller.procedures.stepping import Stepping
 from controller.role import own_znodes as own
-from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.records.port import StoreFailed, Unstorable
 from state_machines.model.min_isr import UNKNOWN, MinIsr

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from cli.life import reloaded
 from configs.sections import LogSettings
 from configs.settings import Settings
 from controller.process import logs
 from controller.process.logs import LIBRARIES, STATE_CHANGE, logging_to, set_levels
-from controller.process.reload import reloaded
 from metadata_store.kazoo_adapter.library_log import library_log
 from tests.kit.role_kit import changed
 

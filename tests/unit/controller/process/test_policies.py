@@ -16,8 +16,7 @@ import pytest
 from configs.sections import ControllerSettings
 from controller.kafka.topics.topic_policy import TopicFields, TopicPolicy
 from controller.process import policy_hooks
-from controller.process.policy_hooks import CommandHook, HttpHook, PolicyFailed
-from controller.process.policy_jvm import JvmHook
+from controller.process.policy_hooks import CommandHook, HttpHook, JvmHook, PolicyFailed
 from controller.regions.fencing import run_command
 from tests.kit.polling import eventually
 

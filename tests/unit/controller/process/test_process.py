@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from controller.process.clock import wall_ms
 from controller.process.stall_guard import SESSION_FRACTION, STALLED_EXIT, TICK_S, StallGuard
 from controller.process.systemd import ServiceManager
-from controller.process.wall_clock import wall_ms
 from tests.kit.controller_parts import Clock
 from tests.kit.virtual_time import in_exact_time
 

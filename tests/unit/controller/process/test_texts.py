@@ -21,7 +21,7 @@ from controller.http.models import RequestItem
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import KafkaCollector, registry
-from controller.process.texts import problem_in, text_problem
+from controller.process.wording import problem_in, text_problem
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from regent_agent import protocol

@@ -9,10 +9,10 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from controller.daemon.rollback import keep_in_zookeeper, present
+from controller.daemon.takeover import keep_rollback, state_before
 from controller.role import own_znodes as own
 from controller.role.claim import CLAIMS_MAX, EPOCH_MAX, Role
-from controller.role.errors import ClaimRefused, PositionLost
+from controller.role.queue import ClaimRefused, PositionLost
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.codecs.controller import Migration, encode_migration
@@ -336,7 +336,7 @@ async def test_brokers_are_locked_out_after_the_claim_until_another_mode_claims(
 async def test_a_claim_in_mode_brokers_restores_the_acls_from_before_the_take_over(w: World, before: list[Acl]) -> None:
     await w.operator.create(paths.CONTROLLER_EPOCH, b"4", acl=before)
     holding = await w.seat(hold=True, credentials=DIGEST)
-    await keep_in_zookeeper(holding.role, await present(holding.role, "a take-over"))
+    await keep_rollback(holding.role, await state_before(holding.role, "a take-over"))
     first = await holding.role.claim()
     await holding.role.verify_lock_out()
     await holding.crash()

@@ -10,9 +10,9 @@ import pytest
 
 from controller.role import own_znodes as own
 from controller.role.claim import Role
-from controller.role.errors import ClaimRefused
 from controller.role.history import BYTES_MAX, CHANGES_MAX, CHARS_MAX, RoleChange, read_history
 from controller.role.own_znodes import started_ticks, this_process
+from controller.role.queue import ClaimRefused
 from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, digest_acl
 from metadata_store.errors import MultiFailed, OutcomeUnknown

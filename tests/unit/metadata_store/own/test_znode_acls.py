@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from configs.settings import Settings
-from controller.process.znode_acls import own_acls
+from controller.process.zookeeper import own_acls
 from controller.role import own_znodes as own
 from metadata_store import closing
 from metadata_store.acl import ALL, CREATE, DELETE, OPEN, READ, READABLE, Acl, digest_acl

@@ -17,7 +17,7 @@ from controller.kafka.kinds import drain as kind
 from controller.kafka.kinds.environment import BEHIND_S_MAX, brokers_are_behind
 from controller.operator.cordons import CordonRequest, CordonView
 from controller.operator.drains import DrainRequest, DrainView, UndrainRequest, _fitting
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store.acl import ALL
 from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordons, DrainMark, read_cordons
@@ -99,7 +99,7 @@ async def test_a_drain_goes_on_and_keeps_its_nonce_where_the_clock_is_set_ahead_
         begun = await views(w)[0].drain(request, "uid 0")
         await w.settle()
     set_ns = (wall_ms() + 86_400_000) * 1_000_000
-    with mock.patch("controller.process.wall_clock.time.time_ns", return_value=set_ns):
+    with mock.patch("controller.process.clock.time_ns", return_value=set_ns):
         if fails_over:
             await w.active.crash()
             await w.begin_term()

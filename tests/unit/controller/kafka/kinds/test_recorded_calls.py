@@ -19,7 +19,7 @@ from brokers.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRe
 from controller.kafka.term import procedures
 from controller.procedures import requests
 from controller.procedures.recorder import RESULT_BYTES_MAX, CallKind
-from controller.process.wall_clock import wall_ms
+from controller.process.clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
@@ -395,7 +395,7 @@ async def test_a_wall_clock_that_is_set_a_day_ahead_removes_no_result(
 ) -> None:
     await created(w, create(topic("n1", 1, 1)), call_id=b"%16d" % 1)
     set_ns = (wall_ms() + 86_400_000) * 1_000_000
-    monkeypatch.setattr("controller.process.wall_clock.time.time_ns", lambda: set_ns)
+    monkeypatch.setattr("controller.process.clock.time_ns", lambda: set_ns)
     await created(w, create(topic("n2", 1, 1)), call_id=b"%16d" % 2)
     await asyncio.sleep(requests.EVICTED_EVERY_MS / 1000)
     await w.settle()

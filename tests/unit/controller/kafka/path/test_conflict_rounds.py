@@ -18,8 +18,8 @@ from controller.daemon.handback import finish
 from controller.kafka.path.controller import CONTENDED, ConflictRounds
 from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.reassignment_requests import CONTENDED as ZNODE_CONTENDED
-from controller.role.errors import ClaimRefused
 from controller.role.own_znodes import BROKER_SETTINGS
+from controller.role.queue import ClaimRefused
 from metadata_store import paths
 from metadata_store.codecs.cluster import FeatureRange, Features, encode_features
 from metadata_store.errors import SessionLost

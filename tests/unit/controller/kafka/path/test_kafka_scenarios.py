@@ -9,11 +9,11 @@ from unittest import mock
 import pytest
 
 from brokers.listener.controller_listener import NotController
+from controller.daemon.state import Mode
 from controller.kafka.path.events import Event, EventKind
 from controller.operator.counts import Counted, Deletions, imbalance
 from controller.operator.gauges import gauges_of
 from controller.operator.present import StatusReader
-from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.codecs.cluster import FeatureRange, Features, decode_features, encode_features
 from state_machines.model.types import Assignment, TopicPartition

@@ -16,8 +16,8 @@ import pytest
 from brokers.client import BrokerCallFailed
 from brokers.wire.versions import Ibp
 from configs.journal_section import JournalSettings
-from controller.daemon.role_handback import _take_back
-from controller.daemon.secret_watch import SecretWatch
+from controller.daemon.handback import _take_back
+from controller.daemon.state import Mode, SecretWatch
 from controller.journal.journal import Journal
 from controller.kafka.access.authorizer import Authorizer, principals
 from controller.kafka.brokers.endpoint_change import GONE_S
@@ -31,8 +31,7 @@ from controller.kafka.topics.deletion import NOT_DELETED
 from controller.metrics.counters import Counters
 from controller.role import own_znodes as own
 from controller.role.claim import Claim, Role
-from controller.role.errors import ClaimRefused
-from controller.role.mode import Mode
+from controller.role.queue import ClaimRefused
 from metadata_store import paths
 from metadata_store.acl import ALL
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, ZkError
@@ -484,7 +483,7 @@ async def test_a_daemon_whose_id_another_one_has_looks_every_two_seconds_or_at_a
 
     async with world() as w:
         await regent_has_role(w)
-        with mock.patch("controller.daemon.queue_admission.twin_of", twin_of):
+        with mock.patch("controller.daemon.admission.twin_of", twin_of):
             async with daemon(w) as d:
                 await d.serving()
                 for cycle in range(3):

@@ -1,4 +1,4 @@
-"""Checks the future holders of the role: daemons in the queue, and the folder of the roll-back file."""
+"""Checks the future holders of the role: daemons in the queue, their secrets, and the folder of the roll-back file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Final
 
-from brokers.security.shared_secret import Seals
-from controller.daemon.preflight.context import Context
-from controller.daemon.preflight.finding import Finding, ok, warn
+from brokers.security.shared_secret import Seals, secret_trouble
+from configs.advice import advice
+from configs.daemon_user import daemon_user
+from controller.daemon.preflight.context import Context, Finding, ok, warn
 from controller.process.wording import named
 from controller.role.queue import QueuePosition, read_positions
 
@@ -106,3 +107,12 @@ def _writable(folder: Path) -> bool:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return os.access(folder, os.W_OK | os.X_OK)
+
+
+async def exposure(ctx: Context) -> Finding:
+    """Checks files with secrets, passwords on the wire, and the admin endpoint's identity at ZooKeeper."""
+    trouble = secret_trouble(ctx.settings.secret_file, daemon_user(ctx.settings.state.directory))
+    found = [*advice(ctx.settings), *([f"{trouble}; without it Kafka's tools find no controller"] if trouble else [])]
+    if not found:
+        return ok("secrets", "no file of a secret is open to others, no password crosses the network in plain text")
+    return warn("secrets", "; ".join(found), "repair what it names")

@@ -1,4 +1,4 @@
-"""Checks before a daemon queues that its admin endpoint is announced and that no other daemon has its id."""
+"""Checks what a daemon needs before it queues: the permission to claim, its admin endpoint, an id of its own."""
 
 from __future__ import annotations
 
@@ -7,19 +7,53 @@ from typing import Final
 
 import anyio
 
-from controller.daemon.state import DaemonState
+from controller.daemon.preflight.permissions import refused_paths
+from controller.daemon.state import DaemonState, Mode
 from controller.role import own_znodes as own
 from controller.role.claim import Role
-from controller.role.mode import Mode
-from controller.role.queue import twin_of
+from controller.role.queue import ClaimRefused, twin_of
+from metadata_store import paths
+from metadata_store.acl import WRITE
 from metadata_store.nodes.endpoint_znode import endpoint_path
-from metadata_store.port import ZooKeeper
+from metadata_store.port import SetData, ZooKeeper
 
 log = logging.getLogger("regent.daemon")
 
 ENDPOINT_S_MAX: Final = 5.0
 """Longest wait for the admin endpoint beside a daemon, whose start takes one to three seconds."""
+
 TWIN_POLL_S: Final = 2.0
+
+
+class PermissionProbe:
+    """One session's permission to write ``/controller_epoch``; where its ACL is not open, ZooKeeper gets a probe."""
+
+    def __init__(self, zk: ZooKeeper) -> None:
+        self._zk = zk
+        self._probed: tuple[int, int] | None = None
+        self._refused = False
+
+    async def require(self) -> None:
+        """Raises :class:`ClaimRefused` where this session may not write the epoch."""
+        stat = await self._zk.exists(paths.CONTROLLER_EPOCH)
+        if stat is None:
+            return
+        acl = stat.czxid, stat.acl_version
+        if acl != self._probed:
+            self._refused = not await self._may_write()
+            self._probed = acl
+        if self._refused:
+            raise ClaimRefused(
+                f"no permission to write {paths.CONTROLLER_EPOCH}: set zookeeper.digest to the credentials that locked "
+                "it, or hand the role back, which lifts the lock; this daemon leaves the queue to others meanwhile"
+            )
+
+    async def _may_write(self) -> bool:
+        node, (acls, _) = await self._zk.get(paths.CONTROLLER_EPOCH), await self._zk.get_acls(paths.CONTROLLER_EPOCH)
+        if node is None or any(acl.scheme == "world" and acl.perms & WRITE for acl in acls):
+            return True
+        probe = SetData(paths.CONTROLLER_EPOCH, node.data, node.stat.version)
+        return not await refused_paths(self._zk, [probe], 1)
 
 
 class QueueAdmission:
