@@ -94,7 +94,7 @@ class KafkaDomain:
     async def moves(self, within_s: float) -> bool:
         """Returns whether a no-op passed the queue in time, or the queue is waiting for ZooKeeper."""
         term = self.daemon.term
-        if term is None or not term.serving.is_set() or not term.controller.ready.is_set():
+        if term is None or not term.serving.is_set() or not term.gate.ready.is_set():
             return True
         passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         term.queue.post(
@@ -102,7 +102,7 @@ class KafkaDomain:
         )
         with anyio.move_on_after(within_s):
             await asyncio.wait({passed})
-        return passed.done() or not term.controller.ready.is_set()
+        return passed.done() or not term.gate.ready.is_set()
 
 
 def _give_up(passed: asyncio.Future[None]) -> None:

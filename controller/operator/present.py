@@ -249,7 +249,7 @@ def suspension(daemon: Daemon) -> str | None:
     if lease.silent_s() > SILENT_FRACTION * lease.session_timeout_s:
         silent = f"ZooKeeper server {zk.peer} has answered no heartbeat for {lease.silent_s():.0f} s"
         return f"{silent}, although the connection is up{_until(term)}"
-    if term is not None and not term.controller.ready.is_set():
+    if term is not None and not term.gate.ready.is_set():
         return "the connection to ZooKeeper is back, and the claim is being compared with it"
     return None
 

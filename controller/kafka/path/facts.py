@@ -81,7 +81,6 @@ class Facts:
         self.store = store.store
         self.zk = store.store.zk
         self.gate = store.gate
-        self.ready = store.gate.ready
         self.fence = Fence(store.gate.fence_version, store.gate.open)
         self.channels = brokers.channels
         self.ibp = brokers.ibp
@@ -220,10 +219,10 @@ class Facts:
 
     async def connected(self) -> None:
         """Waits until connection, claim and lease hold; raises TermEnded where the term is over."""
-        while not (self.ready.is_set() and self.gate.open()):
+        while not self.gate.open():
             self.gate.check()
             with anyio.move_on_after(GATE_POLL_S):
-                await self.ready.wait()
+                await self.gate.ready.wait()
                 await asyncio.sleep(GATE_POLL_S)
 
     async def until_read(self, read: Callable[[], Awaitable[T]]) -> T:

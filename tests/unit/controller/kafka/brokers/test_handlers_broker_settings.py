@@ -148,7 +148,7 @@ async def test_settings_reported_while_zookeeper_is_away_are_kept_once_it_is_bac
         await w.begin_term()
         w.active.script.at(BROKER_SETTINGS, lambda: w.server.suspend(w.active.zk.session_id), when=when)
         brokers.silent.clear()
-        await eventually(lambda: not w.term.controller.ready.is_set(), 60.0)
+        await eventually(lambda: not w.term.gate.ready.is_set(), 60.0)
         asked = brokers.asked
         w.server.resume(w.active.zk.session_id)
         await eventually(lambda: not w.term.controller.adoption.unkept, 60.0)

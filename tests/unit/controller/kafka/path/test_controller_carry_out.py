@@ -207,7 +207,7 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing
     with mock.patch("controller.kafka.path.controller.WRITES_MAX", 2):
         w.active.script.at("t/partitions/6/state", lambda: w.server.suspend(session))
         w.die(1)
-        await eventually(lambda: not w.term.controller.ready.is_set())
+        await eventually(lambda: not w.term.gate.ready.is_set())
         assert 0 < sum(state.leader == 2 for state in w.states.values()) < 12
         w.server.resume(session)
         await w.propagated()

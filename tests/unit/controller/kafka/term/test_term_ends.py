@@ -161,7 +161,7 @@ async def test_a_higher_epoch_reported_while_suspended_is_not_forgotten(w: World
 
     w.active.role.is_ours = cut_off  # type: ignore[method-assign]
     w.term.channels.live_list_changed()
-    await eventually(lambda: not w.term.controller.ready.is_set())
+    await eventually(lambda: not w.term.gate.ready.is_set())
     assert not w.term.gate.ended
     w.server.resume(session(w))
     assert await w.active.ended() == OUTRANKED
