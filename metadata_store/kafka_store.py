@@ -15,9 +15,9 @@ from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.cluster import Config
 from metadata_store.commits.state_commit import Names, StateOutcome, commit_states
 from metadata_store.commits.topic_commit import TopicOutcome, commit_topics, commit_topics_with
+from metadata_store.fencing.companion import Companion
 from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.fencing.outcome import Fence
-from metadata_store.fencing.rider import Rider
 from metadata_store.port import Op, ZooKeeper
 from metadata_store.reads import Brokers
 from state_machines.model.decision import Change, TopicChange
@@ -75,10 +75,10 @@ class KafkaStore:
         return commit_states(self.zk, changes, names, fence, writes_max)
 
     async def commit_topics_with(
-        self, changes: Sequence[TopicChange], fence: Fence, rider: Sequence[Op]
+        self, changes: Sequence[TopicChange], fence: Fence, companion: Sequence[Op]
     ) -> TopicOutcome:
         """Rewrites topic znodes in one multi with other operations, all or nothing."""
-        return await commit_topics_with(self.zk, changes, fence, rider)
+        return await commit_topics_with(self.zk, changes, fence, companion)
 
     async def commit_topics(
         self,
@@ -86,10 +86,10 @@ class KafkaStore:
         fence: Fence,
         *,
         writes_max: int = WRITES_MAX,
-        riders: Mapping[str, Rider] | None = None,
+        companions: Mapping[str, Companion] | None = None,
     ) -> TopicOutcome:
         """Rewrites topic znodes; keeps unknown fields, and the topic id where the change has none.
 
-        ``riders``: by topic, each in the multi of its first topic.
+        ``companions``: by topic, each in the multi of its first topic.
         """
-        return await commit_topics(self.zk, changes, fence, writes_max, riders)
+        return await commit_topics(self.zk, changes, fence, writes_max, companions)

@@ -17,7 +17,7 @@ from controller.metrics.counters import Counters
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind
 from metadata_store.errors import ZkError
-from metadata_store.fencing.rider import Ride, Rider
+from metadata_store.fencing.companion import Companion, CompanionState
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.locks import CLUSTER, Demand
@@ -81,7 +81,7 @@ class Recorder:
 class CallRecord:
     """The record of one call while the call is handled.
 
-    The handler takes :attr:`rider` along with each write, and calls :meth:`close` in the end. Memory has the record
+    The handler takes :attr:`companion` along with each write, and calls :meth:`close` in the end. Memory has the record
     from then on: never before it is durable.
     """
 
@@ -94,11 +94,11 @@ class CallRecord:
         self._durable = self._earlier() if again else None
         self._entered = self._durable
         self._draft: Record | None = None
-        self._rider: Rider | None = None
+        self._companion: Companion | None = None
         self._is_clients = caller is not None
 
-    async def rider(self, result: str) -> Rider | None:
-        """Returns the rider of the next write, with the result that the call has if it is applied.
+    async def companion(self, result: str) -> Companion | None:
+        """Returns the companion of the next write, with the result that the call has if it is applied.
 
         None once the record is durable, and where there is none.
         """
@@ -107,8 +107,8 @@ class CallRecord:
             return None
         assert self._draft is not None
         assert self._ledger is not None
-        self._rider = Rider(self._ledger.records.ops((self._draft,)))
-        return self._rider
+        self._companion = Companion(self._ledger.records.ops((self._draft,)))
+        return self._companion
 
     async def close(self, result: str | None = None, *, changed: bool = False) -> None:
         """Enters the record, after a further write where its result is not as expected.
@@ -157,21 +157,21 @@ class CallRecord:
         return True
 
     async def _settle(self) -> None:
-        """Finds out what has become of the last rider."""
-        rider, self._rider = self._rider, None
-        if rider is None:
+        """Finds out what has become of the last companion."""
+        companion, self._companion = self._companion, None
+        if companion is None:
             return
         assert self._draft is not None
         assert self._ledger is not None
-        if rider.ride is Ride.APPLIED:
+        if companion.state is CompanionState.APPLIED:
             self._ledger.records.written((self._draft,))
             self._durable = self._draft
-        elif rider.ride is Ride.UNKNOWN:
+        elif companion.state is CompanionState.UNKNOWN:
             if await self._stands(self._ledger, self._draft):
                 self._durable = self._draft
-        elif rider.ride is Ride.FAILED and self._is_open:
+        elif companion.state is CompanionState.FAILED and self._is_open:
             pid = self._draft.pid
-            why = f"ZooKeeper refused the record of pid {pid} ({rider.code.name})"
+            why = f"ZooKeeper refused the record of pid {pid} ({companion.code.name})"
             where = self._ledger.records.path(pid)
             self._ledger.fail(StoreFailed(f"{why}: check whether {where} exists, and the ACL of its parent"))
 

@@ -17,6 +17,7 @@ from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, MultiFailed, NotConnected
 from metadata_store.fencing.bounds import Emit, Job, in_flight
+from metadata_store.fencing.companion import Companion
 from metadata_store.fencing.fenced import (
     WRITES_MAX,
     Batch,
@@ -27,7 +28,6 @@ from metadata_store.fencing.fenced import (
     write_with_results,
 )
 from metadata_store.fencing.outcome import Fence, MultiOutcome
-from metadata_store.fencing.rider import Rider
 from metadata_store.port import IN_FLIGHT_MAX, Op, OpResult, SetData, Stat, ZooKeeper
 from metadata_store.reads import read_topics
 from state_machines.model.decision import TopicChange
@@ -49,15 +49,15 @@ async def commit_topics(
     changes: Sequence[TopicChange],
     fence: Fence,
     writes_max: int = WRITES_MAX,
-    riders: Mapping[str, Rider] | None = None,
+    companions: Mapping[str, Companion] | None = None,
 ) -> TopicOutcome:
     """Rewrites topic znodes; a write that was not sent because the connection was lost counts as a conflict.
 
-    ``riders``: by topic.
+    ``companions``: by topic.
     """
     total: TopicOutcome = MultiOutcome()
     found = await read_topics(zk, [change.topic for change in changes])
-    jobs = _jobs(zk, fence, _writes(changes, found, total), total, writes_max, riders)
+    jobs = _jobs(zk, fence, _writes(changes, found, total), total, writes_max, companions)
     try:
         async for outcome in in_flight(jobs, IN_FLIGHT_MAX):
             total.add(outcome)
@@ -69,11 +69,11 @@ async def commit_topics(
 
 
 async def commit_topics_with(
-    zk: ZooKeeper, changes: Sequence[TopicChange], fence: Fence, rider: Sequence[Op]
+    zk: ZooKeeper, changes: Sequence[TopicChange], fence: Fence, companion: Sequence[Op]
 ) -> TopicOutcome:
-    """Rewrites topic znodes in one multi with the operations of ``rider``, all or nothing.
+    """Rewrites topic znodes in one multi with the operations of ``companion``, all or nothing.
 
-    Raises ``MultiFailed`` where the rider itself cannot be written, ``Fenced`` and ``NotConnected``.
+    Raises ``MultiFailed`` where the companion itself cannot be written, ``Fenced`` and ``NotConnected``.
     """
     total: TopicOutcome = MultiOutcome()
     found = await read_topics(zk, [change.topic for change in changes])
@@ -81,14 +81,14 @@ async def commit_topics_with(
     if len(writes) < len(changes):
         total.conflicts += [topic for topic, _, _ in writes]
         return total
-    ops = [*rider, *(op for _, _, (op,) in writes)]
-    batch = Batch([topic for topic, _, _ in writes], list(changes), ops, range(-len(rider), len(writes)))
+    ops = [*companion, *(op for _, _, (op,) in writes)]
+    batch = Batch([topic for topic, _, _ in writes], list(changes), ops, range(-len(companion), len(writes)))
     outcome, results = await attempt_with_results(zk, fence, batch)
     if isinstance(outcome, MultiFailed):
-        if outcome.index <= len(rider):
+        if outcome.index <= len(companion):
             raise outcome
         outcome = judged(batch, outcome)
-    return _without_strangers(outcome, changes, results[len(rider) :])
+    return _without_strangers(outcome, changes, results[len(companion) :])
 
 
 def _jobs(
@@ -97,9 +97,9 @@ def _jobs(
     writes: Iterable[Write[str, TopicChange]],
     total: TopicOutcome,
     writes_max: int,
-    riders: Mapping[str, Rider] | None,
+    companions: Mapping[str, Companion] | None,
 ) -> Iterator[Job[TopicOutcome]]:
-    for batch in batches(writes, total.refused, zk.request_bytes_max, writes_max, riders):
+    for batch in batches(writes, total.refused, zk.request_bytes_max, writes_max, companions):
         yield partial(_write, zk, fence, batch)
 
 

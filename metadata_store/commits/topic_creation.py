@@ -17,9 +17,9 @@ from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
 from metadata_store.fencing.bounds import Emit, Job, in_flight
+from metadata_store.fencing.companion import Companion
 from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, batches, write
 from metadata_store.fencing.outcome import Fence, MultiOutcome
-from metadata_store.fencing.rider import Rider
 from metadata_store.port import IN_FLIGHT_MAX, Create, Node, Op, SetData, ZooKeeper
 from metadata_store.reads import read_topics
 from state_machines.admin_rules.create_topics import NewTopic
@@ -55,17 +55,17 @@ async def create_topics(
     topics: Iterable[tuple[NewTopic, int | None]],
     fence: Fence,
     writes_max: int = WRITES_MAX,
-    riders: Mapping[str, Rider] | None = None,
+    companions: Mapping[str, Companion] | None = None,
 ) -> CreationOutcome:
     """Creates topics, each with the version of the configuration that it replaces (None: there is none).
 
-    ``riders``: by topic. A write that was not sent because the connection was lost counts as a conflict. Raises
+    ``companions``: by topic. A write that was not sent because the connection was lost counts as a conflict. Raises
     ``Fenced``.
     """
     total: CreationOutcome = MultiOutcome()
     writes = [(topic.name, topic, _ops(topic, version)) for topic, version in topics]
     try:
-        async for outcome in in_flight(_jobs(zk, fence, writes, total, writes_max, riders), IN_FLIGHT_MAX):
+        async for outcome in in_flight(_jobs(zk, fence, writes, total, writes_max, companions), IN_FLIGHT_MAX):
             total.add(outcome)
     except NotConnected:
         settled = {topic.name for topic in total.applied} | {name for name, _ in total.refused}
@@ -92,9 +92,9 @@ def _jobs(
     writes: Iterable[Write[str, NewTopic]],
     total: CreationOutcome,
     writes_max: int,
-    riders: Mapping[str, Rider] | None,
+    companions: Mapping[str, Companion] | None,
 ) -> Iterator[Job[CreationOutcome]]:
-    for batch in batches(writes, total.refused, zk.request_bytes_max, writes_max, riders):
+    for batch in batches(writes, total.refused, zk.request_bytes_max, writes_max, companions):
         yield partial(_write, zk, fence, batch)
 
 

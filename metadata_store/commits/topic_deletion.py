@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed
 from metadata_store.fencing.bounds import Emit, Job, in_flight
+from metadata_store.fencing.companion import Companion
 from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, attempt, batches, submit
 from metadata_store.fencing.outcome import Fence, MultiOutcome
-from metadata_store.fencing.rider import Rider
 from metadata_store.port import IN_FLIGHT_MAX, Create, Delete, Node, Op, ZooKeeper
 
 ROUNDS_MAX: Final = 6
@@ -202,12 +202,14 @@ def _last(name: str) -> _Unit:
     return _Unit(name, [paths.partitions(name), paths.topic(name), paths.topic_config(name), paths.deletion(name)])
 
 
-async def mark_topics(zk: ZooKeeper, names: Sequence[str], fence: Fence, rider: Rider | None = None) -> MarkingOutcome:
-    """Creates markers, as DeleteTopics does; one that is there is fine. ``rider`` goes with the first of them."""
+async def mark_topics(
+    zk: ZooKeeper, names: Sequence[str], fence: Fence, companion: Companion | None = None
+) -> MarkingOutcome:
+    """Creates markers, as DeleteTopics does; one that is there is fine. ``companion`` goes with the first of them."""
     total: MarkingOutcome = MultiOutcome()
     left: Sequence[str] = names
     code = Code.OK
-    riders = dict.fromkeys(names, rider) if rider is not None else None
+    companions = dict.fromkeys(names, companion) if companion is not None else None
     for round_ in range(ROUNDS_MAX):
         found = await zk.read_many([paths.deletion(name) for name in left])
         writes = [
@@ -216,11 +218,11 @@ async def mark_topics(zk: ZooKeeper, names: Sequence[str], fence: Fence, rider: 
             if node is Code.NO_NODE
         ]
         left = []
-        for batch in batches(writes, [], zk.request_bytes_max, max(1, WRITES_MAX >> 3 * round_), riders):
-            if (failed := await submit(zk, fence, batch.ops, batch.riders)) is not None:
+        for batch in batches(writes, [], zk.request_bytes_max, max(1, WRITES_MAX >> 3 * round_), companions):
+            if (failed := await submit(zk, fence, batch.ops, batch.companions)) is not None:
                 left, code = [*left, *batch.keys], failed.code
-                for waiting in batch.riders:
-                    waiting.aboard = False
+                for waiting in batch.companions:
+                    waiting.in_multi = False
             else:
                 total.applied += batch.keys
         if not left:

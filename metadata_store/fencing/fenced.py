@@ -13,8 +13,8 @@ from msgspec import Struct, field
 
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.bounds import OP_OVERHEAD, write_bytes
+from metadata_store.fencing.companion import Companion, CompanionState, settle
 from metadata_store.fencing.outcome import FENCE_PATH_BYTES_MAX, Fence, Fenced, MultiOutcome
-from metadata_store.fencing.rider import Ride, Rider, settle
 from metadata_store.port import WRITE_BYTES_MAX, Check, Op, OpResult, ZooKeeper
 
 C = TypeVar("C")
@@ -34,13 +34,13 @@ Write = tuple[K, C, Sequence[Op]]
 
 
 class Batch(Struct, Generic[C, K]):
-    """The writes of one multi. ``owners`` has the index of the change of each operation; ``riders`` have none."""
+    """The writes of one multi. ``owners`` has the index of the change of each operation; ``companions`` have none."""
 
     keys: list[K]
     changes: list[C]
     ops: list[Op]
     owners: Sequence[int]
-    riders: list[Rider] = field(default_factory=list)
+    companions: list[Companion] = field(default_factory=list)
 
 
 def batches(
@@ -48,14 +48,14 @@ def batches(
     refused: list[tuple[K, Code]],
     bytes_max: int,
     writes_max: int = WRITES_MAX,
-    riders: Mapping[K, Rider] | None = None,
+    companions: Mapping[K, Companion] | None = None,
 ) -> Iterator[Batch[C, K]]:
     """Packs writes into multis of at most ``writes_max`` operations and ``bytes_max`` bytes.
 
     The operations of an entity stay together; one that is larger goes alone, and one that ZooKeeper would hang up on
-    goes into ``refused``. A rider goes with the first of its entities that leaves room for it.
+    goes into ``refused``. A companion goes with the first of its entities that leaves room for it.
     """
-    waiting = riders or {}
+    waiting = companions or {}
     owners: list[int] = []
     batch = Batch[C, K]([], [], [], owners)
     size = HEAD_BYTES
@@ -64,8 +64,8 @@ def batches(
         if cost + HEAD_BYTES > WRITE_BYTES_MAX:
             refused.append((key, Code.TOO_BIG))
             continue
-        rider = waiting.get(key)
-        room = rider.bytes if rider is not None and rider.waits else 0
+        companion = waiting.get(key)
+        room = companion.bytes if companion is not None and companion.waits else 0
         if batch.ops and (len(batch.ops) + len(ops) > writes_max or size + cost + room > bytes_max):
             yield batch
             owners = []
@@ -76,9 +76,9 @@ def batches(
         batch.changes.append(change)
         batch.ops += ops
         size += cost
-        if rider is not None and rider.waits and size + room <= bytes_max:
-            rider.aboard = True
-            batch.riders.append(rider)
+        if companion is not None and companion.waits and size + room <= bytes_max:
+            companion.in_multi = True
+            batch.companions.append(companion)
             size += room
     if batch.ops:
         yield batch
@@ -90,26 +90,28 @@ def require_open(fence: Fence) -> None:
         raise NotConnected("the term may not write now (it ended, its lease ran out, or the connection is down)")
 
 
-async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op], riders: Sequence[Rider] = ()) -> MultiFailed | None:
+async def submit(
+    zk: ZooKeeper, fence: Fence, ops: Sequence[Op], companions: Sequence[Companion] = ()
+) -> MultiFailed | None:
     """Sends one fenced multi; returns None where it was applied, else its failure.
 
     ``index`` of the failure counts the check as operation 0. Raises :class:`Fenced`, ``OutcomeUnknown``,
     ``NotConnected``, and ``ZkError`` where the whole request was refused.
     """
-    found = await _submit(zk.apply, fence, ops, riders)
+    found = await _submit(zk.apply, fence, ops, companions)
     return found if isinstance(found, MultiFailed) else None
 
 
 async def _submit(
-    send: Callable[[Sequence[Op]], Awaitable[R]], fence: Fence, ops: Sequence[Op], riders: Sequence[Rider]
+    send: Callable[[Sequence[Op]], Awaitable[R]], fence: Fence, ops: Sequence[Op], companions: Sequence[Companion]
 ) -> R | MultiFailed:
-    """Sends a multi with its riders; without them where ZooKeeper refuses any of them."""
-    if not riders:
+    """Sends a multi with its companions; without them where ZooKeeper refuses any of them."""
+    if not companions:
         return await _sent(send, fence, ops)
     try:
-        found = await _sent(send, fence, [*ops, *(op for rider in riders for op in rider.ops)])
+        found = await _sent(send, fence, [*ops, *(op for companion in companions for op in companion.ops)])
     except OutcomeUnknown:
-        settle(riders, Ride.UNKNOWN)
+        settle(companions, CompanionState.UNKNOWN)
         raise
     except MultiFailed:
         raise
@@ -117,13 +119,13 @@ async def _submit(
         code = refused.code
     else:
         if not isinstance(found, MultiFailed):
-            settle(riders, Ride.APPLIED)
+            settle(companions, CompanionState.APPLIED)
             return found
         if found.index <= len(ops):
             return found
         code = found.code
-    for rider in riders:
-        rider.fail(code)
+    for companion in companions:
+        companion.fail(code)
     return await _sent(send, fence, ops)
 
 
@@ -159,7 +161,7 @@ async def _attempt(
     send: Callable[[Sequence[Op]], Awaitable[R]], fence: Fence, batch: Batch[C, K]
 ) -> tuple[MultiOutcome[C, K] | MultiFailed, R | None]:
     try:
-        found = await _submit(send, fence, batch.ops, batch.riders)
+        found = await _submit(send, fence, batch.ops, batch.companions)
     except OutcomeUnknown:
         return MultiOutcome(unknown=batch.keys), None
     except MultiFailed:

@@ -26,9 +26,9 @@ from metadata_store.codecs.controller import (
 )
 from metadata_store.codecs.notifications import Partitions, decode_partitions
 from metadata_store.errors import Code, ZkError
+from metadata_store.fencing.companion import Companion, CompanionState
 from metadata_store.fencing.fenced import WRITES_MAX, batches, require_open, submit
 from metadata_store.fencing.outcome import Fence
-from metadata_store.fencing.rider import Ride, Rider
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
 from metadata_store.reads import unreadable
 
@@ -145,7 +145,9 @@ def _features_op(found: Found[Features] | None, version: int, enabled: bool) -> 
     return SetData(paths.FEATURE, encode_features(wanted), found.stat.version)
 
 
-async def delete_features(zk: ZooKeeper, names: Collection[str], fence: Fence, riders: Sequence[Rider] = ()) -> None:
+async def delete_features(
+    zk: ZooKeeper, names: Collection[str], fence: Fence, companions: Sequence[Companion] = ()
+) -> None:
     """Deletes finalised features from ``/feature``, by compare and set; raises :class:`Contended`."""
     async for _ in _rounds(zk):
         found = await read_features(zk)
@@ -157,7 +159,7 @@ async def delete_features(zk: ZooKeeper, names: Collection[str], fence: Fence, r
             return
         wanted = Features(now.version, now.enabled, kept, now.unknown)
         op = SetData(paths.FEATURE, encode_features(wanted), found.stat.version)
-        if await submit(zk, fence, [op], [rider for rider in riders if rider.ride is Ride.WAITING]) is None:
+        if await submit(zk, fence, [op], [one for one in companions if one.state is CompanionState.WAITING]) is None:
             return
     raise Contended(f"{paths.FEATURE} was changed by others {CAS_ROUNDS_MAX} times in a row")
 

@@ -20,9 +20,9 @@ from metadata_store.codecs.cluster import DEFAULT_ENTITY, Config, decode_config,
 from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.errors import Code, NotConnected, ZkError
 from metadata_store.fencing.bounds import Emit, Job, in_flight
+from metadata_store.fencing.companion import Companion
 from metadata_store.fencing.fenced import Batch, Write, batches, write
 from metadata_store.fencing.outcome import Fence, MultiOutcome
-from metadata_store.fencing.rider import Rider
 from metadata_store.port import IN_FLIGHT_MAX, Create, Node, Op, SetData, ZooKeeper
 from metadata_store.reads import unreadable
 from state_machines.admin_rules.mutation_quotas import EVERY, Level
@@ -96,16 +96,16 @@ async def commit_entities(
     kind: str,
     changes: Iterable[ConfigChange],
     fence: Fence,
-    riders: Mapping[str, Rider] | None = None,
+    companions: Mapping[str, Companion] | None = None,
 ) -> ConfigOutcome:
     """Writes configurations; a write that was not sent because the connection was lost counts as a conflict.
 
-    ``riders``: by entity. Raises ``Fenced``.
+    ``companions``: by entity. Raises ``Fenced``.
     """
     total: ConfigOutcome = MultiOutcome()
     writes = [(change.name, change, _ops(kind, change)) for change in changes]
     try:
-        async for outcome in in_flight(_jobs(zk, fence, writes, total, riders), IN_FLIGHT_MAX):
+        async for outcome in in_flight(_jobs(zk, fence, writes, total, companions), IN_FLIGHT_MAX):
             total.add(outcome)
     except NotConnected:
         settled = {change.name for change in total.applied} | {name for name, _ in total.refused}
@@ -126,9 +126,9 @@ def _jobs(
     fence: Fence,
     writes: Iterable[Write[str, ConfigChange]],
     total: ConfigOutcome,
-    riders: Mapping[str, Rider] | None,
+    companions: Mapping[str, Companion] | None,
 ) -> Iterator[Job[ConfigOutcome]]:
-    for batch in batches(writes, total.refused, zk.request_bytes_max, riders=riders):
+    for batch in batches(writes, total.refused, zk.request_bytes_max, companions=companions):
         yield partial(_write, zk, fence, batch)
 
 

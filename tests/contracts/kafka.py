@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.contracts.kafka_commits import CommitContract, CreationContract
+from tests.contracts.kafka_companions import CompanionContract
 from tests.contracts.kafka_nodes import ClusterNodeContract, LoadContract
-from tests.contracts.kafka_riders import RiderContract
 from tests.contracts.kafka_topics import TopicCommitContract, TopicDeletionContract
 
 
@@ -13,7 +13,7 @@ class KafkaStoreContract(
     CreationContract,
     TopicCommitContract,
     TopicDeletionContract,
-    RiderContract,
+    CompanionContract,
     LoadContract,
     ClusterNodeContract,
 ):

@@ -141,7 +141,7 @@ class ZooKeeperRecordsContract(RecordsContract):
                 await mine.write([record(2)])
             assert list((await mine.load()).records) == [record(1)]
 
-    async def test_a_rider_with_an_unknown_outcome_is_found_out(self, backend: Backend) -> None:
+    async def test_a_companion_with_an_unknown_outcome_is_found_out(self, backend: Backend) -> None:
         async with session(backend) as s:
             store = await opened(s)
             await store.load()

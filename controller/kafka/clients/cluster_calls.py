@@ -101,9 +101,9 @@ async def _delete(c: Controller, call: CarriedCall, gone: list[str], allowed: li
     refused = [Error.INVALID_REQUEST] * (named - len(allowed))
     result = call_result("deleted", allowed, "finalised feature", refused) if allowed else None
     if gone:
-        rider = await record.rider(result or "")
+        companion = await record.companion(result or "")
         try:
-            await delete_features(c.zk, gone, c.fence, () if rider is None else (rider,))
+            await delete_features(c.zk, gone, c.fence, () if companion is None else (companion,))
         except (NotConnected, OutcomeUnknown):
             await record.close()
             raise

@@ -167,9 +167,9 @@ class _Altering:
             changes = _judge(waiting, await _read(c, list(waiting)), self._refused, again=again)
             if not changes:
                 return written
-            rider = await self._record.rider(self._result() or "")
-            riders = dict.fromkeys(waiting, rider) if rider is not None else None
-            outcome = await commit_entities(c.zk, USERS, changes, c.fence, riders)
+            companion = await self._record.companion(self._result() or "")
+            companions = dict.fromkeys(waiting, companion) if companion is not None else None
+            outcome = await commit_entities(c.zk, USERS, changes, c.fence, companions)
             c.gate.check()
             written = written or bool(outcome.applied or outcome.unknown)
             self._refused.update((user, _not_written(code)) for user, code in outcome.refused)

@@ -77,9 +77,9 @@ async def rewrite_with_record(env: KafkaEnv, changes: Sequence[TopicChange], cha
     """
     c = env.controller
     await c.connected()
-    rider = env.records.ops(change.puts, change.deletes)
+    companion = env.records.ops(change.puts, change.deletes)
     try:
-        outcome = await c.store.commit_topics_with(changes, c.fence, rider)
+        outcome = await c.store.commit_topics_with(changes, c.fence, companion)
     except NotConnected:
         c.gate.check()
         return "the connection to ZooKeeper was lost"

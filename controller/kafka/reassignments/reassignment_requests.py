@@ -16,7 +16,7 @@ from typing import Final
 from controller.kafka.path.controller import ConflictRounds, Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.reassignment import finish, go_on
-from controller.kafka.reassignments.topic_rewrites import GONE, Riding, rewrite_topics
+from controller.kafka.reassignments.topic_rewrites import GONE, NextCompanion, rewrite_topics
 from controller.kafka.requests.calls import PendingListing, PendingReassignment, call_result, refusals
 from controller.kafka.requests.values import AlterReassignmentsReply, ListReassignmentsReply
 from controller.procedures.recorder import CallKind
@@ -24,7 +24,7 @@ from controller.process.wording import counted
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown
-from metadata_store.fencing.rider import Rider
+from metadata_store.fencing.companion import Companion
 from metadata_store.nodes.reassignment_node import Request, read_reassignments, write_reassignments
 from state_machines.decisions.reassignment import (
     LAST_IN_SYNC,
@@ -51,7 +51,7 @@ CONTENDED: Final = "/admin/reassign_partitions could not be rewritten: check its
 
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
 Refused = dict[TopicPartition, NotReassigned]
-RidingWith = Callable[[Refused], Awaitable[Rider | None]]
+NextCompanionWith = Callable[[Refused], Awaitable[Companion | None]]
 
 
 # -- any request
@@ -83,9 +83,11 @@ async def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[
     return wanted, refused
 
 
-async def write_targets(c: Controller, wanted: Mapping[int, Assignment], riding: Riding | None = None) -> Refused:
+async def write_targets(
+    c: Controller, wanted: Mapping[int, Assignment], next_companion: NextCompanion | None = None
+) -> Refused:
     """Writes the topic znodes: step 1, U (S4-51); returns the partitions of those that cannot be written."""
-    failed = await rewrite_topics(c, lambda: rewrites(c.cluster, wanted), riding=riding)
+    failed = await rewrite_topics(c, lambda: rewrites(c.cluster, wanted), next_companion=next_companion)
     c.reassignment_queue.retargeted(wanted)
     names = [c.cluster.name(i) for i in wanted] if failed else []
     return {name: _not_written(failed[name.topic]) for name in names if name.topic in failed}
@@ -112,13 +114,13 @@ async def alter_reassignments(c: Controller, pending: PendingReassignment) -> No
     record = c.recorder.call(CallKind.ALTER_REASSIGNMENTS, call.caller, again=call.again)
     wrote = False
 
-    async def riding(refused: Refused) -> Rider | None:
+    async def next_companion(refused: Refused) -> Companion | None:
         nonlocal wrote
         wrote = True
-        return await record.rider(_result(call.targets, refused) or "")
+        return await record.companion(_result(call.targets, refused) or "")
 
     try:
-        refused = await begin(c, call.targets, f"requested by {call.principal}", riding)
+        refused = await begin(c, call.targets, f"requested by {call.principal}", next_companion)
         if call.again:
             refused = {name: why for name, why in refused.items() if not _done(c, name, call.targets[name], why)}
         await record.close(_result(call.targets, refused), changed=wrote)
@@ -152,15 +154,15 @@ def _done(c: Controller, name: TopicPartition, target: tuple[int, ...] | None, w
     return written is not None and written.target == target
 
 
-async def begin(c: Controller, targets: Targets, why: str, riding: RidingWith | None = None) -> Refused:
+async def begin(c: Controller, targets: Targets, why: str, next_companion: NextCompanionWith | None = None) -> Refused:
     """Begins, overrides and cancels reassignments; returns the refused ones.
 
-    ``riding``: returns what goes along with a write, where these are refused.
+    ``next_companion``: returns what goes along with a write, where these are refused.
     """
     wanted, refused = await judge_targets(c, targets, live_only=True)
     if wanted:
         await withdraw(c, {c.cluster.name(i) for i in wanted})
-        refused |= await write_targets(c, wanted, None if riding is None else partial(riding, refused))
+        refused |= await write_targets(c, wanted, None if next_companion is None else partial(next_companion, refused))
         began = [i for i in wanted if c.cluster.name(i) not in refused]
         log_request(f"{_counted(targets)}, {why}", refused)
         begun = {name: targets[name] for name in map(c.cluster.name, began)}

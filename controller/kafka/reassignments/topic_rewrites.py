@@ -20,7 +20,7 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
-from metadata_store.fencing.rider import Rider
+from metadata_store.fencing.companion import Companion
 from metadata_store.nodes.stray_nodes import PARENT, Remembered, StrayKey, added, entered, ops, read_strays
 from state_machines.decisions.reassignment import final_rewrites
 from state_machines.decisions.topic_change import taken_out
@@ -40,7 +40,7 @@ NOT_REMEMBERED: Final = "removed replicas are not remembered: their logs stay on
 GONE: Final = "the topic is gone"
 
 
-Riding = Callable[[], Awaitable[Rider | None]]
+NextCompanion = Callable[[], Awaitable[Companion | None]]
 """Returns what goes along with the next write."""
 
 
@@ -48,12 +48,12 @@ async def rewrite_topics(
     c: Controller,
     plan: Callable[[], Sequence[TopicChange]],
     purpose: str = "reassignment",
-    riding: Riding | None = None,
+    next_companion: NextCompanion | None = None,
 ) -> dict[str, str]:
     """Writes the changes that ``plan`` returns: calls it before each round, until it returns none.
 
-    ``riding``: called before each write. Returns the topics that cannot be written, with the reasons, and counts them
-    under ``purpose``. Raises Fenced and TermEnded.
+    ``next_companion``: called before each write. Returns the topics that cannot be written, with the reasons, and
+    counts them under ``purpose``. Raises Fenced and TermEnded.
     """
     failed: dict[str, str] = {}
 
@@ -66,10 +66,10 @@ async def rewrite_topics(
         if not changes:
             break
         await c.connected()
-        rider = await riding() if riding is not None else None
-        riders = dict.fromkeys((change.topic for change in changes), rider) if rider is not None else None
+        companion = await next_companion() if next_companion is not None else None
+        companions = dict.fromkeys((change.topic for change in changes), companion) if companion is not None else None
         try:
-            outcome = await c.store.commit_topics(changes, c.fence, writes_max=writes_max, riders=riders)
+            outcome = await c.store.commit_topics(changes, c.fence, writes_max=writes_max, companions=companions)
         except (NotConnected, OutcomeUnknown):
             c.gate.check()
             rounds.repeat()
@@ -190,8 +190,8 @@ async def _write(c: Controller, changes: Sequence[TopicChange], *, alone: bool) 
     why = unwritable(c, memories)
     if why is None:
         try:
-            rider = ops(c.strays.entries, memories)
-            outcome = await c.store.commit_topics_with(changes, c.fence, rider)
+            companion = ops(c.strays.entries, memories)
+            outcome = await c.store.commit_topics_with(changes, c.fence, companion)
         except ZkError as failed:
             c.gate.check()
             if failed.code in CONFLICTS:

@@ -134,9 +134,9 @@ async def _write(
         if not changes:
             break
         names = [change.topic for change in changes]
-        rider = await asked.record.rider(asked.result(names) or "")
-        riders = dict.fromkeys(names, rider) if rider is not None else None
-        outcome = await c.store.commit_topics(changes, c.fence, riders=riders)
+        companion = await asked.record.companion(asked.result(names) or "")
+        companions = dict.fromkeys(names, companion) if companion is not None else None
+        outcome = await c.store.commit_topics(changes, c.fence, companions=companions)
         c.gate.check()
         changed += [change.topic for change in outcome.applied]
         asked.grown.update(changed)

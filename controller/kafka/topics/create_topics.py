@@ -38,7 +38,7 @@ from controller.process.wording import abbreviate, counted
 from metadata_store.commits import topic_creation
 from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
-from metadata_store.fencing.rider import Rider
+from metadata_store.fencing.companion import Companion
 from state_machines.admin_rules.create_topics import (
     PARTITIONS_MAX,
     NewTopic,
@@ -227,8 +227,8 @@ async def _commit(c: Controller, planned: Planned, contexts: dict[str, TopicZnod
     for writes_max in c.conflict_rounds():
         await c.connected()
         versions = [(topic, contexts[name].config_version) for name, topic in waiting.items()]
-        riders = await _riders(waiting, planned)
-        outcome = await topic_creation.create_topics(c.zk, versions, c.fence, writes_max, riders)
+        companions = await _companions(waiting, planned)
+        outcome = await topic_creation.create_topics(c.zk, versions, c.fence, writes_max, companions)
         c.gate.check()
         outcomes.update((topic.name, topic) for topic in outcome.applied)
         outcomes.update((name, _refused(code)) for name, code in outcome.refused)
@@ -245,18 +245,18 @@ async def _commit(c: Controller, planned: Planned, contexts: dict[str, TopicZnod
     return outcomes
 
 
-async def _riders(waiting: Mapping[str, NewTopic], planned: Planned) -> dict[str, Rider]:
+async def _companions(waiting: Mapping[str, NewTopic], planned: Planned) -> dict[str, Companion]:
     """Returns the records that go along, each by the topics of its call."""
     calls: dict[int, tuple[CreationCall, dict[str, NewTopic]]] = {}
     for name, topic in waiting.items():
         one = planned[name][0]
         calls.setdefault(id(one), (one, {}))[1][name] = topic
-    riders: dict[str, Rider] = {}
+    companions: dict[str, Companion] = {}
     for one, expected in calls.values():
-        rider = await one.record.rider(one.result(expected) or "")
-        if rider is not None:
-            riders |= dict.fromkeys(expected, rider)
-    return riders
+        companion = await one.record.companion(one.result(expected) or "")
+        if companion is not None:
+            companions |= dict.fromkeys(expected, companion)
+    return companions
 
 
 def _settle(outcomes: Mapping[str, Outcome], planned: Planned) -> None:

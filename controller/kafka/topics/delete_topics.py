@@ -48,8 +48,8 @@ async def delete_topics_call(c: Controller, pending: PendingDeletion) -> None:
         judged = [_judged(c, call, wanted, topic) for wanted, topic in zip(call.topics, found, strict=True)]
         judged = list(_paid(c, account, found, judged))
         marked = {t.index: t for t, j in zip(found, judged, strict=True) if t is not None and j.error is Error.NONE}
-        rider = await record.rider(_result(found, judged, set()) or "")
-        outcome = await mark_topics(c.zk, [t.name for t in marked.values()], c.fence, rider)
+        companion = await record.companion(_result(found, judged, set()) or "")
+        outcome = await mark_topics(c.zk, [t.name for t in marked.values()], c.fence, companion)
         refused = {name for name, _ in outcome.refused}
         c.gate.check()
         if refused:

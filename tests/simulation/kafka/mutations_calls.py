@@ -8,7 +8,7 @@ from unittest import mock
 
 from controller.kafka.path.controller import Controller
 from controller.procedures.recorder import CallRecord
-from metadata_store.fencing.rider import Rider
+from metadata_store.fencing.companion import Companion
 from state_machines.model.types import Topic
 from state_machines.procedures.record import Record
 from tests.kit.simulation.planting import put
@@ -42,11 +42,11 @@ def answer_before_it_is_started(stack: ExitStack) -> None:
 def record_a_call_before_its_effect(stack: ExitStack) -> None:
     """Writes the record of a call by itself, and then what the call changes."""
 
-    async def rider(self: CallRecord, result: str) -> Rider | None:
+    async def companion(self: CallRecord, result: str) -> Companion | None:
         await self._write(result)
         return None
 
-    put(stack, CallRecord, "rider", rider)
+    put(stack, CallRecord, "companion", companion)
 
 
 @mutation
@@ -65,7 +65,7 @@ def leave_a_call_unrecorded(stack: ExitStack) -> None:
 
     async def close(self: CallRecord, result: str | None = None, *, changed: bool = False) -> None: ...
 
-    async def rider(self: CallRecord, result: str) -> Rider | None: ...
+    async def companion(self: CallRecord, result: str) -> Companion | None: ...
 
     put(stack, CallRecord, "close", close)
-    put(stack, CallRecord, "rider", rider)
+    put(stack, CallRecord, "companion", companion)

@@ -13,9 +13,9 @@ from metadata_store import paths
 from metadata_store.commits import state_commit
 from metadata_store.errors import MultiFailed, NotConnected
 from metadata_store.fencing import fenced
+from metadata_store.fencing.companion import Companion
 from metadata_store.fencing.fenced import Batch
 from metadata_store.fencing.outcome import Fence, MultiOutcome
-from metadata_store.fencing.rider import Rider
 from metadata_store.port import ANY_VERSION, Op, SetData, ZooKeeper
 from state_machines.decisions import broker_change
 from state_machines.decisions.broker_change import BrokerDelta
@@ -38,7 +38,7 @@ Send = Callable[[Sequence[Op]], Awaitable[Any]]
 def skip_the_fence(stack: ExitStack) -> None:
     """Writes without a check of the controller epoch."""
 
-    async def submit(send: Send, fence: Fence, ops: Sequence[Op], _riders: Sequence[Rider] = ()) -> Any:
+    async def submit(send: Send, fence: Fence, ops: Sequence[Op], _companions: Sequence[Companion] = ()) -> Any:
         fenced.require_open(fence)
         try:
             results = await send(ops)
@@ -55,10 +55,10 @@ def fence_with_the_latest_epoch(stack: ExitStack) -> None:
     """Fences with the epoch that ZooKeeper holds now, not with the claimed one."""
     submit = fenced._submit
 
-    async def follow(send: Send, fence: Fence, ops: Sequence[Op], riders: Sequence[Rider] = ()) -> Any:
+    async def follow(send: Send, fence: Fence, ops: Sequence[Op], companions: Sequence[Companion] = ()) -> Any:
         zk: ZooKeeper = send.__self__  # type: ignore[attr-defined]  # zk.apply or zk.multi
         stat = await zk.exists(paths.CONTROLLER_EPOCH)
-        return await submit(send, Fence(stat.version if stat is not None else 0, fence.open), ops, riders)
+        return await submit(send, Fence(stat.version if stat is not None else 0, fence.open), ops, companions)
 
     put(stack, fenced, "_submit", follow)
 

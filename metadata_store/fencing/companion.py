@@ -1,6 +1,6 @@
-"""Lets a caller's operations ride in the multi of its effect: both are applied, or neither.
+"""Lets a caller's operations go in the multi of its effect: both are applied, or neither.
 
-A rider never holds its effect up. Where its operations fail, or do not fit, the multi is sent without them.
+A companion never holds its effect up. Where its operations fail, or do not fit, the multi is sent without them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from metadata_store.fencing.bounds import write_bytes
 from metadata_store.port import Op
 
 
-class Ride(IntEnum):
-    """What has become of a rider. WAITING: no multi with it was applied, and none can be any more."""
+class CompanionState(IntEnum):
+    """What has become of a companion. WAITING: no multi with it was applied, and none can be any more."""
 
     WAITING = 0
     APPLIED = 1
@@ -24,16 +24,16 @@ class Ride(IntEnum):
     FAILED = 3
 
 
-class Rider:
+class Companion:
     """Operations that go in the multi of the first of their entities; used for one commit.
 
-    ``aboard``: a multi has it. ``code``: why it failed, where it did.
+    ``in_multi``: a multi has it. ``code``: why it failed, where it did.
     """
 
     def __init__(self, ops: Sequence[Op]) -> None:
         self.ops: Final = tuple(ops)
-        self.aboard = False
-        self.ride = Ride.WAITING
+        self.in_multi = False
+        self.state = CompanionState.WAITING
         self.code = Code.OK
 
     @cached_property
@@ -44,14 +44,14 @@ class Rider:
     @property
     def waits(self) -> bool:
         """Checks whether the next multi of one of its entities takes it along."""
-        return not self.aboard and self.ride is Ride.WAITING
+        return not self.in_multi and self.state is CompanionState.WAITING
 
     def fail(self, code: Code) -> None:
         """Notes that ZooKeeper refused the operations."""
-        self.ride, self.code = Ride.FAILED, code
+        self.state, self.code = CompanionState.FAILED, code
 
 
-def settle(riders: Iterable[Rider], ride: Ride) -> None:
-    """Notes the outcomes of the riders of a multi."""
-    for rider in riders:
-        rider.ride = ride
+def settle(companions: Iterable[Companion], state: CompanionState) -> None:
+    """Notes the outcomes of the companions of a multi."""
+    for companion in companions:
+        companion.state = state

@@ -1,4 +1,4 @@
-"""Contract of the store: operations that ride in the multi of another change, and never hold it up."""
+"""Contract of the store: operations that go in the multi of another change, and never hold it up."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from metadata_store.codecs.topic import encode_topic
 from metadata_store.commits.topic_creation import create_topics
 from metadata_store.commits.topic_deletion import mark_topics
 from metadata_store.errors import Code, OutcomeUnknown
+from metadata_store.fencing.companion import Companion, CompanionState
 from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.fencing.outcome import Fenced
-from metadata_store.fencing.rider import Ride, Rider
 from metadata_store.nodes.cluster_nodes import delete_features
 from metadata_store.nodes.entity_configs import ConfigChange, commit_entities
 from metadata_store.port import Create
@@ -29,42 +29,42 @@ ROOT: Final = "/records"
 RECORD: Final = f"{ROOT}/0000000001"
 MOVED: Final = {0: Assignment((2, 3, 1), (3,), (1,))}
 
-Commit = Callable[[Rider], Awaitable[object]]
+Commit = Callable[[Companion], Awaitable[object]]
 Prepare = Callable[[World], Awaitable[tuple[Commit, str]]]
 """Prepares a change; returns its commit, and the path that it writes."""
 
 
 async def creating(k: World) -> tuple[Commit, str]:
     new = NewTopic("t", None, {0: ASSIGNMENT}, {})
-    return lambda rider: create_topics(k.zk, [(new, None)], k.fence, riders={"t": rider}), paths.topic("t")
+    return lambda one: create_topics(k.zk, [(new, None)], k.fence, companions={"t": one}), paths.topic("t")
 
 
 async def rewriting(k: World) -> tuple[Commit, str]:
     made = await k.zk.create(paths.topic("t"), encode_topic({0: ASSIGNMENT}, None))
     change = TopicChange("t", 0, made.stat.czxid, MOVED, None, "reassigned")
-    return lambda rider: k.store.commit_topics([change], k.fence, riders={"t": rider}), paths.topic("t")
+    return lambda one: k.store.commit_topics([change], k.fence, companions={"t": one}), paths.topic("t")
 
 
 async def marking(k: World) -> tuple[Commit, str]:
-    return lambda rider: mark_topics(k.zk, ["t"], k.fence, rider), paths.deletion("t")
+    return lambda one: mark_topics(k.zk, ["t"], k.fence, one), paths.deletion("t")
 
 
 async def configuring(k: World) -> tuple[Commit, str]:
     change = ConfigChange("u", Config({"SCRAM-SHA-256": "x"}), None)
-    return lambda rider: commit_entities(k.zk, "users", [change], k.fence, {"u": rider}), paths.config("users", "u")
+    return lambda one: commit_entities(k.zk, "users", [change], k.fence, {"u": one}), paths.config("users", "u")
 
 
 async def disabling(k: World) -> tuple[Commit, str]:
     await k.zk.create(paths.FEATURE, encode_features(Features(2, True, {"f": FeatureRange(1, 1)})))
-    return lambda rider: delete_features(k.zk, ["f"], k.fence, [rider]), paths.FEATURE
+    return lambda one: delete_features(k.zk, ["f"], k.fence, [one]), paths.FEATURE
 
 
 COMMITS: Final = (creating, rewriting, marking, configuring, disabling)
 EACH = pytest.mark.parametrize("prepare", COMMITS, ids=lambda prepare: prepare.__name__)
 
 
-def rider() -> Rider:
-    return Rider([Create(RECORD, b"a call")])
+def made() -> Companion:
+    return Companion([Create(RECORD, b"a call")])
 
 
 async def content(k: World, path: str) -> tuple[bytes | None, int] | None:
@@ -72,19 +72,19 @@ async def content(k: World, path: str) -> tuple[bytes | None, int] | None:
     return None if node is None else (node.data, node.stat.version)
 
 
-class RiderContract:
-    """A rider is applied with the first of its entities, or not at all; its failure is never theirs."""
+class CompanionContract:
+    """A companion is applied with the first of its entities, or not at all; its failure is never theirs."""
 
     @EACH
-    async def test_a_rider_is_in_the_multi_of_its_effect(self, backend: Backend, prepare: Prepare) -> None:
+    async def test_a_companion_is_in_the_multi_of_its_effect(self, backend: Backend, prepare: Prepare) -> None:
         async with kafka(backend) as k:
             await k.zk.create(ROOT, None)
             commit, path = await prepare(k)
             before = await content(k, path)
             hooks = k.zk.hooks = NthWrite(at=-1)
-            found = rider()
+            found = made()
             await commit(found)
-            assert found.ride is Ride.APPLIED
+            assert found.state is CompanionState.APPLIED
             [ops] = hooks.writes
             assert [ops[0].path, ops[-1].path] == [paths.CONTROLLER_EPOCH, RECORD]
             assert path in [op.path for op in ops]
@@ -93,7 +93,7 @@ class RiderContract:
 
     @EACH
     @pytest.mark.parametrize("code", [Code.NO_NODE, Code.NODE_EXISTS])
-    async def test_a_rider_that_fails_leaves_its_effect_alone(
+    async def test_a_companion_that_fails_leaves_its_effect_alone(
         self, backend: Backend, prepare: Prepare, code: Code
     ) -> None:
         async with kafka(backend) as k:
@@ -102,9 +102,9 @@ class RiderContract:
                 await k.zk.create(RECORD, b"of another client")
             commit, path = await prepare(k)
             before = await content(k, path)
-            found = rider()
+            found = made()
             outcome: Any = await commit(found)
-            assert (found.ride, found.code) == (Ride.FAILED, code)
+            assert (found.state, found.code) == (CompanionState.FAILED, code)
             assert outcome is None or not outcome.unsettled | {*outcome.gone} | dict(outcome.refused).keys()
             assert await content(k, path) != before
             assert await content(k, RECORD) == (None if code is Code.NO_NODE else (b"of another client", 0))
@@ -116,13 +116,13 @@ class RiderContract:
             commit, path = await prepare(k)
             before = await content(k, path)
             k.zk.hooks = NthWrite(at=0, after=OutcomeUnknown("lost"))
-            found = rider()
+            found = made()
             try:
                 outcome: Any = await commit(found)
                 assert outcome.unknown
             except OutcomeUnknown:
                 assert prepare in (marking, disabling), "their callers send the call again"
-            assert found.ride is Ride.UNKNOWN
+            assert found.state is CompanionState.UNKNOWN
             assert await content(k, path) != before
             assert await k.s.data(RECORD) == b"a call"
 
@@ -133,45 +133,45 @@ class RiderContract:
             commit, path = await prepare(k)
             before = await content(k, path)
             await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
-            found = rider()
+            found = made()
             with pytest.raises(Fenced):
                 await commit(found)
-            assert found.ride is Ride.WAITING
+            assert found.state is CompanionState.WAITING
             assert await content(k, path) == before
             assert await k.zk.exists(RECORD) is None
 
-    async def test_an_entity_that_conflicts_leaves_the_rider_waiting(self, backend: Backend) -> None:
+    async def test_an_entity_that_conflicts_leaves_the_companion_waiting(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             await k.zk.create(ROOT, None)
             commit, path = await creating(k)
             k.zk.hooks = NthWrite(at=0, before=lambda: k.zk.create(path, b"{}"))
-            found = rider()
+            found = made()
             outcome: Any = await commit(found)
-            assert (outcome.conflicts, found.ride) == (["t"], Ride.WAITING)
+            assert (outcome.conflicts, found.state) == (["t"], CompanionState.WAITING)
             assert await k.zk.exists(RECORD) is None
 
     async def test_one_call_of_many_topics_rides_once_and_several_calls_ride_together(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             await k.zk.create(ROOT, None)
             names = [f"t{n}" for n in range(WRITES_MAX)]
-            large, small = rider(), Rider([Create(f"{ROOT}/0000000002", b"")])
+            large, small = made(), Companion([Create(f"{ROOT}/0000000002", b"")])
             topics = [(NewTopic(name, None, {0: ASSIGNMENT}, {}), None) for name in [*names, "last"]]
             hooks = k.zk.hooks = NthWrite(at=-1)
-            riders = {**dict.fromkeys(names, large), "last": small}
-            outcome = await create_topics(k.zk, topics, k.fence, riders=riders)
+            companions = {**dict.fromkeys(names, large), "last": small}
+            outcome = await create_topics(k.zk, topics, k.fence, companions=companions)
             assert len(outcome.applied) == len(topics)
-            riding = [[op.path for op in ops if op.path.startswith(ROOT)] for ops in hooks.writes]
-            assert sorted(riding) == [[], [RECORD], [f"{ROOT}/0000000002"]]
+            sent = [[op.path for op in ops if op.path.startswith(ROOT)] for ops in hooks.writes]
+            assert sorted(sent) == [[], [RECORD], [f"{ROOT}/0000000002"]]
 
-    async def test_a_rider_goes_with_no_entity_that_fills_its_multi(self, backend: Backend) -> None:
+    async def test_a_companion_goes_with_no_entity_that_fills_its_multi(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             await k.zk.create(ROOT, None)
             big = dict.fromkeys(range(k.zk.request_bytes_max // 20), ASSIGNMENT)
             topics = [(NewTopic("big", None, big, {}), None), (NewTopic("small", None, {0: ASSIGNMENT}, {}), None)]
-            found = Rider([Create(RECORD, b"x" * (k.zk.request_bytes_max // 2))])
+            found = Companion([Create(RECORD, b"x" * (k.zk.request_bytes_max // 2))])
             hooks = k.zk.hooks = NthWrite(at=-1)
-            outcome = await create_topics(k.zk, topics, k.fence, riders=dict.fromkeys(("big", "small"), found))
+            outcome = await create_topics(k.zk, topics, k.fence, companions=dict.fromkeys(("big", "small"), found))
             assert {topic.name for topic in outcome.applied} == {"big", "small"}
-            assert found.ride is Ride.APPLIED
+            assert found.state is CompanionState.APPLIED
             [ops] = [ops for ops in hooks.writes if ops[-1].path == RECORD]
             assert paths.topic("small") in [op.path for op in ops]
