@@ -189,7 +189,7 @@ async def test_a_broker_that_refused_to_delete_is_not_said_to_go_on_by_itself(w:
 async def test_logs_that_are_too_many_to_be_remembered_have_another_way_out(w: World) -> None:
     way = "more than 1 partitions: start broker 3, or an empty one with its id"
     with (
-        mock.patch("controller.kafka.reassignments.topic_rewrites.PARTITIONS_MAX", 1),
+        mock.patch("controller.kafka.reassignments.strays.PARTITIONS_MAX", 1),
         pytest.raises(Refused, match=way),
     ):
         await give_up(w, 3)
