@@ -1,7 +1,7 @@
 """Traces which rooms a reader passes who follows an event, on the in-memory world of the tests.
 
 A walk lists the functions that an event enters and that hand on to another file, each at its first call. A function
-that hands on to none needs no reading: its name says what it does. What runs beside a task follows after the task.
+that hands on to none needs no reading: its name says what it does. Tasks follow one after the other.
 
 A room is what stands directly in `controller`, `controller.kafka` or `controller.regions`, or another top package. A
 stay is a run of functions in one room, a return a stay in a room of an earlier one.
@@ -40,7 +40,7 @@ class Walk:
     """Notes the first call of each function, and which of them hand on, while it is entered as a context."""
 
     def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[Any] | None] = [None]
+        self._tasks = [""]
         self._entered: dict[CodeType, int] = {}
         self._handing_on: set[CodeType] = set()
 
@@ -69,13 +69,15 @@ class Walk:
             self._handing_on.add(caller.f_code)
 
     def _task(self) -> int:
+        """Returns the number of the running task; tasks that run the same function have the same."""
         try:
             task = asyncio.current_task()
         except RuntimeError:
             task = None
-        if task not in self._tasks:
-            self._tasks.append(task)
-        return self._tasks.index(task)
+        name = "" if task is None else getattr(task.get_coro(), "__qualname__", "")
+        if name not in self._tasks:
+            self._tasks.append(name)
+        return self._tasks.index(name)
 
 
 def is_inside(code: CodeType) -> bool:
