@@ -15,7 +15,7 @@ from cli.exit_codes import Exit, Failure
 from cli.offline import role_at
 from controller.kafka.term.procedures import KINDS as KINDS_OF_KAFKA
 from controller.procedures.kinds import Kind, Kinds
-from controller.regions.kinds.every import KINDS as KINDS_OF_REGIONS
+from controller.regions.procedures.every import KINDS as KINDS_OF_REGIONS
 from metadata_store import own, paths
 from metadata_store.errors import ZooKeeperError
 from metadata_store.records import sqlite_offline, zookeeper_offline

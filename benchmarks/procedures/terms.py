@@ -26,8 +26,8 @@ from benchmarks.requested import moved
 from benchmarks.results import Row
 from benchmarks.turns import Turn, Wrong, failover
 from benchmarks.znodes import in_multis
-from controller.kafka.kinds.reassign import NAME, encode_plan, plan_of, sentence
 from controller.kafka.path.controller import Controller
+from controller.kafka.procedures.reassign import NAME, encode_plan, plan_of, sentence
 from controller.kafka.reassignments.reassignment_requests import begin
 from controller.kafka.term.failover import fail_over
 from controller.kafka.term.procedures import TermProcedures

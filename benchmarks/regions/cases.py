@@ -20,7 +20,7 @@ from benchmarks.arena import say
 from benchmarks.procfs import rss_mb
 from benchmarks.regions.world import TABLE, World, followers, servers, until, world
 from benchmarks.results import Goal, Row, Sample
-from controller.regions.kinds.messages import TRANSIT, TableTask, Transit
+from controller.regions.procedures.messages import TRANSIT, TableTask, Transit
 from metadata_store.catalog.rows import NewRegions, Owner, PutServer, PutTable, RegionRow, ServerRow, TableRow
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords

@@ -22,7 +22,7 @@ from controller.process.clock import wall_ms
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.sqlite_store import SqliteOpened
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Caller

@@ -24,7 +24,7 @@ from controller.http.procedures import time_of
 from controller.journal.query import HISTORY_BYTES_MAX, rows_with
 from controller.journal.reader import LINE_BYTES_MAX, parsed
 from controller.journal.segments import SegmentName, folder_in, segments_in
-from controller.kafka.kinds import reassign
+from controller.kafka.procedures import reassign
 from controller.kafka.term.term import Term
 from controller.operator.counts import Counts
 from controller.operator.present import Present

@@ -17,8 +17,8 @@ from controller.http.errors import NotActive, Refused
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import PlannedChange, Procedure
-from controller.kafka.kinds import reassign
-from controller.kafka.kinds.drain import NAME, drain_of, encode_drain
+from controller.kafka.procedures import reassign
+from controller.kafka.procedures.drain import NAME, drain_of, encode_drain
 from controller.kafka.requests.calls import Calls, Undrain
 from controller.kafka.term.term import Term
 from controller.operator.cordons import CordonedBroker, CordonView

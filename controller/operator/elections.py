@@ -14,7 +14,7 @@ from controller.http.errors import Refused
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
-from controller.kafka.kinds.elect import NAME, encode_election
+from controller.kafka.procedures.elect import NAME, encode_election
 from controller.kafka.term.term import Term
 from controller.operator.plan_requests import MOVES_MAX
 from controller.operator.procedures import ProcedureView

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
-from controller.kafka.kinds import reassign
+from controller.kafka.procedures import reassign
 from controller.kafka.term.dispatch import controller_state
 from controller.kafka.term.term import Term
 from controller.metrics import gauges as gauge

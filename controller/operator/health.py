@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from controller.daemon.daemon import Daemon
-from controller.kafka.kinds.throttle_settings import owners, throttles_of
+from controller.kafka.procedures.throttle_settings import owners, throttles_of
 from controller.kafka.term.term import Term
 from controller.operator.brokers import Dead, Lags, dead_brokers
 from controller.operator.counts import Counts

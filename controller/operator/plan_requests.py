@@ -15,10 +15,10 @@ from brokers.client import BrokerCallFailed
 from brokers.loads import sizes_on
 from controller.http.errors import Refused
 from controller.http.models import Item, RequestItem, Words
-from controller.kafka.kinds import reassign
-from controller.kafka.kinds.environment import KafkaEnv
-from controller.kafka.kinds.plan_conflicts import left_of, overlap
-from controller.kafka.kinds.plan_throttles import with_throttles
+from controller.kafka.procedures import reassign
+from controller.kafka.procedures.environment import KafkaEnv
+from controller.kafka.procedures.plan_conflicts import left_of, overlap
+from controller.kafka.procedures.plan_throttles import with_throttles
 from controller.kafka.term.term import Term
 from controller.procedures.engine import DATA_BYTES_MAX, Engine
 from controller.process.wording import in_bytes

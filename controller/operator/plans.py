@@ -17,7 +17,7 @@ from controller.http.errors import NotFound, Refused
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of
-from controller.kafka.kinds import drain, reassign
+from controller.kafka.procedures import drain, reassign
 from controller.kafka.term.term import Term
 from controller.operator.plan_requests import (
     FEWER_OR_LATER,

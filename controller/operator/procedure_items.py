@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from controller.http.procedures import Procedure, ServerResult, record_item
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle
-from controller.kafka.kinds.environment import KafkaEnv
-from controller.kafka.kinds.throttle import ThrottleOrder, order_of
+from controller.kafka.procedures import drain, elect, reassign, restart, throttle
+from controller.kafka.procedures.environment import KafkaEnv
+from controller.kafka.procedures.throttle import ThrottleOrder, order_of
 from controller.procedures.kinds import Kind
 from controller.process.wording import counted, in_bytes, in_time, named
 from state_machines.admin_rules.throttles import Throttle

@@ -25,8 +25,8 @@ from controller.http.procedures import (
     removed_item,
     unreadable_item,
 )
-from controller.kafka.kinds import elect, reassign, throttle
-from controller.kafka.kinds.environment import KafkaEnv
+from controller.kafka.procedures import elect, reassign, throttle
+from controller.kafka.procedures.environment import KafkaEnv
 from controller.kafka.term.procedures import KINDS, NAMES
 from controller.kafka.term.term import Term
 from controller.operator.brokers import awaited_by

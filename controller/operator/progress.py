@@ -16,7 +16,7 @@ import msgspec
 
 from brokers.client import BrokerCallFailed
 from brokers.loads import sizes_on
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle
+from controller.kafka.procedures import drain, elect, reassign, restart, throttle
 from controller.kafka.term.term import Term
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.plan_pace import Copied, MovePace, PlanPace, Sample, Standing, destinations, paces, total

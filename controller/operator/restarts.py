@@ -17,7 +17,7 @@ from controller.http.errors import NotFound, Refused
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
-from controller.kafka.kinds.restart import NAME, PAUSED, encode_restart, restart_of
+from controller.kafka.procedures.restart import NAME, PAUSED, encode_restart, restart_of
 from controller.kafka.term.term import Term
 from controller.operator.brokers import BROKERS_MAX, BrokerId
 from controller.operator.present import Present

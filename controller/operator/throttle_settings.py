@@ -10,7 +10,7 @@ from pydantic import Field
 
 from controller.http.errors import NotActive, Refused
 from controller.http.models import Item, RequestItem, Words
-from controller.kafka.kinds.throttle_settings import Failed, Found, Standing, find_throttled, owners, settings_in
+from controller.kafka.procedures.throttle_settings import Failed, Found, Standing, find_throttled, owners, settings_in
 from controller.kafka.term.term import Term
 from controller.operator.brokers import BrokerId
 from controller.operator.plans import reassignment_items

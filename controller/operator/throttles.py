@@ -14,9 +14,9 @@ from controller.http.errors import NotActive, Refused
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import PlannedChange, Procedure, ServerResult
-from controller.kafka.kinds import reassign
-from controller.kafka.kinds.throttle import LIFT, NAME, ThrottleOrder, encode_order, order_of
-from controller.kafka.kinds.throttle_settings import Standing, entries, held_elsewhere, read, throttles_of
+from controller.kafka.procedures import reassign
+from controller.kafka.procedures.throttle import LIFT, NAME, ThrottleOrder, encode_order, order_of
+from controller.kafka.procedures.throttle_settings import Standing, entries, held_elsewhere, read, throttles_of
 from controller.kafka.term.term import Term
 from controller.operator.brokers import BrokerId
 from controller.operator.procedure_items import DOWN, broker_results

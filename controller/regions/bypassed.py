@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, crash, move, servers, tables
-from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
+from controller.regions.procedures import assign, close, crash, move, servers, tables
+from controller.regions.procedures.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from state_machines.procedures.record import REMOVED, Record
 from state_machines.procedures.transition import Transition
 from state_machines.regions import lost_parts

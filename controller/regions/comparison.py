@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import move, servers
-from controller.regions.kinds.messages import MOVE, TRANSIT, Move, Transit
+from controller.regions.procedures import move, servers
+from controller.regions.procedures.messages import MOVE, TRANSIT, Move, Transit
 from regent_agent.protocol import Owned
 from state_machines.regions.model import Region, Server
 from state_machines.regions.states import RegionState, ServerState

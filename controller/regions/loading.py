@@ -14,8 +14,8 @@ import msgspec
 from controller.regions import admission, bypassed, damaged
 from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, crash, move, servers, tables
-from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
+from controller.regions.procedures import assign, close, crash, move, servers, tables
+from controller.regions.procedures.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.procedures.record import Record
 from state_machines.regions.damage import Gap

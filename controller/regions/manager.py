@@ -18,8 +18,8 @@ from controller.regions.comparison import LIST_EVERY_S, Comparison
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import Silence
 from controller.regions.journal.journal import CRASHED, LEFT, ONLINE
-from controller.regions.kinds import crash, servers
-from controller.regions.kinds.messages import CRASH, Crash
+from controller.regions.procedures import crash, servers
+from controller.regions.procedures.messages import CRASH, Crash
 from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
 from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol

@@ -23,10 +23,10 @@ from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.in_transition import Ages
 from controller.regions.journal.journal import RegionsJournal
-from controller.regions.kinds import crash, every
-from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
 from controller.regions.metrics import RegionCounters
+from controller.regions.procedures import crash, every
+from controller.regions.procedures.messages import CRASH, Crash
 from controller.regions.service import RegionService
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreFailed

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from cli.procedure_log import Judged, judged
-from controller.kafka.kinds import drain, reassign
+from controller.kafka.procedures import drain, reassign
 from metadata_store.errors import MultiFailed
 from metadata_store.records.port import Content, Found, RecordStore, StoreFailed
 from state_machines.decisions.drain import Drain

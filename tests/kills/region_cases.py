@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from controller.regions.kinds import assign, close, move, servers
-from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
-from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
-from controller.regions.kinds.servers import MARK_TASK, MarkTask
+from controller.regions.procedures import assign, close, move, servers
+from controller.regions.procedures.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
+from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
+from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 from unittest import mock
 
 from brokers.listener.controller_listener import NotController
-from controller.kafka.kinds.environment import KafkaEnv
+from controller.kafka.procedures.environment import KafkaEnv
 from controller.kafka.term.procedures import KINDS
 from controller.procedures.kinds import Effect, Execute, Kind
 from controller.procedures.requests import Refused

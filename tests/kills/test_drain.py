@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from brokers.listener.controller_listener import NotController
-from controller.kafka.kinds import drain as kind
-from controller.kafka.kinds.environment import KafkaEnv
+from controller.kafka.procedures import drain as kind
+from controller.kafka.procedures.environment import KafkaEnv
 from controller.procedures.requests import Refused
 from metadata_store.nodes.cordon_node import Cordons, read_cordons
 from metadata_store.port import Kill

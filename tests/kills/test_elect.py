@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from controller.kafka.kinds import elect as kind
-from controller.kafka.kinds.environment import KafkaEnv
+from controller.kafka.procedures import elect as kind
+from controller.kafka.procedures.environment import KafkaEnv
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.mass_election import MassElection
 from state_machines.machines.selectors import PREFERRED_DOWN

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.kafka.term.procedures import KINDS
-from tests.unit.controller.kafka.kinds import test_recorded_calls
+from tests.unit.controller.kafka.procedures import test_recorded_calls
 
 MODULES = [import_module(f"tests.kills.{path.stem}") for path in sorted(Path(__file__).parent.glob("test_*.py"))]
 

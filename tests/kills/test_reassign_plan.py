@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from brokers.listener.controller_listener import NotController
-from controller.kafka.kinds.reassign import NAME, REASSIGN, encode_plan, plan_of
+from controller.kafka.procedures.reassign import NAME, REASSIGN, encode_plan, plan_of
 from controller.procedures.requests import Refused
 from controller.role import own_znodes as own
 from metadata_store.port import Kill

@@ -13,9 +13,9 @@ import pytest
 from controller.procedures.kinds import Effect, Execute, Kind
 from controller.regions import fencing
 from controller.regions.environment import Options, RegionsEnv
-from controller.regions.kinds import assign, close, crash, every, many, move
-from controller.regions.kinds.every import KINDS
-from controller.regions.kinds.messages import MOVE, TRANSIT, Move, Transit
+from controller.regions.procedures import assign, close, crash, every, many, move
+from controller.regions.procedures.every import KINDS
+from controller.regions.procedures.messages import MOVE, TRANSIT, Move, Transit
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords

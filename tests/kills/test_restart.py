@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from controller.kafka.kinds import restart as kind
+from controller.kafka.procedures import restart as kind
 from state_machines.decisions.restarts import RollingRestart
 from state_machines.model.min_isr import MinIsr
 from state_machines.procedures.record import Caller, Record

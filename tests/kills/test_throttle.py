@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from controller.kafka.kinds import throttle as kind
-from controller.kafka.kinds.throttle import NAME, ThrottleOrder, encode_order
+from controller.kafka.procedures import throttle as kind
+from controller.kafka.procedures.throttle import NAME, ThrottleOrder, encode_order
 from metadata_store import paths
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State

@@ -15,7 +15,7 @@ from controller.journal.term_journal import TermJournal
 from controller.process.clock import wall_ms
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
-from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
+from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.port import NOTHING_SEEN, Above, StoreFailed

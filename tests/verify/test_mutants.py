@@ -20,9 +20,9 @@ from tests.mutants.source import AREAS, MODULE, ROOT, product_files
 
 OF_PROCEDURES_AND_REGIONS = (
     "procedures",
-    "kinds",
+    "kafka_procedures",
     "regions",
-    "region_kinds",
+    "region_procedures",
     "records",
     "catalog",
     "region_listener",

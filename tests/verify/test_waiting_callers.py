@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from cli.demo.process import RegentProcess
 from cli.exit_codes import Exit
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle
+from controller.kafka.procedures import drain, elect, reassign, restart, throttle
 from controller.kafka.term.procedures import KINDS
 from state_machines.model.types import Assignment
 from tests.kit.polling import eventually

@@ -17,13 +17,13 @@ import anyio
 import msgspec
 
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle
-from controller.kafka.kinds.environment import ForeignSizes, KafkaEnv, MinIsrGuard
-from controller.kafka.kinds.throttle_looks import CatchUps, RatePacer
-from controller.kafka.kinds.throttle_settings import throttles_of
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import TermEnded, weakly
+from controller.kafka.procedures import drain, elect, reassign, restart, throttle
+from controller.kafka.procedures.environment import ForeignSizes, KafkaEnv, MinIsrGuard
+from controller.kafka.procedures.throttle_looks import CatchUps, RatePacer
+from controller.kafka.procedures.throttle_settings import throttles_of
 from controller.procedures.broadcast import Responses
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kinds

@@ -9,8 +9,8 @@ from controller.procedures.engine import Engine
 from controller.procedures.running import LockItem
 from controller.process.wording import named
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds.messages import TableTask
 from controller.regions.operator.items import message_of
+from controller.regions.procedures.messages import TableTask
 from state_machines.procedures.record import Record
 
 SHOWN_MAX: Final = 3

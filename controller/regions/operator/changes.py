@@ -15,14 +15,14 @@ from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.ports import RegionAct, ServerAct, TableAct
 from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
-from controller.regions.kinds import assign, close, crash, move, namespaces, servers, tables
-from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
-from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator import checks, ways
 from controller.regions.operator.access import acting_term, name_of, region_of, server_of, table_of
 from controller.regions.operator.crashes import crash_of
 from controller.regions.operator.items import procedure_item
 from controller.regions.operator.starting import caller_of, known, start
+from controller.regions.procedures import assign, close, crash, move, namespaces, servers, tables
+from controller.regions.procedures.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
+from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Caller
 from state_machines.regions.layout import NotAKey, count_of, key_of, layout_problem, name_problem

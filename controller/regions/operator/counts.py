@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from controller.regions.kinds import tables
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.procedures import tables
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import SETTLED, awaits_crash, is_stranded
 from state_machines.regions.model import Region, Regions, Table

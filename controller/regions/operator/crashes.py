@@ -7,9 +7,9 @@ from typing import Final
 
 from controller.procedures.engine import Engine
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import crash
-from controller.regions.kinds.messages import Crash, LogTask
 from controller.regions.operator.items import message_of
+from controller.regions.procedures import crash
+from controller.regions.procedures.messages import Crash, LogTask
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState

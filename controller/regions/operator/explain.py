@@ -11,13 +11,13 @@ from controller.process.wording import named
 from controller.regions.environment import RegionsEnv
 from controller.regions.http.models import RegionExplanation
 from controller.regions.in_transition import age_ms
-from controller.regions.kinds.crash import FENCE
-from controller.regions.kinds.log_task import FENCE_LOG
-from controller.regions.kinds.messages import Transit
 from controller.regions.operator import ways
 from controller.regions.operator.counts import halted
 from controller.regions.operator.crashes import crash_of, failures_of, held_until_ms, works_of
 from controller.regions.operator.items import cause_of, message_of, region_item, step_of, why_of
+from controller.regions.procedures.crash import FENCE
+from controller.regions.procedures.log_task import FENCE_LOG
+from controller.regions.procedures.messages import Transit
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.model import Region, Server, Table

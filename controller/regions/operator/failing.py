@@ -10,9 +10,9 @@ from controller.http.procedures import Procedure
 from controller.procedures.engine import Engine
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds.log_task import FENCE_LOG, SPLIT_LOG
-from controller.regions.kinds.messages import LogTask
 from controller.regions.operator.items import message_of
+from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG
+from controller.regions.procedures.messages import LogTask
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
 

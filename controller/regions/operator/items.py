@@ -15,8 +15,10 @@ from controller.regions.http.models import RegionServer
 from controller.regions.http.models import RegionTransition as TransitionItem
 from controller.regions.http.models import Table as TableItem
 from controller.regions.in_transition import Aged, wait_of
-from controller.regions.kinds.every import KINDS
-from controller.regions.kinds.messages import (
+from controller.regions.operator.counts import OfTables, owned_by_state
+from controller.regions.operator.unmet import shown_state, unmet_of
+from controller.regions.procedures.every import KINDS
+from controller.regions.procedures.messages import (
     CRASH,
     LOG_TASK,
     MANY,
@@ -30,10 +32,8 @@ from controller.regions.kinds.messages import (
     TableTask,
     Transit,
 )
-from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
-from controller.regions.kinds.servers import MARK_TASK, MarkTask
-from controller.regions.operator.counts import OfTables, owned_by_state
-from controller.regions.operator.unmet import shown_state, unmet_of
+from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
+from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.damage import Damages

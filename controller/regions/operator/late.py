@@ -9,8 +9,8 @@ from typing import Final
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.in_transition import LATE_MAX, Aged, age_ms, wait_of
-from controller.regions.kinds.messages import Transit
 from controller.regions.operator.items import cause_of, message_of
+from controller.regions.procedures.messages import Transit
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from controller.http.errors import Invalid, Refused
-from controller.regions.kinds import crash, log_task
-from controller.regions.kinds.messages import LOG_TASK, LOST_PARTS, Crash, LogTask
 from controller.regions.operator.items import message_of
+from controller.regions.procedures import crash, log_task
+from controller.regions.procedures.messages import LOG_TASK, LOST_PARTS, Crash, LogTask
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Ending, Record
 from state_machines.regions.lost_parts import LeftOut, LostPart, LostParts, has_pid, short

@@ -6,9 +6,9 @@ from controller.http.errors import Invalid, NotFound, Refused
 from controller.http.procedures import Procedure, time_of
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.marks import MarkRemoval, MarkRequest, RegionMark
-from controller.regions.kinds.servers import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.operator.access import acting_term, active_term, name_of, region_of, server_of
 from controller.regions.operator.starting import caller_of, known, start
+from controller.regions.procedures.servers import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.term import RegionsTerm
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Regions

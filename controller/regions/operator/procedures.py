@@ -15,7 +15,6 @@ from controller.procedures.running import LockItem
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.http.ports import EndAct, ProcedurePage, ProcedureQuery
-from controller.regions.kinds import crash
 from controller.regions.operator import ways
 from controller.regions.operator.access import acting_term, active_term
 from controller.regions.operator.behind import holders, waits_behind
@@ -23,6 +22,7 @@ from controller.regions.operator.failing import failing_of, shown
 from controller.regions.operator.items import BY_NAME, procedure_item
 from controller.regions.operator.leaving_out import ACT, done_before, leaving_out
 from controller.regions.operator.progress import aborting, hangs, progress_of
+from controller.regions.procedures import crash
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Ending, Record
 

@@ -10,13 +10,13 @@ from controller.procedures.engine import Engine
 from controller.process.wording import counted, named
 from controller.regions.environment import RegionsEnv
 from controller.regions.in_transition import age_ms, wait_of
-from controller.regions.kinds.messages import Crash, Many, Move, TableTask, Transit
-from controller.regions.kinds.servers import DRAIN
 from controller.regions.operator.behind import waits_behind
 from controller.regions.operator.counts import waiting_of_tables
 from controller.regions.operator.crashes import failures_of
 from controller.regions.operator.explain import without_servers
 from controller.regions.operator.items import message_of
+from controller.regions.procedures.messages import Crash, Many, Move, TableTask, Transit
+from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.states import IN_TRANSITION, RegionState

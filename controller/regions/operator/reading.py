@@ -33,7 +33,6 @@ from controller.regions.http.models import (
 )
 from controller.regions.http.ports import RegionPage, RegionQuery, TablePage
 from controller.regions.in_transition import oldest
-from controller.regions.kinds import crash
 from controller.regions.operator import ways
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
 from controller.regions.operator.behind import changing, holders, waits_behind
@@ -44,6 +43,7 @@ from controller.regions.operator.items import region_item, server_item, table_it
 from controller.regions.operator.late import late
 from controller.regions.operator.pages import region_page, table_page
 from controller.regions.operator.procedures import COMMAND
+from controller.regions.procedures import crash
 from controller.regions.server_lists import Contradictions
 from controller.regions.term import RegionsTerm
 from state_machines.regions.model import Regions, Server

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from controller.process.wording import counted
-from controller.regions.kinds.servers import CRASHED
-from controller.regions.kinds.tables import SUPERSEDED
+from controller.regions.procedures.servers import CRASHED
+from controller.regions.procedures.tables import SUPERSEDED
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 

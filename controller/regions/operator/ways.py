@@ -9,12 +9,12 @@ from controller.procedures.engine import Engine
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import COMMAND, LEASE, fences_in
-from controller.regions.kinds import crash, tables
-from controller.regions.kinds.assign import NAME as ASSIGN
-from controller.regions.kinds.messages import Crash, LogTask, Move, TableTask, Transit
-from controller.regions.kinds.servers import DRAIN
 from controller.regions.operator.crashes import FAILURES_SHOWN, held_until_ms, works_of
 from controller.regions.operator.items import cause_of, message_of
+from controller.regions.procedures import crash, tables
+from controller.regions.procedures.assign import NAME as ASSIGN
+from controller.regions.procedures.messages import Crash, LogTask, Move, TableTask, Transit
+from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.record import Record
 from state_machines.regions.lost_parts import short
 from state_machines.regions.model import Region, Server, Table

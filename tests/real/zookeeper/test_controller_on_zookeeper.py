@@ -15,7 +15,7 @@ import pytest
 
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
-from controller.kafka.kinds import drain
+from controller.kafka.procedures import drain
 from controller.kafka.term.term import Term
 from controller.process.zookeeper import own_acls
 from controller.role import own_znodes as own

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.listener.controller_listener import NotController
 from controller.http.errors import ViewError
-from controller.kafka.kinds.drain import NAME, encode_drain
+from controller.kafka.procedures.drain import NAME, encode_drain
 from controller.kafka.requests.calls import Calls
 from controller.operator.cordons import CordonView
 from controller.operator.drains import DrainView, ShutdownRequest, UndrainRequest
@@ -20,7 +20,7 @@ from tests.simulation.kafka import faults
 from tests.simulation.kafka.actions_plans import PlanActions, caller
 
 if TYPE_CHECKING:
-    from controller.kafka.kinds.environment import KafkaEnv
+    from controller.kafka.procedures.environment import KafkaEnv
     from controller.kafka.term.term import Term
     from controller.procedures.engine import Engine
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.kafka.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
+from controller.kafka.procedures.reassign import NAME, PlanCommand, encode_plan, plan_of
 from controller.procedures.requests import Refused
 from metadata_store import paths
 from metadata_store.codecs.cluster import Config, decode_config, encode_config
@@ -22,7 +22,7 @@ from tests.simulation.kafka import faults
 from tests.simulation.kafka.acting import Acting, ids
 
 if TYPE_CHECKING:
-    from controller.kafka.kinds.environment import KafkaEnv
+    from controller.kafka.procedures.environment import KafkaEnv
     from controller.procedures.engine import Engine
 
 AGAIN_S_MAX: Final = 20.0

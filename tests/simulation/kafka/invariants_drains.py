@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from controller.kafka.kinds.drain import drain_of
+from controller.kafka.procedures.drain import drain_of
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.cordon_node import PATH, Marks, decode
 from state_machines.procedures.record import Record

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.kafka.kinds import drain
-from controller.kafka.kinds.reassign import NAME, plan_of
+from controller.kafka.procedures import drain
+from controller.kafka.procedures.reassign import NAME, plan_of
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.records import codec

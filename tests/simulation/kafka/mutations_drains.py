@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from controller.kafka.kinds import drain, reassign
 from controller.kafka.partitions import controlled_shutdown, isr_changes
+from controller.kafka.procedures import drain, reassign
 from controller.kafka.term import failover
 from state_machines.decisions.alter_partition import IsrRequest
 from state_machines.machines import selectors

@@ -9,7 +9,7 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from controller.kafka.kinds import drain, plan_throttles, reassign, throttle_settings
+from controller.kafka.procedures import drain, plan_throttles, reassign, throttle_settings
 from controller.procedures.requests import Results
 from controller.procedures.waiting import Waiting
 from state_machines.admin_rules.throttles import Throttle, restore

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from controller.procedures.requests import Refused
-from controller.regions.kinds import assign, close, move
-from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
+from controller.regions.procedures import assign, close, move
+from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
 from metadata_store.records.port import StoreFailed
 from regent_agent.agent import Died
 from regent_agent.protocol import Owned

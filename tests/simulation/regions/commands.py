@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from controller.http.procedures import Procedure
 from controller.regions.http.ports import RegionQuery
-from controller.regions.kinds import crash
 from controller.regions.operator.counts import halted, stranded
 from controller.regions.operator.pages import region_page
+from controller.regions.procedures import crash
 from metadata_store.records.port import StoreFailed
 from tests.simulation.regions.actions import region_at, verb
 from tests.simulation.regions.invariants import readable

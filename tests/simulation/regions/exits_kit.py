@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from controller.regions.kinds import move
-from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
+from controller.regions.procedures import move
+from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Open, Operation, Result

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from unittest import mock
 
 from controller.regions import admission
-from controller.regions.kinds import assign, close, crash, many
-from controller.regions.kinds.messages import CRASH, MANY, TRANSIT, Crash, Transit
 from controller.regions.manager import Manager
+from controller.regions.procedures import assign, close, crash, many
+from controller.regions.procedures.messages import CRASH, MANY, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.records import codec
 from regent_agent import protocol

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
 from regent_agent import codec, protocol
 from regent_agent.protocol import Accepted, Operation, Operations, Owned, Refused, Registered, Response, Result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from controller.regions.kinds import assign, close
+from controller.regions.procedures import assign, close
 from controller.regions.term import RegionsTerm
 
 BORN_LOCKED: Final = frozenset({assign.NAME, close.NAME})

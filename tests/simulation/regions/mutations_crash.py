@@ -9,9 +9,9 @@ from typing import Any
 from controller.procedures.kinds import Effect
 from controller.regions import loading
 from controller.regions.admission import Admission
-from controller.regions.kinds import crash
-from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
+from controller.regions.procedures import crash
+from controller.regions.procedures.messages import CRASH, Crash
 from metadata_store.catalog.rows import DropServer
 from state_machines.procedures.outcome import Done, Next
 from state_machines.procedures.record import Record

@@ -8,7 +8,7 @@ from typing import Any
 from controller.regions import bypassed, loading, term
 from controller.regions.bypassed import picked_up
 from controller.regions.journal.journal import RELEASED, RegionsJournal
-from controller.regions.kinds import assign, servers
+from controller.regions.procedures import assign, servers
 from metadata_store.catalog.rows import Content
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Regions, Server

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect
 from controller.regions import loading
-from controller.regions.kinds import assign, every, subjects, tables
-from controller.regions.kinds.messages import TRANSIT, Transit
+from controller.regions.procedures import assign, every, subjects, tables
+from controller.regions.procedures.messages import TRANSIT, Transit
 from controller.regions.server_lists import Claimants
 from metadata_store.catalog.rows import Content
 from state_machines.procedures.locks import Demand

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from controller.procedures.requests import Refused
-from controller.regions.kinds import servers
+from controller.regions.procedures import servers
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind

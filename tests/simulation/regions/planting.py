@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from controller.procedures.kinds import Kind
-from controller.regions.kinds import every
+from controller.regions.procedures import every
 from tests.kit.simulation.planting import Bugs, put
 
 MUTATIONS = Bugs()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from controller.http.procedures import Procedure
 from controller.regions.environment import Options
-from controller.regions.kinds.messages import MOVE, Move
+from controller.regions.procedures.messages import MOVE, Move
 from metadata_store.records import codec
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State

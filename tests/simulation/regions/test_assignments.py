@@ -12,9 +12,9 @@ import pytest
 
 from controller.http.procedures import Procedure
 from controller.regions.environment import Options
-from controller.regions.kinds import assign, tables
-from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
-from controller.regions.kinds.servers import DRAIN
+from controller.regions.procedures import assign, tables
+from controller.regions.procedures.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
+from controller.regions.procedures.servers import DRAIN
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import NewRegions, Owner, PutTable
 from regent_agent import protocol

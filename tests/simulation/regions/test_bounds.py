@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from controller.regions.comparison import STRAYS_TOGETHER
 from controller.regions.dispatcher import BATCH_BYTES_MAX
 from controller.regions.fencing import BOTH, LEASE, LOG, LeaseAndFence, fences_in
-from controller.regions.kinds import servers
-from controller.regions.kinds.crash import PARTS_TOGETHER
-from controller.regions.kinds.messages import CRASH, TABLE_TASK, Crash, TableTask
+from controller.regions.procedures import servers
+from controller.regions.procedures.crash import PARTS_TOGETHER
+from controller.regions.procedures.messages import CRASH, TABLE_TASK, Crash, TableTask
 from regent_agent import protocol
 from regent_agent.protocol import Owned, Refused, Registered, Result
 from state_machines.regions.states import RegionState

@@ -17,11 +17,11 @@ from controller.regions.dispatcher import SAID_CHARS_MAX, said
 from controller.regions.endings import KEPT_MAX, Causes
 from controller.regions.fencing import NotFenced
 from controller.regions.in_transition import oldest
-from controller.regions.kinds import close, many
-from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.operator.explain import explained
 from controller.regions.operator.items import detail_of, transition_item
 from controller.regions.operator.progress import progress_of
+from controller.regions.procedures import close, many
+from controller.regions.procedures.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Close, Open, Operation, Result, Task

@@ -14,9 +14,9 @@ import pytest
 
 from controller.procedures.writes import BLOCK
 from controller.regions import server_lists
-from controller.regions.kinds import tables
-from controller.regions.kinds.messages import MOVE, TABLE_TASK, Move, TableTask
 from controller.regions.operator.reading import _warnings
+from controller.regions.procedures import tables
+from controller.regions.procedures.messages import MOVE, TABLE_TASK, Move, TableTask
 from controller.regions.restored import NUMBERS_AHEAD_MAX
 from controller.regions.term import RegionsTerm
 from regent_agent.protocol import Owned

@@ -17,11 +17,11 @@ from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.fencing import LeaseAndFence
 from controller.regions.http.ports import RegionQuery
 from controller.regions.http.requests import Change, NamespaceCreation, TableCreation
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.gauges import gauges_of
 from controller.regions.operator.pages import region_page
 from controller.regions.operator.reading import Reading
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.judging import INT_MAX
 from metadata_store.catalog.rows import Content, MarkRow, RegionRow, ServerRow, TableRow

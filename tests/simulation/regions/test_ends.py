@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from cli.commands.procedures import end_code
 from cli.exit_codes import Exit
 from controller.http.procedures import Procedure
-from controller.regions.kinds import many, servers, tables
-from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.operator.items import BY_NAME, procedure_item
 from controller.regions.operator.unmet import unmet_of
+from controller.regions.procedures import many, servers, tables
+from controller.regions.procedures.messages import CRASH, Crash
 from metadata_store.records.codec import sealed
 from regent_agent.protocol import Close, Operation
 from state_machines.procedures.outcome import Done

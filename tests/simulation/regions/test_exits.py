@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, tables
-from controller.regions.kinds.messages import TABLE_TASK
+from controller.regions.procedures import assign, close, tables
+from controller.regions.procedures.messages import TABLE_TASK
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Result

@@ -11,8 +11,8 @@ import pytest
 from controller.regions import term as terms
 from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, move, servers, tables
-from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
+from controller.regions.procedures import assign, close, move, servers, tables
+from controller.regions.procedures.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from regent_agent.protocol import Close, Open
 from state_machines.procedures.outcome import Wait
 from state_machines.procedures.record import Record

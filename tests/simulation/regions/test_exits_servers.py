@@ -15,10 +15,10 @@ from controller.procedures import requests
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.marks import MarkRemoval
 from controller.regions.http.requests import Change, RegionChange, ServerChange
-from controller.regions.kinds import close, crash, servers
-from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.marks import Marks
+from controller.regions.procedures import close, crash, servers
+from controller.regions.procedures.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Close, Left, Owned, Registered

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from brokers.regions.connection import Peer
 from controller.regions import admission, bypassed
 from controller.regions.comparison import OLD_MS
-from controller.regions.kinds import assign, crash, servers
-from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
+from controller.regions.procedures import assign, crash, servers
+from controller.regions.procedures.messages import CRASH, TRANSIT, Crash, Transit
 from regent_agent import protocol
 from regent_agent.protocol import BUSY, FAILED_OPEN, Left, Open, Operation, Owned, Registered, Result
 from state_machines.procedures.record import Ending, Record

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from controller.http.errors import Invalid, Refused
 from controller.regions.domain import RegionsDomain
-from controller.regions.kinds import crash
-from controller.regions.kinds.messages import CRASH, LOG_TASK
 from controller.regions.operator.explain import explained
 from controller.regions.operator.procedures import Procedures
+from controller.regions.procedures import crash
+from controller.regions.procedures.messages import CRASH, LOG_TASK
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Operation, Result, Task

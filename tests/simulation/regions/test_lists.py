@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from controller.regions import comparison
-from controller.regions.kinds import move
-from controller.regions.kinds.messages import MOVE, Move
+from controller.regions.procedures import move
+from controller.regions.procedures.messages import MOVE, Move
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Accepted, Owned

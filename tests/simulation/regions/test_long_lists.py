@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from controller.regions import comparison
-from controller.regions.kinds.messages import MOVE, Move
-from controller.regions.kinds.move import NAME as MOVE_NAME
+from controller.regions.procedures.messages import MOVE, Move
+from controller.regions.procedures.move import NAME as MOVE_NAME
 from controller.regions.term import RegionsTerm
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol

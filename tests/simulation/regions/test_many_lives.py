@@ -13,10 +13,10 @@ from controller.regions.comparison import LIST_EVERY_S, STRAYS_TOGETHER
 from controller.regions.dispatcher import HOLD_FRACTION, Dispatcher, Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.http.requests import ServerChange
-from controller.regions.kinds import servers
-from controller.regions.kinds.messages import CRASH, MOVE, Crash, Move
-from controller.regions.kinds.servers import MARK_TASK, MarkTask
 from controller.regions.operator.changes import Changes
+from controller.regions.procedures import servers
+from controller.regions.procedures.messages import CRASH, MOVE, Crash, Move
+from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from controller.regions.routes import route_of
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from controller.regions import bypassed
-from controller.regions.kinds import many, servers
-from controller.regions.kinds.messages import CRASH, MANY, MOVE, TABLE_TASK, Crash, Many, TableTask
-from controller.regions.kinds.servers import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.operator.explain import explained
+from controller.regions.procedures import many, servers
+from controller.regions.procedures.messages import CRASH, MANY, MOVE, TABLE_TASK, Crash, Many, TableTask
+from controller.regions.procedures.servers import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import FAILED_OPEN, Open, Operations, Owned

@@ -10,8 +10,8 @@ import pytest
 from controller.http.procedures import Procedure
 from controller.regions import admission
 from controller.regions.endings import Ending
-from controller.regions.kinds import assign, crash, many
-from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
+from controller.regions.procedures import assign, crash, many
+from controller.regions.procedures.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.records import codec
 from metadata_store.records.port import Stored, StoreFailed

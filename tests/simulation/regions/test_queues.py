@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from controller.regions.environment import Options
-from controller.regions.kinds import subjects
-from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
-from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
+from controller.regions.procedures import subjects
+from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
+from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import NOT_RUNNING, Close, Open, Operation, Owned, Refused, Result

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from controller.regions.comparison import LIST_EVERY_S
-from controller.regions.kinds import close, crash, servers
-from controller.regions.kinds.messages import CRASH, TRANSIT, Transit
+from controller.regions.procedures import close, crash, servers
+from controller.regions.procedures.messages import CRASH, TRANSIT, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import DropServer, PutServer
 from regent_agent import protocol

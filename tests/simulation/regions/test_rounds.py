@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from controller.regions.fencing import LOG
-from controller.regions.kinds import tables
-from controller.regions.kinds.crash import PARTS_TOGETHER
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.procedures import tables
+from controller.regions.procedures.crash import PARTS_TOGETHER
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import DropRegions, DropTable, NewRegions
 from metadata_store.records.port import StoreFailed

@@ -16,8 +16,6 @@ from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.http.marks import MarkRemoval, MarkRequest
 from controller.regions.http.ports import ProcedureQuery, RegionQuery
 from controller.regions.http.requests import ServerChange
-from controller.regions.kinds import assign
-from controller.regions.kinds.messages import MANY, TABLE_TASK, TRANSIT, Many, TableTask, Transit
 from controller.regions.operator import pages, ways
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.items import cause_of, server_item, step_of, why_of
@@ -26,6 +24,8 @@ from controller.regions.operator.pages import region_page, table_page
 from controller.regions.operator.procedures import Procedures
 from controller.regions.operator.reading import Reading, _crashed
 from controller.regions.operator.unmet import unmet_of
+from controller.regions.procedures import assign
+from controller.regions.procedures.messages import MANY, TABLE_TASK, TRANSIT, Many, TableTask, Transit
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State

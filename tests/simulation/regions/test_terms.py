@@ -16,9 +16,9 @@ from controller.regions.endings import Left
 from controller.regions.environment import WOKEN_TOGETHER
 from controller.regions.fencing import LeaseAndFence
 from controller.regions.http.requests import NamespaceCreation
-from controller.regions.kinds.messages import TABLE_TASK, TRANSIT, TableTask, Transit
 from controller.regions.manager import Manager
 from controller.regions.operator.changes import Changes
+from controller.regions.procedures.messages import TABLE_TASK, TRANSIT, TableTask, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol

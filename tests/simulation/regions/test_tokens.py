@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from controller.regions.kinds.messages import MANY, MOVE, TRANSIT, Many, Move, Transit
+from controller.regions.procedures.messages import MANY, MOVE, TRANSIT, Many, Move, Transit
 from controller.regions.term import RegionsTerm
 from regent_agent.protocol import FAILED_OPEN, OPENED, Accepted, Open, Owned, Report, Result
 from state_machines.regions.model import Region

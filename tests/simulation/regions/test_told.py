@@ -7,14 +7,14 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from controller.regions.kinds import move, servers
-from controller.regions.kinds.messages import CRASH, MOVE, Crash, Move
-from controller.regions.kinds.servers import DRAIN
 from controller.regions.operator.checks import region_problem
 from controller.regions.operator.explain import explained
 from controller.regions.operator.items import detail_of, region_item
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.reading import _warnings
+from controller.regions.procedures import move, servers
+from controller.regions.procedures.messages import CRASH, MOVE, Crash, Move
+from controller.regions.procedures.servers import DRAIN
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Operation, Refused, Registered, Result, Task

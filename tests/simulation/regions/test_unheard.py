@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from controller.regions.environment import WOKEN_TOGETHER
-from controller.regions.kinds import assign, close, servers, tables
-from controller.regions.kinds.messages import CRASH, TABLE_TASK, TRANSIT, Crash, TableTask, Transit
 from controller.regions.operator.explain import explained
+from controller.regions.procedures import assign, close, servers, tables
+from controller.regions.procedures.messages import CRASH, TABLE_TASK, TRANSIT, Crash, TableTask, Transit
 from controller.regions.server_lists import Claimants
 from controller.regions.term import RegionsTerm
 from metadata_store.records import codec

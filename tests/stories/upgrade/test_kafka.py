@@ -13,11 +13,11 @@ from unittest import mock
 import msgspec
 import pytest
 
-from controller.kafka.kinds import drain as drains
-from controller.kafka.kinds import elect as elects
-from controller.kafka.kinds import reassign as plans
-from controller.kafka.kinds import restart as restarts
-from controller.kafka.kinds import throttle as throttles
+from controller.kafka.procedures import drain as drains
+from controller.kafka.procedures import elect as elects
+from controller.kafka.procedures import reassign as plans
+from controller.kafka.procedures import restart as restarts
+from controller.kafka.procedures import throttle as throttles
 from controller.kafka.term.procedures import KINDS
 from controller.operator.pauses import PauseView
 from controller.role import own_znodes as own
@@ -39,7 +39,7 @@ from tests.kit.virtual_time import in_exact_time
 from tests.stories.upgrade.golden import SOME, Moment, check_journal, check_record, check_steps, recording, records_in
 from tests.stories.upgrade.recording.moments import plain
 from tests.stories.upgrade.znodes import owners, restore
-from tests.unit.controller.kafka.kinds import test_recorded_calls as calls
+from tests.unit.controller.kafka.procedures import test_recorded_calls as calls
 from tests.unit.controller.operator.test_reassign_plan import finished
 
 RECORDED: Final = recording("kafka")

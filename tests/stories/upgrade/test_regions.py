@@ -15,11 +15,11 @@ import pytest
 from controller.journal.term_journal import TermJournal
 from controller.regions import fencing
 from controller.regions.environment import Options
-from controller.regions.kinds import many, messages
-from controller.regions.kinds.every import KINDS
-from controller.regions.kinds.messages import Codec
-from controller.regions.kinds.namespaces import NAMESPACE_TASK
-from controller.regions.kinds.servers import MARK_TASK
+from controller.regions.procedures import many, messages
+from controller.regions.procedures.every import KINDS
+from controller.regions.procedures.messages import Codec
+from controller.regions.procedures.namespaces import NAMESPACE_TASK
+from controller.regions.procedures.servers import MARK_TASK
 from controller.regions.term import RegionsTerm
 from controller.regions.zookeeper_claim import ROOT
 from regent_agent.protocol import Result

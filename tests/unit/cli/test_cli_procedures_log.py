@@ -14,7 +14,7 @@ from cli import offline
 from cli.exit_codes import Exit, Failure
 from configs.settings import Settings
 from controller.procedures.kinds import Kind
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role import own_znodes as own
 from metadata_store.records.port import Content

@@ -16,7 +16,7 @@ from cli import planning
 from cli.exit_codes import Exit
 from cli.rates import Rates, given, rates
 from controller.http.procedures import Procedure
-from controller.kafka.kinds.reassign import encode_plan
+from controller.kafka.procedures.reassign import encode_plan
 from controller.operator.cordons import CordonedBroker
 from controller.operator.procedures import phase_of
 from controller.operator.strays import StrayReport, UnreadBroker

@@ -19,11 +19,11 @@ from controller.http.errors import Refused as OperatorRefused
 from controller.regions import admission
 from controller.regions.admission import AHEAD_MS_MAX
 from controller.regions.http.requests import ServerChange
-from controller.regions.kinds.messages import CRASH, Crash
-from controller.regions.kinds.servers import FORGET
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.reading import _ahead
 from controller.regions.operator.view import View
+from controller.regions.procedures.messages import CRASH, Crash
+from controller.regions.procedures.servers import FORGET
 from controller.regions.process import domain_of
 from controller.regions.term import RegionsTerm
 from regent_agent import codec, protocol

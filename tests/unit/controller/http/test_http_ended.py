@@ -10,7 +10,7 @@ import pytest
 
 from controller.procedures.engine import Engine
 from controller.procedures.requests import KEPT_MS
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Caller
 from tests.kit.polling import eventually
 from tests.kit.regions_world import World, regions_world, settings_of

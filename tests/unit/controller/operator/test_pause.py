@@ -9,8 +9,8 @@ import pytest
 
 from cli.exit_codes import Exit
 from controller.http.errors import NotActive, Refused
-from controller.kafka.kinds import drain, reassign
 from controller.kafka.path.events import EventKind
+from controller.kafka.procedures import drain, reassign
 from controller.operator.pauses import ROUNDS_MAX, PauseRequest, PauseView, pause_sentence
 from controller.process.clock import wall_ms
 from metadata_store.nodes.pause_node import PATH, FoundPause, Pause, read_pause

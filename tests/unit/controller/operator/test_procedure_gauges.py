@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.kafka.kinds.reassign import NAME, PlanCommand, is_paused
+from controller.kafka.procedures.reassign import NAME, PlanCommand, is_paused
 from controller.operator.gauges import procedures_of
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.procedures.record import Caller, Record

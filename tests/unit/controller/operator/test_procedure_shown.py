@@ -17,8 +17,8 @@ from controller.http.procedures import (
     time_of,
     unreadable_item,
 )
-from controller.kafka.kinds import reassign, throttle
-from controller.kafka.kinds.throttle import ThrottleOrder
+from controller.kafka.procedures import reassign, throttle
+from controller.kafka.procedures.throttle import ThrottleOrder
 from controller.operator.plans import move_items, planned_item
 from controller.operator.procedure_items import broker_results, procedure_item
 from controller.operator.procedures import BY_NAME, ending_of

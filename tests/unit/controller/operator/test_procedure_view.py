@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from controller.daemon.state import Mode
 from controller.http.errors import NotActive, NotFound, Refused
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle
+from controller.kafka.procedures import drain, elect, reassign, restart, throttle
 from controller.operator.plans import PlanView
 from controller.operator.procedures import ProcedureView
 from controller.operator.progress import Measured

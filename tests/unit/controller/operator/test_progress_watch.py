@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.kafka.kinds import drain, elect, restart, throttle
-from controller.kafka.kinds.throttle import ThrottleOrder
+from controller.kafka.procedures import drain, elect, restart, throttle
+from controller.kafka.procedures.throttle import ThrottleOrder
 from controller.operator.health import live_procedures
 from controller.operator.pauses import PauseRequest, PauseView
 from controller.operator.progress import LOOK_S, OPERATOR, OTHER, QUEUE, VAIN, Idle, ProgressWatch, cause_of

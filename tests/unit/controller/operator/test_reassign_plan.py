@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from brokers.queries import Dial
-from controller.kafka.kinds import reassign
-from controller.kafka.kinds.reassign import NAME, TOGETHER_MS, PlanCommand, encode_plan, plan_of
+from controller.kafka.procedures import reassign
+from controller.kafka.procedures.reassign import NAME, TOGETHER_MS, PlanCommand, encode_plan, plan_of
 from controller.kafka.reassignments.reassignment import go_on
 from controller.kafka.term import procedures
 from controller.operator.pauses import PauseRequest, PauseView

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from controller.http.errors import NotFound, Refused
 from controller.http.procedures import Procedure
-from controller.kafka.kinds import restart as kind
-from controller.kafka.kinds.restart import LOOK_AGAIN_MS, PAUSED, encode_restart, name_batches, restart_of
+from controller.kafka.procedures import restart as kind
+from controller.kafka.procedures.restart import LOOK_AGAIN_MS, PAUSED, encode_restart, name_batches, restart_of
 from controller.operator.pauses import PauseRequest, PauseView
 from controller.operator.restarts import (
     RestartNext,

@@ -19,7 +19,7 @@ from tests.kit.cli_kit import items, regent
 from tests.kit.controller_parts import LEADER_AND_ISR
 from tests.kit.controller_world import World, in_world
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
-from tests.unit.controller.kafka.kinds.test_drain import views
+from tests.unit.controller.kafka.procedures.test_drain import views
 
 SHUTDOWN = ShutdownRequest(broker=1)
 ACCEPTED = ShutdownRequest(broker=1, accept=[StopCause.SINGLE_REPLICA])

@@ -20,7 +20,7 @@ from state_machines.admin_rules.throttles import FOLLOWER_REPLICAS, LEADER_RATE
 from state_machines.decisions.plan_progress import ReassignPlan
 from tests.kit.controller_world import World, in_world
 from tests.kit.reassignment_kit import alter
-from tests.unit.controller.kafka.kinds.test_throttle_kind import ALL, begun, lifted, set_rates, view
+from tests.unit.controller.kafka.procedures.test_throttle_kind import ALL, begun, lifted, set_rates, view
 from tests.unit.controller.operator.test_reassign_plan import LISTS, RATES, applied, config, moves
 from tests.unit.controller.operator.test_view_procedures import view_of
 

@@ -13,7 +13,7 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from controller.http.errors import Refused
-from controller.kafka.kinds.drain import drain_of
+from controller.kafka.procedures.drain import drain_of
 from controller.operator import cordons as cordons_module
 from controller.operator import counts as counts_module
 from controller.operator import pauses as pauses_module
@@ -39,9 +39,9 @@ from tests.kit.model import topic
 from tests.kit.reassignment_kit import propagated
 from tests.kit.role_kit import kafka
 from tests.kit.view_kit import governed, several
-from tests.unit.controller.kafka.kinds.test_drain import running, views
-from tests.unit.controller.kafka.kinds.test_elect import request as election
-from tests.unit.controller.kafka.kinds.test_elect import view as elections
+from tests.unit.controller.kafka.procedures.test_drain import running, views
+from tests.unit.controller.kafka.procedures.test_elect import request as election
+from tests.unit.controller.kafka.procedures.test_elect import view as elections
 from tests.unit.controller.operator.test_cordons import begun, request
 from tests.unit.controller.operator.test_pause import view_of as pauses
 from tests.unit.controller.operator.test_view_procedures import plans, view_of

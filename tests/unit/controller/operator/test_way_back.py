@@ -10,7 +10,7 @@ from controller.operator.drains import UndrainRequest
 from controller.operator.plan_requests import Move, ReassignRequest
 from tests.kit.controller_world import World, in_world
 from tests.kit.reassignment_kit import alter, caught_up, written
-from tests.unit.controller.kafka.kinds.test_drain import drained, ended, running, views
+from tests.unit.controller.kafka.procedures.test_drain import drained, ended, running, views
 from tests.unit.controller.operator.test_view_procedures import plans, view_of
 
 AT_FIRST = {**{("t", number): (1, 2, 3) for number in range(4)}, ("u", 0): (1,)}

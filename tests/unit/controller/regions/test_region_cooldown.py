@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cli.exit_codes import Exit
 from controller.regions.environment import Options
-from controller.regions.kinds import servers
-from controller.regions.kinds.messages import CRASH, Crash
+from controller.regions.procedures import servers
+from controller.regions.procedures.messages import CRASH, Crash
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State

@@ -16,8 +16,8 @@ from controller.regions.dispatcher import Results
 from controller.regions.endings import Ending as EndingsEnding
 from controller.regions.endings import Endings, GivenUp, Left
 from controller.regions.environment import WOKEN_TOGETHER, Waking
-from controller.regions.kinds import assign, close, servers, tables
-from controller.regions.kinds.messages import CRASH, TABLE_TASK, TRANSIT, Crash, TableTask, Transit
+from controller.regions.procedures import assign, close, servers, tables
+from controller.regions.procedures.messages import CRASH, TABLE_TASK, TRANSIT, Crash, TableTask, Transit
 from controller.regions.server_lists import Claimants
 from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.record import Ending as End

@@ -14,7 +14,7 @@ from controller.regions import environment
 from controller.regions.dispatcher import Dispatcher, Limits, Results
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal.journal import RegionsJournal
-from controller.regions.kinds.every import NAMES
+from controller.regions.procedures.every import NAMES
 from regent_agent.protocol import CLOSED, DONE, OPENED, Result
 from state_machines.regions.lost_parts import LeftOut, LostPart, LostParts
 from state_machines.regions.model import Regions, Server

@@ -27,7 +27,7 @@ from controller.regions.fencing import (
     fences_in,
     run_command,
 )
-from controller.regions.kinds import crash
+from controller.regions.procedures import crash
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.model import Server

@@ -13,7 +13,7 @@ from controller.journal.reader import read
 from controller.journal.term_journal import TermJournal
 from controller.regions.environment import Options
 from controller.regions.journal.lines import TOGETHER_MAX
-from controller.regions.kinds import servers
+from controller.regions.procedures import servers
 from regent_agent import protocol
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind, Row

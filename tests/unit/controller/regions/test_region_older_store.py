@@ -12,8 +12,8 @@ import pytest
 
 from controller.domain import running
 from controller.regions.domain import RegionsDomain, RegionsMode
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.operator.view import View
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.process import domain_of
 from regent_agent import protocol
 from state_machines.procedures.record import Caller

@@ -18,9 +18,9 @@ from controller.regions import domain, loading
 from controller.regions.domain import RegionsMode
 from controller.regions.http.ports import ProcedureQuery
 from controller.regions.http.requests import Change, TableCreation
-from controller.regions.kinds import many
-from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.metrics import RegionsCollector
+from controller.regions.procedures import many
+from controller.regions.procedures.messages import CRASH, Crash
 from controller.regions.server_lists import Claimants
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.claims import FileClaim

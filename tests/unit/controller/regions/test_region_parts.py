@@ -8,9 +8,9 @@ import pytest
 
 from controller.regions import server_lists
 from controller.regions.endings import GivenUp
-from controller.regions.kinds.assign import wish
-from controller.regions.kinds.namespaces import undeletable
-from controller.regions.kinds.servers import unforgettable
+from controller.regions.procedures.assign import wish
+from controller.regions.procedures.namespaces import undeletable
+from controller.regions.procedures.servers import unforgettable
 from controller.regions.server_lists import Contradictions
 from state_machines.regions import lost_parts
 from state_machines.regions.changes import abandoned

@@ -16,7 +16,7 @@ from controller.regions import restored
 from controller.regions.claim import Opening
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.environment import Options
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.process import domain_of
 from controller.regions.restored import Seen, Serving
 from controller.regions.sqlite_store import SqliteOpened

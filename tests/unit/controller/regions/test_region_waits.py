@@ -15,9 +15,9 @@ from controller.regions import in_transition
 from controller.regions.endings import Causes
 from controller.regions.environment import Options
 from controller.regions.in_transition import SHOWN_MAX, SLICE, Aged, Ages, counted, oldest, tell_overdue
-from controller.regions.kinds.messages import LOG_TASK, TRANSIT, LogTask, Transit
 from controller.regions.operator.crashes import failures_of
 from controller.regions.operator.failing import Failing, failing_of, shown
+from controller.regions.procedures.messages import LOG_TASK, TRANSIT, LogTask, Transit
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State

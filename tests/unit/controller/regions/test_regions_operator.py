@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from controller.regions.environment import RegionsEnv
 from controller.regions.in_transition import counted, oldest
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.metrics import RegionCounters
 from controller.regions.operator.counts import (
     by_state,
@@ -25,6 +24,7 @@ from controller.regions.operator.counts import (
     waiting,
 )
 from controller.regions.operator.items import table_item
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition

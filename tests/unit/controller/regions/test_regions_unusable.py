@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cli.exit_codes import Exit
-from controller.regions.kinds.every import KINDS
-from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
+from controller.regions.procedures.every import KINDS
+from controller.regions.procedures.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.record import Caller, Ending, Record

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from brokers.queries import Dial
-from controller.kafka.kinds.reassign import LOOK_AGAIN_MS, NAME, command, encode_plan, plan_of
+from controller.kafka.procedures.reassign import LOOK_AGAIN_MS, NAME, command, encode_plan, plan_of
 from metadata_store import paths
 from state_machines.decisions.plan_progress import ReassignPlan, Status
 from state_machines.model.types import Broker

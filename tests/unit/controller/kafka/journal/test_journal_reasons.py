@@ -8,7 +8,7 @@ import pytest
 
 from controller.kafka.journal.report import BROKERS_SHOWN, UNCLEAN_SHOWN, Reason, Report, isr_sentences
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.kafka.kinds.drain import NAME, encode_drain
+from controller.kafka.procedures.drain import NAME, encode_drain
 from metadata_store import paths
 from metadata_store.errors import Code, ZkError
 from state_machines.decisions.alter_partition import ISR_CHANGED

@@ -6,8 +6,8 @@ from typing import Final
 
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import subjects
-from controller.regions.kinds.messages import Codec, Message
+from controller.regions.procedures import subjects
+from controller.regions.procedures.messages import Codec, Message
 from metadata_store.catalog.rows import DropNamespace, PutNamespace
 from state_machines.procedures.outcome import Done, Failed, Outcome
 from state_machines.procedures.record import Record

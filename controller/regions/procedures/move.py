@@ -6,8 +6,8 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, subjects
-from controller.regions.kinds.messages import MOVE, Move
+from controller.regions.procedures import assign, close, subjects
+from controller.regions.procedures.messages import MOVE, Move
 from state_machines.procedures.outcome import Children, Done, Outcome
 from state_machines.procedures.record import Record
 from state_machines.regions.states import RegionState, ServerState

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.dispatcher import answer_of, said
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import subjects
-from controller.regions.kinds.messages import TRANSIT, Transit
+from controller.regions.procedures import subjects
+from controller.regions.procedures.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
 from regent_agent import protocol
 from state_machines.procedures.kernel import Change

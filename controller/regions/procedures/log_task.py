@@ -13,8 +13,8 @@ from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.dispatcher import said
 from controller.regions.environment import RegionsEnv
 from controller.regions.journal.journal import CRASHED, FENCED
-from controller.regions.kinds import subjects
-from controller.regions.kinds.messages import LOG_TASK, Crash, LogTask
+from controller.regions.procedures import subjects
+from controller.regions.procedures.messages import LOG_TASK, Crash, LogTask
 from regent_agent import protocol
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand, Resource, Scope

@@ -18,11 +18,11 @@ from brokers.wire.messages.partitions import (
     ReassignedPartition,
     ReassignedTopic,
 )
-from controller.kafka.kinds import environment, plan_conflicts, reassign
-from controller.kafka.kinds.environment import ForeignSizes
-from controller.kafka.kinds.plan_conflicts import callers_of
-from controller.kafka.kinds.reassign import NAME, admit, demand, encode_plan, members, plan_of
 from controller.kafka.path.controller import Controller
+from controller.kafka.procedures import environment, plan_conflicts, reassign
+from controller.kafka.procedures.environment import ForeignSizes
+from controller.kafka.procedures.plan_conflicts import callers_of
+from controller.kafka.procedures.reassign import NAME, admit, demand, encode_plan, members, plan_of
 from controller.operator.plans import move_items
 from controller.procedures.recorder import CallKind
 from state_machines.decisions import plan_record

@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from controller.kafka.kinds.environment import KafkaEnv
-from controller.kafka.kinds.throttle_settings import (
+from controller.kafka.procedures.environment import KafkaEnv
+from controller.kafka.procedures.throttle_settings import (
     REFUSED,
     Failed,
     entries,

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.endings import Ending
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import many, subjects
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.procedures import many, subjects
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from metadata_store.catalog.rows import DropRegions, DropTable, NewRegions, PutTable, RegionRow, TableRow, Write
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait

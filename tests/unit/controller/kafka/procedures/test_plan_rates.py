@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from brokers.client import BrokerCallFailed
-from controller.kafka.kinds import throttle_looks
-from controller.kafka.kinds.reassign import PlanCommand, encode_plan, plan_of
+from controller.kafka.procedures import throttle_looks
+from controller.kafka.procedures.reassign import PlanCommand, encode_plan, plan_of
 from controller.operator.health import live_procedures
 from controller.operator.plans import planned_item
 from controller.operator.throttles import _item

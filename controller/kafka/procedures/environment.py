@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from brokers.client import BrokerCallFailed
 from brokers.loads import PARTITIONS_PER_REQUEST_MAX, ReplicaSize, sizes_on
 from brokers.queries import Dial
-from controller.kafka.kinds.throttle_looks import CatchUps, RatePacer
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.gate import TermEnded
 from controller.kafka.path.topic_settings import read_min_isr
+from controller.kafka.procedures.throttle_looks import CatchUps, RatePacer
 from controller.kafka.reassignments.topic_rewrites import observe_rewrites
 from controller.procedures.broadcast import Responses
 from metadata_store.errors import NotConnected, SessionLost

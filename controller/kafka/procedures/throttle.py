@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brokers.client import BrokerCallFailed
-from controller.kafka.kinds.environment import KafkaEnv
-from controller.kafka.kinds.throttle_settings import entries, held_elsewhere, read, restored, retry, say, write
+from controller.kafka.procedures.environment import KafkaEnv
+from controller.kafka.procedures.throttle_settings import entries, held_elsewhere, read, restored, retry, say, write
 from controller.procedures.broadcast import Broadcast, BroadcastEnv, Phase, Place, Resending, Send, Unreachable
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused

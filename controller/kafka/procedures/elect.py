@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from controller.kafka.journal.report import Reason
-from controller.kafka.kinds.environment import LOOK_AGAIN_MS, KafkaEnv, brokers_are_behind
+from controller.kafka.procedures.environment import LOOK_AGAIN_MS, KafkaEnv, brokers_are_behind
 from controller.procedures.kinds import Kind, Step
 from controller.procedures.requests import Refused
 from state_machines.decisions.leader_election import ElectionType, elect

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from controller.regions.dispatcher import Key
-from controller.regions.kinds.messages import (
+from controller.regions.procedures.messages import (
     CRASH,
     LOG_TASK,
     MANY,

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from controller.kafka.kinds import drain, elect, reassign, restart, throttle
-from controller.kafka.kinds import environment as module
-from controller.kafka.kinds.environment import MinIsrGuard
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.gate import TermEnded
+from controller.kafka.procedures import drain, elect, reassign, restart, throttle
+from controller.kafka.procedures import environment as module
+from controller.kafka.procedures.environment import MinIsrGuard
 from controller.kafka.term.procedures import NAMES
 from controller.procedures.requests import Refused
 from state_machines.decisions.drain import Drain

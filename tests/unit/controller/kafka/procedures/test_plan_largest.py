@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.errors import Refused
-from controller.kafka.kinds import reassign
-from controller.kafka.kinds.reassign import MESSAGE_BYTES_MAX, PlanCommand, encode_plan, plan_of
+from controller.kafka.procedures import reassign
+from controller.kafka.procedures.reassign import MESSAGE_BYTES_MAX, PlanCommand, encode_plan, plan_of
 from controller.operator.plan_requests import encoded
 from controller.procedures.engine import DATA_BYTES_MAX
 from state_machines.decisions import plan_record

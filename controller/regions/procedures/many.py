@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, subjects
-from controller.regions.kinds.messages import MANY, Many
+from controller.regions.procedures import assign, close, subjects
+from controller.regions.procedures.messages import MANY, Many
 from regent_agent import protocol
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Outcome, Wait

@@ -10,10 +10,10 @@ import pytest
 
 from controller.http.errors import Refused
 from controller.http.procedures import Procedure
-from controller.kafka.kinds import throttle as kind
-from controller.kafka.kinds.reassign import encode_plan
-from controller.kafka.kinds.throttle import NAME, ThrottleOrder, encode_order, order_of
-from controller.kafka.kinds.throttle_settings import REASSIGN, held_elsewhere, throttles_of
+from controller.kafka.procedures import throttle as kind
+from controller.kafka.procedures.reassign import encode_plan
+from controller.kafka.procedures.throttle import NAME, ThrottleOrder, encode_order, order_of
+from controller.kafka.procedures.throttle_settings import REASSIGN, held_elsewhere, throttles_of
 from controller.operator.throttles import LiftRequest, ThrottleRequest, ThrottleView
 from controller.procedures.requests import Refused as EngineRefused
 from controller.role import own_znodes as own

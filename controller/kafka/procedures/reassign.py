@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from controller.kafka.kinds.environment import KafkaEnv, rewrite_with_record
-from controller.kafka.kinds.plan_conflicts import LeftOfPlans, callers_of, overlap
-from controller.kafka.kinds.plan_throttles import lift_throttles, set_throttles
 from controller.kafka.path.events import EventKind
+from controller.kafka.procedures.environment import KafkaEnv, rewrite_with_record
+from controller.kafka.procedures.plan_conflicts import LeftOfPlans, callers_of, overlap
+from controller.kafka.procedures.plan_throttles import lift_throttles, set_throttles
 from controller.kafka.reassignments.reassignment import go_on
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused

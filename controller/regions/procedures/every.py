@@ -6,7 +6,7 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Kinds
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, crash, log_task, many, move, namespaces, servers, tables
+from controller.regions.procedures import assign, close, crash, log_task, many, move, namespaces, servers, tables
 
 KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     assign.ASSIGN,

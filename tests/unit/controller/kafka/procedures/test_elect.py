@@ -11,7 +11,7 @@ import pytest
 from brokers.outbound.channel import PropagationLag
 from controller.http.errors import Refused
 from controller.http.procedures import Procedure
-from controller.kafka.kinds import elect as kind
+from controller.kafka.procedures import elect as kind
 from controller.operator.elections import ElectionPartition, ElectionRequest, ElectionView
 from controller.operator.pauses import PauseRequest, PauseView
 from state_machines.decisions import mass_election
@@ -22,7 +22,7 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kit.controller_world import World, in_world
 from tests.kit.reassignment_kit import propagated
-from tests.unit.controller.kafka.kinds.test_drain import drained, ended
+from tests.unit.controller.kafka.procedures.test_drain import drained, ended
 from tests.unit.controller.operator.test_view_procedures import view_of
 
 

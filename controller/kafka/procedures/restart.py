@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from controller.kafka.kinds.environment import LOOK_MS, KafkaEnv
+from controller.kafka.procedures.environment import LOOK_MS, KafkaEnv
 from controller.procedures.kinds import Kind, Step
 from state_machines.decisions.restarts import RestartPlan, RollingRestart, restarting, sentence
 from state_machines.procedures.locks import Demand, Resource, Scope

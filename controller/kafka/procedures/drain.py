@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from controller.kafka.brokers.marks import change_marks
 from controller.kafka.journal.report import Reason
-from controller.kafka.kinds import reassign
-from controller.kafka.kinds.environment import LOOK_AGAIN_MS, KafkaEnv, brokers_are_behind
+from controller.kafka.procedures import reassign
+from controller.kafka.procedures.environment import LOOK_AGAIN_MS, KafkaEnv, brokers_are_behind
 from controller.procedures.kinds import Kind, Step
 from metadata_store.nodes.cordon_node import DrainMark, drained, undrained
 from state_machines.decisions.drain import (

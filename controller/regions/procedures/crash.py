@@ -18,8 +18,8 @@ from controller.regions import admission
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import COMMAND, LEASE, LOG, NotFenced, fences_in
 from controller.regions.journal.journal import CRASHED, FENCED, GONE, RELEASED
-from controller.regions.kinds import log_task, many, subjects
-from controller.regions.kinds.messages import CRASH, LOST_PARTS, Crash
+from controller.regions.procedures import log_task, many, subjects
+from controller.regions.procedures.messages import CRASH, LOST_PARTS, Crash
 from metadata_store.catalog.rows import Bury, DropServer, Forget, Owner, Write
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Retry, Wait

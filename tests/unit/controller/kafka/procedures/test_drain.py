@@ -13,8 +13,8 @@ from brokers.outbound.channel import PropagationLag
 from controller.http.errors import NotFound, Refused
 from controller.http.procedures import Procedure
 from controller.kafka.brokers.marks import ROUNDS_MAX, change_marks
-from controller.kafka.kinds import drain as kind
-from controller.kafka.kinds.environment import BEHIND_S_MAX, brokers_are_behind
+from controller.kafka.procedures import drain as kind
+from controller.kafka.procedures.environment import BEHIND_S_MAX, brokers_are_behind
 from controller.operator.cordons import CordonRequest, CordonView
 from controller.operator.drains import DrainRequest, DrainView, UndrainRequest, _fitting
 from controller.process.clock import wall_ms

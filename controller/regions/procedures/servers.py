@@ -12,9 +12,9 @@ from typing import Final
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.dispatcher import Key, said
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import subjects
-from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Codec, Crash, Message, Move, Transit
-from controller.regions.kinds.move import NAME as MOVE_NAME
+from controller.regions.procedures import subjects
+from controller.regions.procedures.messages import CRASH, MOVE, TRANSIT, Codec, Crash, Message, Move, Transit
+from controller.regions.procedures.move import NAME as MOVE_NAME
 from metadata_store.catalog.rows import DropMark, Forget, MarkRow, PutMark
 from regent_agent import protocol
 from state_machines.procedures.kernel import Change
