@@ -9,7 +9,6 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from admin.endpoint_tls import EndpointTls
 from admin.identity import ANONYMOUS, Identity
 from admin.own_node import about_configs, names_own, own_response, with_own, without_own, wrong_node
 from admin.ports import (
@@ -23,10 +22,8 @@ from admin.ports import (
     Limits,
     NotController,
 )
-from admin.rewriting import Header, body_of, head, i16, request_frame, rewritten
-from admin.routes import Route, route
-from admin.streams import Stream
-from admin.upstream import BrokerLost, Upstream
+from admin.routes import Header, Route, body_of, head, i16, request_frame, rewritten, route
+from admin.streams import BrokerLost, EndpointTls, Stream, Upstream
 from brokers.listener.connection_slots import ConnectionSlot
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.errors import Error

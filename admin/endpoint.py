@@ -12,9 +12,8 @@ import anyio
 from admin.carrier import Carrier
 from admin.client import Client
 from admin.cluster_view import ClusterView
-from admin.endpoint_tls import EndpointTls, endpoint_tls
 from admin.ports import Address, ControllerPort, Directory, Limits
-from admin.streams import Stream, Watched
+from admin.streams import EndpointTls, Stream, Watched, endpoint_tls
 from brokers.listener.bound_listener import BoundListener
 from brokers.listener.connection_slots import ConnectionSlot
 from brokers.security.access import access_of

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from brokers.wire.errors import Error
 from brokers.wire.messages import nodes as n
-from brokers.wire.messages import traffic as x
+from brokers.wire.messages import nodes as x
 
 LOG_DIR: Final = "-"
 """The log directory of a node that has none."""

@@ -15,7 +15,7 @@ from benchmarks.datasets import DataSet
 from benchmarks.znodes import creates
 from brokers.wire.versions import Api
 from metadata_store import paths
-from metadata_store.codecs.broker import encode_broker
+from metadata_store.codecs.cluster import encode_broker
 from metadata_store.errors import Code
 from metadata_store.kazoo_adapter import KazooZooKeeper, jute
 from metadata_store.kazoo_adapter.jute import Reply

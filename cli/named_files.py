@@ -46,7 +46,7 @@ def _check_brokers(settings: Settings) -> str | None:
 
 
 def _check_endpoint_tls(settings: Settings) -> str | None:
-    from admin.endpoint_tls import endpoint_tls
+    from admin.streams import endpoint_tls
 
     return _failure("admin", lambda: endpoint_tls(settings))
 

@@ -20,7 +20,7 @@ from controller.process.zookeeper import connection, through_tls
 from controller.role.claim import Role
 from controller.role.own_znodes import this_user
 from metadata_store.errors import ZooKeeperError
-from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.kazoo_adapter.servers import server_version
 
 NEXT_TAKES_IT: Final = "the next one that starts takes the role, even from a broker"
 UNDONE: Final = "'regent handback --offline' undoes this"

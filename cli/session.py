@@ -99,7 +99,7 @@ class Session:
     def _socket(self) -> Path:
         if self.server:
             return Path(self.server.removeprefix("unix:"))
-        from configs.http_section import HttpSettings
+        from configs.connections import HttpSettings
         from configs.loading import load_section
         from configs.problems import ConfigError
 

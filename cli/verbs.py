@@ -12,7 +12,7 @@ import typer
 from cli.exit_codes import Exit, Failure
 from cli.session import Session, of_parameters
 from pipeline import ending
-from pipeline.verbs import options, showing
+from pipeline.verbs import options
 from pipeline.verbs import running as verbs_running
 from pipeline.verbs.options import Argument, Option, Verb, own_parameters
 
@@ -86,7 +86,7 @@ def snapshot_named(session: Session, given: Path) -> Snapshot:
 
 def warn_of_strangers(session: Session, count: int, loads: Path | None) -> None:
     """Says how many rows of the loads are about partitions that the other input does not have."""
-    showing.warn_of_strangers(session.output, count, loads)
+    verbs_running.warn_of_strangers(session.output, count, loads)
 
 
 Master = of_typer(options.Master)

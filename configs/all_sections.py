@@ -8,7 +8,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from configs.admin_section import AdminSettings
-from configs.http_section import HttpSettings
+from configs.connections import HttpSettings, SecuritySettings, ZooKeeperSettings
 from configs.journal_section import JournalSettings, SnapshotsSettings
 from configs.regions_section import RegionsSettings
 from configs.sections import (
@@ -19,8 +19,6 @@ from configs.sections import (
     ShadowSettings,
     StateSettings,
 )
-from configs.security_section import SecuritySettings
-from configs.zookeeper_section import ZooKeeperSettings
 
 ANYWHERE: Final = "0.0.0.0"  # noqa: S104  # servers are on other machines
 LOOPBACK: Final = "127.0.0.1"

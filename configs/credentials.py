@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 from pydantic import SecretStr
 
 from configs.admin_section import AdminSettings
+from configs.connections import ZooKeeperSettings
 from configs.problems import Problem
 from configs.sections import Section
 from configs.settings import shown
 from configs.values import check_digest
-from configs.zookeeper_section import ZooKeeperSettings
 
 CREDENTIALS: Final = (
     ("zookeeper", "digest"), ("zookeeper", "sasl"), ("admin", "zookeeper_digest"), ("admin", "zookeeper_sasl"),

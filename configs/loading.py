@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from configs.connections import ZooKeeperSettings
 from configs.credentials import (
     CREDENTIALS,
     GIVEN_SECRET,
@@ -25,7 +26,6 @@ from configs.regions_section import RegionsSettings
 from configs.rules import RULES
 from configs.sections import Section
 from configs.settings import Settings, keys, section_type, shown, value_of
-from configs.zookeeper_section import ZooKeeperSettings
 
 DEFAULT_FILE: Final = Path("/etc/regent/regent.toml")
 FILE_VARIABLE: Final = "REGENT_CONFIG"
@@ -206,6 +206,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def relation_problems(sections: Mapping[str, Any], wrong: set[str], origins: Mapping[str, str]) -> list[Problem]:
+    """Returns the problems of relations between keys, of which none is ``wrong`` by itself."""
     settings = Settings.model_construct(None, **sections)
     problems = []
     for rule in RULES:

@@ -18,6 +18,7 @@ class Settings(AllSections):
 
     @model_validator(mode="after")
     def require_relations(self) -> Self:
+        """Refuses settings that break a rule."""
         for rule in RULES:
             if broken := rule.check(self):
                 raise ValueError(f"{rule.keys[0]} {broken.reason}. Remedy: {broken.remedy}")

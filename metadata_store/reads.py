@@ -10,11 +10,9 @@ from msgspec import Struct
 
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.broker import decode_broker
-from metadata_store.codecs.cluster import DEFAULT_ENTITY, Config, decode_config
+from metadata_store.codecs.cluster import DEFAULT_ENTITY, Config, decode_broker, decode_config
 from metadata_store.codecs.notifications import Partitions, decode_log_dir_event, decode_partitions
-from metadata_store.codecs.state import decode_state
-from metadata_store.codecs.topic import TopicDecoder
+from metadata_store.codecs.topic import TopicDecoder, decode_state
 from metadata_store.errors import Code, ZkError
 from metadata_store.port import Node, ZooKeeper
 from state_machines.model.types import Broker, Leadership, TopicAssignment

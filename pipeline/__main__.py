@@ -9,7 +9,7 @@ from pathlib import Path
 def main(words: list[str]) -> int:
     """Runs the verb that ``words`` name; returns its exit code."""
     from pipeline.verbs import VERBS
-    from pipeline.verbs.parsing import run
+    from pipeline.verbs.options import run
 
     return run([verb for verb, _ in VERBS], words)
 

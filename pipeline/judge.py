@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from pipeline import arrays, kernel
 from pipeline.arrays import Arrays
-from pipeline.broken import NAMED, Broken, keyed, rows_of
 from pipeline.brokers_seen import Life
 from pipeline.compiling import latest
 from pipeline.ending import Disagreement
 from pipeline.kernel import Ints, Masks
+from pipeline.verdict import NAMED, Broken, keyed, rows_of
 from state_machines.journal.audit import CHECKS
 from state_machines.journal.checks import COMPARISONS, excusable
 from state_machines.journal.events import Row

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.arrays import CODED
-from pipeline.broken import Broken, Gaps, rows_of
 from pipeline.brokers_seen import BROKERS, Life, Registration, lives, registrations
 from pipeline.brokers_seen import READ as OF_BROKERS
 from pipeline.ending import Disagreement
@@ -29,7 +28,7 @@ from pipeline.procedures import Families
 from pipeline.requests import READ as OF_REQUESTS
 from pipeline.requests import overtaken, requests_kept
 from pipeline.storage import CannotMerge, NothingToRead, writing
-from pipeline.verdict import put
+from pipeline.verdict import Broken, Gaps, put, rows_of
 from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
 
 Term = Mapping[str, Any]

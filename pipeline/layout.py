@@ -20,8 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pipeline.schema import COLUMNS
-from pipeline.storage import NothingToRead, first_line, opened
+from pipeline.gaps import Gap
+from pipeline.pieces import Piece
+from pipeline.schema import COLUMNS, GAP_COLUMNS
+from pipeline.storage import NothingToRead, first_line, opened, writing, written
 
 BUCKETS: Final = 16
 """Of rows of a topic's partition, of a topic, or of a region."""
@@ -59,6 +61,7 @@ class RowsFile(Struct, frozen=True):
 
     @property
     def rows(self) -> int:
+        """Returns the number of rows in the file."""
         return sum(rows for _, rows in self.groups)
 
 
@@ -80,6 +83,7 @@ class Manifest(Struct, frozen=True):
 
     @property
     def rows(self) -> int:
+        """Returns the number of rows in the folder."""
         return sum(file.rows for file in self.files)
 
 
@@ -232,3 +236,47 @@ def _mixed(name: Any, partition: Any, region: Any) -> Any:
         mixed ^= (region.astype(np.uint64) + np.uint64(1)) * by_region & word
         mixed ^= mixed >> np.uint64(15)
         return ((mixed * last) & word) >> np.uint64(_SHIFT)
+
+
+TERM_COLUMNS: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("ctl_epoch", pa.int32()),
+        ("ctl_id", pa.int32()),
+        ("rows", pa.int64()),
+        ("first_seq", pa.int64()),
+        ("last_seq", pa.int64()),
+        ("first_us", pa.int64()),
+        ("last_us", pa.int64()),
+        ("ended", pa.bool_()),
+        ("in_doubt", pa.bool_()),
+        ("last_write", pa.int64()),
+        ("fenced", pa.int64()),
+    ]
+)
+
+
+def terms_table(found: Sequence[Piece]) -> Any:
+    """Returns the terms as a table."""
+    return _table(found, TERM_COLUMNS)
+
+
+def gaps_table(found: Sequence[Gap]) -> Any:
+    """Returns the gaps as a table."""
+    return _table(found, GAP_COLUMNS)
+
+
+def keep_table(into: str, path: str, aside: str, table: Any) -> str:
+    """Writes a table as a file of the folder, and returns its path in it.
+
+    Raises :class:`~pipeline.storage.CannotMerge`.
+    """
+    with writing(into), written(in_folder(into, path), aside) as stream:
+        pq.write_table(table, stream, compression="zstd")
+    return path
+
+
+def _table(found: Sequence[Any], schema: Any) -> Any:
+    return pa.table(
+        [pa.array([getattr(each, field.name) for each in found], field.type) for field in schema], schema=schema
+    )

@@ -30,13 +30,15 @@ from pipeline.layout import (
     VIOLATIONS,
     Manifest,
     RowsFile,
+    gaps_table,
     in_folder,
+    keep_table,
+    terms_table,
 )
 from pipeline.pieces import Piece
 from pipeline.progress import Phase
 from pipeline.schema import COLUMNS
 from pipeline.segments import PORTION_BYTES, PUT_ASIDE, Digest, Made, Source, digest, make, make_together
-from pipeline.small_tables import gaps_table, keep_table, terms_table
 from pipeline.storage import CannotMerge, NothingToRead, discard, listed, reason, remove, size_of, under, write, writing
 
 T = TypeVar("T")

@@ -59,6 +59,7 @@ class Piece(Struct, frozen=True, array_like=True):
 
     @property
     def term(self) -> tuple[str, int, int]:
+        """Returns the key of the term: cluster, controller epoch and controller id."""
         return self.cluster, self.ctl_epoch, self.ctl_id
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from pipeline.broken import NAMED, Broken, Place
+from pipeline.verdict import NAMED, Broken, Place
 from state_machines.journal.events import Row
 from state_machines.procedures.states import ENDS
 from state_machines.procedures.transition import SHARED

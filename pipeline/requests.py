@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.arrays import numbers
-from pipeline.broken import NAMED, Broken, keyed, rows_of
 from pipeline.brokers_seen import Registration
 from pipeline.compiling import latest
 from pipeline.judge import ALWAYS, BATCH_ROWS_MAX
 from pipeline.kernel import ABSENT, Ints
+from pipeline.verdict import NAMED, Broken, keyed, rows_of
 from state_machines.journal.events import Kind, Row
 
 CLOCKS_US_MAX: Final = 1_000_000

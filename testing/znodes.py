@@ -12,8 +12,7 @@ from typing import Final
 from metadata_store import paths
 from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.controller import ControllerZnode, encode_controller, encode_epoch
-from metadata_store.codecs.state import encode_state
-from metadata_store.codecs.topic import decode_topic, encode_topic
+from metadata_store.codecs.topic import decode_topic, encode_state, encode_topic
 from metadata_store.port import ANY_VERSION, Create, Node, Op, SetData, ZooKeeper
 from state_machines.model.types import Assignment, TopicAssignment
 

@@ -19,9 +19,9 @@ from msgspec import Struct
 from brokers.listener.bound_listener import InboundListener
 from brokers.listener.envelopes import CarriedCall, Envelopes, NotController
 from brokers.listener.inbound import InboundConnection, ListenerLimits
+from brokers.security.access import Callers
 from brokers.security.authentication import FRAME_BYTES_MAX as UNKNOWN_FRAME_BYTES_MAX
 from brokers.security.authentication import OFFERED, Authentication, Authenticator
-from brokers.security.callers import Callers
 from brokers.security.tls import Tls
 from brokers.wire.calls import (
     SERVED,

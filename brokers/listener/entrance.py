@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from brokers.listener.connection_slots import ConnectionSlot, ConnectionSlots
 from brokers.listener.handshakes import Handshakes
-from brokers.security.callers import party
+from brokers.security.access import party
 
 log = logging.getLogger("regent.listener")
 

@@ -26,7 +26,7 @@ TOLD_BY: Final = {
 def scenario_row(name: str, found: Planned, placed: OnDisks | None, rate: int | None) -> dict[str, Any]:
     """Returns what the best plan of a scenario costs and reaches."""
     from pipeline.planner.output import moves_of
-    from state_machines.planning.expected_time import expected
+    from state_machines.planning.plan import expected
 
     slowest = expected(moves_of(found), rate) if rate is not None else None
     return {
@@ -51,7 +51,7 @@ def show(session: Session, found: Planned, placed: OnDisks | None, rate: int | N
     """Prints the goals before and after, or the moves for programs; then the costs, and each goal that is not met."""
     from controller.process.wording import in_bytes, in_time
     from pipeline.planner.output import goal_rows, log_dirs_of, moves_of, moves_within
-    from state_machines.planning.expected_time import expected
+    from state_machines.planning.plan import expected
 
     output, moves = session.output, moves_of(found)
     if output.for_programs:

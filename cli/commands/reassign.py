@@ -276,7 +276,7 @@ def read_plan(file: Path) -> Json:
 
 
 def _saved(data: bytes) -> Json:
-    from state_machines.planning.plan_file import decode_plan
+    from state_machines.planning.json_files import decode_plan
 
     saved = decode_plan(data)
     moves = [

@@ -62,8 +62,7 @@ def _of_pid(session: Session, pid: int) -> list[Move]:
 
 
 def _of_file(file: Path) -> list[Move]:
-    from state_machines.planning.json_files import UnusableFile
-    from state_machines.planning.plan_file import decode_plan
+    from state_machines.planning.json_files import UnusableFile, decode_plan
 
     remedy = "give the pid of a plan, or a file of regent reassign plan: it has the former replicas"
     try:
@@ -239,7 +238,7 @@ def _show(session: Session, found: Plan) -> None:
 
 def _time(found: Plan, rate: int) -> str:
     from controller.process.wording import in_bytes, in_time
-    from state_machines.planning.expected_time import expected
+    from state_machines.planning.plan import expected
 
     slowest = expected(found.moves, rate)
     if slowest is None:
@@ -270,8 +269,7 @@ def _load(load: Any) -> dict[str, Any]:
 
 
 def _write(out: Path, found: Plan) -> None:
-    from state_machines.planning.json_files import UnusableFile
-    from state_machines.planning.plan_file import encode_plan
+    from state_machines.planning.json_files import UnusableFile, encode_plan
 
     try:
         out.write_bytes(encode_plan(found))

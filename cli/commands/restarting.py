@@ -113,6 +113,7 @@ def awaited_batch(output: Output, judged: Callable[[], Json], timeout_s: float) 
 
 
 def causes(output: Output, hindrances: list[dict[str, Any]]) -> None:
+    """Prints each cause with its count, and the remedies after them."""
     for one in hindrances:
         waits = f"; waits for {brokers_of(one['waitsFor'])}" if one["waitsFor"] else ""
         output.message(f"  {one['cause']} ({one['count']}: {cell(one['examples'])}): {one['meaning']}{waits}")
@@ -120,9 +121,11 @@ def causes(output: Output, hindrances: list[dict[str, Any]]) -> None:
 
 
 def remedies(output: Output, hindrances: list[dict[str, Any]]) -> None:
+    """Prints the remedy of each hindrance."""
     for one in hindrances:
         output.message(f"Remedy for {one['cause']}: {one['remedy']}")
 
 
 def brokers_of(brokers: list[int]) -> str:
+    """Returns brokers in a sentence, by their ids."""
     return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"

@@ -24,7 +24,7 @@ from controller.role.lease import Lease
 from controller.role.queue import ClaimRefused
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
-from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.kazoo_adapter.servers import server_version
 
 log = logging.getLogger("regent.daemon")
 

@@ -19,7 +19,7 @@ import anyio
 import uvicorn
 from fastapi import FastAPI
 
-from configs.http_section import HttpSettings
+from configs.connections import HttpSettings
 from controller.http.peers import PeerProtocol
 
 log = logging.getLogger("regent.http")

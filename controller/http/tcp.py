@@ -20,7 +20,7 @@ from brokers.listener.connection_slots import ConnectionSlot, ConnectionSlots
 from brokers.listener.entrance import Entrance
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.security.tls import Tls
-from configs.http_section import HttpSettings
+from configs.connections import HttpSettings
 from configs.values import Address, parse_address
 from controller.http.peers import RemoteProtocol
 from controller.http.remote import Remote

@@ -70,6 +70,7 @@ class Single(Entry, frozen=True):
         return 1
 
     def rows(self) -> Iterator[Row]:
+        """Yields the row."""
         yield _row(self, self.fields)
 
 
@@ -83,6 +84,7 @@ class Lost(Entry, frozen=True):
         return self.count
 
     def rows(self) -> Iterator[Row]:
+        """Yields the mark."""
         yield _row(self, {"kind": Kind.UNRECORDED, "lost": self.count, "why": self.why})
 
 

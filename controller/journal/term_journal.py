@@ -137,6 +137,7 @@ class Procedural(Entry, frozen=True):
         return len(self.moved)
 
     def log(self, hidden: Counter[str]) -> None:
+        """Writes the line of each row."""
         log_lines(self.rows(), self.worker)
 
     def rows(self) -> Iterator[Row]:

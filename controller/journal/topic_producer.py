@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from brokers.security.authentication import SecurityUnusable, read_user
 from brokers.security.tls import Tls
-from configs.security_section import SecuritySettings
+from configs.connections import SecuritySettings
 
 PARTITION: Final = 0
 """The partition of all rows, so that they have one order."""

@@ -22,12 +22,12 @@ from controller.kafka.procedures.plan_throttles import with_throttles
 from controller.kafka.term.term import Term
 from controller.procedures.engine import DATA_BYTES_MAX, Engine
 from controller.process.wording import in_bytes
-from state_machines.decisions.plan_faults import faults
+from state_machines.decisions.plan_checks import faults
 from state_machines.decisions.plan_progress import ENDED, PlannedMove, ReassignPlan, Status, reverted
 from state_machines.decisions.throttling import RateBounds
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
-from state_machines.planning.expected_time import received
+from state_machines.planning.plan import received
 from state_machines.procedures.record import Caller
 
 MOVES_MAX: Final = 10_000

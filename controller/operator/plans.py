@@ -41,8 +41,8 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.planning import plan as planning
 from state_machines.planning.cluster_view import view_in_turns
-from state_machines.planning.expected_time import expected
 from state_machines.planning.goals import Undo
+from state_machines.planning.plan import expected
 from state_machines.planning.planner import plan as plan_goal
 from state_machines.procedures.record import NO_ENDING, Caller, Record
 

@@ -21,8 +21,7 @@ from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fenced
 from metadata_store.nodes.entity_configs import ConfigChange, commit_entities
 from metadata_store.port import ZooKeeper
-from state_machines.admin_rules.throttle_lists import ALL_REPLICAS, SHOWN_CHARS_MAX
-from state_machines.admin_rules.throttles import BROKERS, LISTS, TOPICS, Entity, Place
+from state_machines.admin_rules.throttles import ALL_REPLICAS, BROKERS, LISTS, SHOWN_CHARS_MAX, TOPICS, Entity, Place
 from state_machines.decisions.throttling import BROKERS_MAX, TOPICS_MAX
 from state_machines.procedures.record import Record
 

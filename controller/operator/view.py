@@ -43,7 +43,7 @@ from controller.operator.throttles import ThrottleView, add_throttle_routes
 from controller.operator.verify import VerifyView, add_verification_route
 from controller.process.clock import wall_ms
 from controller.process.zookeeper import ReleaseOf, through_tls
-from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.kazoo_adapter.servers import server_version
 from state_machines.model.facts import MinIsrRead
 from state_machines.model.min_isr import UNKNOWN
 

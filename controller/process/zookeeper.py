@@ -19,11 +19,11 @@ from typing import Final
 
 from pydantic import SecretStr
 
+from configs.connections import ZooKeeperSettings
 from configs.settings import Settings
-from configs.zookeeper_section import ZooKeeperSettings
 from metadata_store.acl import ALL, CREATE, DELETE, READ, READABLE, Acl, digest_id
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.kazoo_adapter.server_version import Limits, server_limits, server_version
+from metadata_store.kazoo_adapter.servers import Limits, server_limits, server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.own import Access, OwnAcls
 from metadata_store.port import ZooKeeper

@@ -15,8 +15,8 @@ from controller.regions.procedures import assign, close, crash, move, servers, t
 from controller.regions.procedures.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from state_machines.procedures.record import REMOVED, Record
 from state_machines.procedures.transition import Transition
-from state_machines.regions import lost_parts
-from state_machines.regions.lost_parts import LostParts
+from state_machines.regions import marks
+from state_machines.regions.marks import LostParts
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState, ServerState
 from state_machines.regions.transit import Way, way_of
@@ -71,7 +71,7 @@ def crash_changed(env: RegionsEnv, record: Record) -> None:
     """Notes the parts of a log that operators have left out, and has the work on them end."""
     task: Crash = CRASH.decode(record.data)
     key = task.server, task.incarnation
-    found = lost_parts.latest(task.lost, env.left_out.get(key, LostParts()))
+    found = marks.latest(task.lost, env.left_out.get(key, LostParts()))
     env.keep_lost(key, task.lost)
     if found is None:
         return

@@ -17,8 +17,8 @@ from controller.regions.fencing import Fencing, LeaseAndFence, is_late
 from controller.regions.journal.journal import RegionsJournal
 from controller.regions.routes import RouteLog
 from controller.regions.server_lists import Claimants, Contradictions
-from state_machines.regions import lost_parts
-from state_machines.regions.lost_parts import LostParts
+from state_machines.regions import marks
+from state_machines.regions.marks import LostParts
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.placement import Cooldown, Placement
 from state_machines.regions.transit import PAUSE_MS_MAX
@@ -191,7 +191,7 @@ class RegionsEnv:
     def keep_lost(self, key: Key, lost: LostParts) -> None:
         """Keeps which parts of the log of a process operators have left out, until the process is gone."""
         if lost.left_out:
-            self.left_out[key] = lost_parts.added(self.left_out.get(key, LostParts()), lost)
+            self.left_out[key] = marks.added(self.left_out.get(key, LostParts()), lost)
 
     def _wake(self, pid: int) -> None:
         """Runs a procedure by the engine, which comes later than this."""

@@ -25,7 +25,7 @@ from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
 from regent_agent.protocol import Result
 from state_machines.procedures.record import Caller
-from state_machines.regions.lost_parts import LostParts
+from state_machines.regions.marks import LostParts
 from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState
 

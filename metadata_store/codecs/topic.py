@@ -1,16 +1,32 @@
-"""Encodes and decodes ``/brokers/topics/T``: assignments, reassignments (KIP-455) and the topic id (KIP-516)."""
+"""Encodes and decodes ``/brokers/topics/T`` (KIP-455, KIP-516) and ``/brokers/topics/T/partitions/P/state``.
+
+Fields beyond the known ones are not kept, as in Kafka's ``TopicPartitionStateZNode``: brokers rewrite the whole
+znode, too.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from metadata_store.codecs.base import Malformed, NonNegative, guarded, require_version, split_unknown, strict, to_json
-from state_machines.model.types import Assignment, TopicAssignment
+from metadata_store.codecs.base import (
+    BAD_DATA,
+    Int32,
+    Malformed,
+    NonNegative,
+    guarded,
+    reason,
+    require_version,
+    split_unknown,
+    strict,
+    to_json,
+)
+from state_machines.model.types import Assignment, Leadership, TopicAssignment
 
 VERSION: Final = 3
 VERSIONS: Final = (1, 2, 3)
@@ -119,3 +135,54 @@ def encode_topic(
     if topic_id is not None:
         fields["topic_id"] = topic_id_text(topic_id)
     return to_json(fields, unknown)
+
+
+STATE_VERSION: Final = 1
+RECOVERED: Final = 0
+RECOVERING: Final = 1
+ISR_TEXTS_MAX: Final = 65_536
+
+
+class _State(Struct, gc=False):
+    leader: Int32
+    leader_epoch: NonNegative
+    isr: tuple[NonNegative, ...]
+    controller_epoch: NonNegative
+    version: int
+    leader_recovery_state: int = RECOVERED
+
+
+_decode = msgspec.json.Decoder(_State).decode
+
+
+def decode_state(data: bytes | None, version: int, path: str = "") -> Leadership | Malformed:
+    """Decodes the leadership of a partition; ``version`` is the znode's (the partition epoch)."""
+    try:
+        state = _decode(data)  # type: ignore[arg-type]  # None raises TypeError
+        if state.version != STATE_VERSION or state.leader_recovery_state not in (RECOVERED, RECOVERING):
+            _refuse(state)
+    except BAD_DATA as error:
+        return Malformed(path, reason(error))
+    recovering = state.leader_recovery_state == RECOVERING
+    return Leadership(state.leader, state.leader_epoch, state.isr, state.controller_epoch, version, recovering)
+
+
+def _refuse(state: _State) -> None:
+    require_version(state.version, (STATE_VERSION,))
+    raise ValueError(f"leader_recovery_state {state.leader_recovery_state} is neither 0 nor 1")
+
+
+@lru_cache(ISR_TEXTS_MAX)
+def _isr_text(isr: tuple[int, ...]) -> str:
+    return ",".join(map(str, isr))
+
+
+def encode_state(
+    leader: int, leader_epoch: int, isr: tuple[int, ...], controller_epoch: int, recovering: bool = False
+) -> bytes:
+    """Encodes a leadership; ``leader_recovery_state`` only while recovering: brokers below IBP 3.2 do not know it."""
+    more = ',"leader_recovery_state":1' if recovering else ""
+    return (
+        f'{{"version":1,"leader":{leader},"leader_epoch":{leader_epoch},"controller_epoch":{controller_epoch},'
+        f'"isr":[{_isr_text(isr)}]{more}}}'
+    ).encode()

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from metadata_store import paths
-from metadata_store.codecs.state import encode_state
+from metadata_store.codecs.topic import encode_state
 from metadata_store.errors import Code, MultiFailed
 from metadata_store.fencing.bounds import OP_OVERHEAD, Emit, Job, in_flight
 from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, Batch, attempt, judged, write

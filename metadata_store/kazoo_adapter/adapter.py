@@ -11,8 +11,8 @@ from typing import Final, Protocol, TypeVar
 from metadata_store.acl import Acl
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import jute
-from metadata_store.kazoo_adapter.bulk import answers, multi_reads, single_reads, watch_chunks
 from metadata_store.kazoo_adapter.jute import Reply
+from metadata_store.kazoo_adapter.limits import answers, multi_reads, single_reads, watch_chunks
 from metadata_store.kazoo_adapter.session import Session, checked
 from metadata_store.port import (
     IN_FLIGHT_MAX,

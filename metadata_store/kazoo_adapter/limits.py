@@ -1,4 +1,4 @@
-"""Learns limits of request sizes from connections that ended, twice, at the same large request.
+"""Sends bulk requests in parts, a bounded number under way, and learns limits of sizes from connections that ended.
 
 A server closes the connection of a client that announces more than ``jute.maxbuffer`` bytes, and reports it in its own
 log alone. A daemon that sends the same again meets the same end, for ever. Other reasons end connections, too, so one
@@ -7,11 +7,16 @@ end teaches nothing, and a learned limit holds for some minutes.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, takewhile
+from typing import Final, NamedTuple, TypeVar
 
+from metadata_store.kazoo_adapter import jute
+from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.port import REQUEST_BYTES_MAX, WRITE_BYTES_MAX
 
 SUSPECT_BYTES: Final = 64 * 1024
@@ -117,3 +122,65 @@ class Limits:
     def _restore(self, why: str) -> None:
         self._batch_bytes, self._write_bytes, self._until_s = REQUEST_BYTES_MAX, WRITE_BYTES_MAX, None
         _log.info("requests to ZooKeeper have their usual sizes: %s", why)
+
+
+Request = tuple[int, bytes, int]
+"""Opcode, body, and how many paths it covers."""
+
+P = TypeVar("P", bytes, str)
+
+
+def by_size(paths: Sequence[P], count_max: int, bytes_max: int, overhead: int) -> Iterator[Sequence[P]]:
+    """Yields slices of at most ``count_max`` paths and ``bytes_max`` bytes, each path with ``overhead`` added."""
+    start = 0
+    while start < len(paths):
+        chunk = paths[start : start + count_max]
+        if len(chunk) * overhead + sum(map(len, chunk)) > bytes_max:
+            sizes = accumulate(len(path) + overhead for path in chunk)
+            chunk = chunk[: max(1, sum(1 for _ in takewhile(lambda size: size <= bytes_max, sizes)))]
+        yield chunk
+        start += len(chunk)
+
+
+def multi_reads(paths: Sequence[bytes], count_max: int, bytes_max: int) -> Iterator[Request]:
+    """Yields MultiReads of all paths."""
+    for chunk in by_size(paths, count_max, bytes_max, jute.READ_OVERHEAD):
+        yield jute.MULTI_READ, jute.multi_read(chunk), len(chunk)
+
+
+def single_reads(paths: Sequence[bytes]) -> Iterator[Request]:
+    """Yields the same for a server without MultiRead."""
+    for path in paths:
+        yield jute.GET_DATA, jute.raw_read(path), 1
+
+
+def watch_chunks(kinds: Sequence[Sequence[str]], bytes_max: int) -> Iterator[tuple[Sequence[str], ...]]:
+    """Yields paths of several kinds as chunks of one kind each, the other kinds being empty."""
+    for at, paths in enumerate(kinds):
+        for chunk in by_size(paths, len(paths), bytes_max, jute.TEXT_OVERHEAD):
+            yield tuple(chunk if kind == at else () for kind in range(len(kinds)))
+
+
+async def answers(
+    send: Callable[[int, bytes], asyncio.Future[Reply]], requests: Iterable[Request], in_flight_max: int
+) -> AsyncIterator[tuple[Reply, int]]:
+    """Sends requests, at most ``in_flight_max`` at a time, and yields each reply with its paths."""
+    waiting: deque[tuple[asyncio.Future[Reply], int]] = deque()
+    try:
+        for opcode, body, count in requests:
+            if len(waiting) == in_flight_max:
+                future, covered = waiting.popleft()
+                yield await future, covered
+            waiting.append((send(opcode, body), count))
+        while waiting:
+            future, covered = waiting.popleft()
+            yield await future, covered
+    finally:
+        for future, _ in waiting:
+            _abandon(future)
+
+
+def _abandon(future: asyncio.Future[Reply]) -> None:
+    """Abandons a reply that has no caller any more; another reply has reported any error that it holds."""
+    if not future.cancel() and not future.cancelled():
+        future.exception()

@@ -15,7 +15,7 @@ from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.library_log import last_line
 from metadata_store.kazoo_adapter.limits import Limits
-from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.kazoo_adapter.servers import server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
 from metadata_store.kazoo_adapter.transport import Transport
 from metadata_store.own import NONE, OwnAcls, given_acls, identities_of

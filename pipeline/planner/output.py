@@ -14,9 +14,8 @@ from pipeline.planner.disks import OnDisks
 from pipeline.planner.goals import DISKS_EVEN, DISKS_FULL, WORDS
 from pipeline.planner.parting import Parts
 from pipeline.planner.planning import Planned
-from state_machines.planning.json_files import ANY, encode_kafka
+from state_machines.planning.json_files import ANY, encode_kafka, encode_plan
 from state_machines.planning.plan import Move, Plan, Summary
-from state_machines.planning.plan_file import encode_plan
 
 GOAL_WORDS: Final = "balance all brokers"
 LogDirs: TypeAlias = Mapping[tuple[str, int], tuple[Sequence[str], Sequence[str]]]

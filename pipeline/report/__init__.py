@@ -2,7 +2,7 @@
 
 Definitions are pure functions over rows and arrays: :mod:`~pipeline.report.terms` (clocks),
 :mod:`~pipeline.report.stops`, :mod:`~pipeline.report.told`, :mod:`~pipeline.report.intervals`,
-:mod:`~pipeline.report.replication`, :mod:`~pipeline.report.recovery` and :mod:`~pipeline.report.replication`.
+:mod:`~pipeline.report.replication`, :mod:`~pipeline.report.replication` and :mod:`~pipeline.report.replication`.
 :mod:`~pipeline.report.bucket` applies them to a bucket of partitions, :mod:`~pipeline.report.merging` puts buckets
 together, :mod:`~pipeline.report.page` makes the HTML, :mod:`~pipeline.report.job` runs all of it on Spark.
 """

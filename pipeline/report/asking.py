@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from pipeline.report.bucket import Question
 from pipeline.report.intervals import Around
-from pipeline.report.move_result import PlanReport
 from pipeline.report.replication import MinIsr
-from pipeline.report.result import GapReport
+from pipeline.report.result import GapReport, PlanReport
 from pipeline.report.stops import KINDS, Silence, stops_of
 from pipeline.report.terms import Line, Terms, ends_of_terms, terms_of
 from pipeline.report.told import fronts

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from pipeline.report.history import History, history, leads
 from pipeline.report.intervals import Around, Intervals, intervals
-from pipeline.report.recovery import Recovery, recovery
-from pipeline.report.replication import MinIsr, Moves, moves, settings, short
+from pipeline.report.replication import MinIsr, Moves, Recovery, moves, recovery, settings, short
 from pipeline.report.summing import NO_STOP, Costs, Spread, Sums, by_keys
 from pipeline.report.terms import NONE, Flags, Ints, Terms
 

@@ -14,9 +14,8 @@ from pipeline.report.merging import Known
 from pipeline.report.replication import MinIsr
 from pipeline.report.terms import NONE as UNKNOWN
 from pipeline.snapshot_file import SNAPSHOTS_MAX, read_snapshot, snapshots_of
-from state_machines.planning.json_files import UnusableFile
+from state_machines.planning.json_files import UnusableFile, decode_plan
 from state_machines.planning.plan import Move
-from state_machines.planning.plan_file import decode_plan
 
 
 class Files(Struct, frozen=True):

@@ -12,15 +12,14 @@ from pipeline.inputs import Loads, Snapshot
 from pipeline.report import moved
 from pipeline.report.asking import Wanted
 from pipeline.report.bucket import Found, Latencies, Question
-from pipeline.report.move_result import PlanReport
-from pipeline.report.recovery import Recovery, Whole
-from pipeline.report.replication import unknown_us
+from pipeline.report.replication import Recovery, Whole, unknown_us
 from pipeline.report.result import (
     VERSION,
     Cost,
     ElectionReport,
     GapReport,
     Now,
+    PlanReport,
     Quantiles,
     Recovered,
     Result,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.report.move_result import MoveReport, PlanReport, Predicted, PredictedTopic
-from pipeline.report.result import Result
+from pipeline.report.result import MoveReport, PlanReport, Predicted, PredictedTopic, Result
 from pipeline.report.wording import UNKNOWN, counted, left_out, name, number, seconds, size, table, time
 
 ROWS_MAX: Final = 50

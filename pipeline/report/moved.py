@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pipeline.report.bucket import Found, Question
-from pipeline.report.move_result import MoveReport, PlanReport, Predicted, PredictedTopic
+from pipeline.report.result import MoveReport, PlanReport, Predicted, PredictedTopic
 from pipeline.report.terms import NONE
 from state_machines.planning.plan import Move
 

@@ -29,13 +29,15 @@ from pipeline.layout import (
     VERSION,
     Manifest,
     RowsFile,
+    gaps_table,
     in_folder,
+    keep_table,
     table_in,
+    terms_table,
 )
 from pipeline.pieces import Piece, narrow, pieces_of
 from pipeline.schema import COLUMNS
 from pipeline.segments import parquet_writer, write_bucketed
-from pipeline.small_tables import gaps_table, keep_table, terms_table
 from pipeline.storage import (
     CannotMerge,
     NothingToRead,

@@ -104,6 +104,7 @@ class Batches:
         self._keeper: Keeper | None = None
 
     def take(self, batch: DataFrame, number: int) -> None:
+        """Has the keeper take a batch; raises ``InterruptedError`` where the stream ends."""
         # The lock's only other holder stops the query, and that waits for this call: two would wait for each other.
         if not self.between.acquire(blocking=False):
             raise InterruptedError(ENDS)

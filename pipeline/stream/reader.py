@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
+from pipeline.stream.batch import parts, read
 from pipeline.stream.offsets import complete, following, slices
-from pipeline.stream.reading import parts, read
 
 
 class JournalStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -16,9 +16,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pipeline.merge import files_of
-from pipeline.stream.batch import STREAMED
+from pipeline.stream.batch import STREAMED, parts, read
 from pipeline.stream.offsets import BATCH_BYTES_MAX, CLOSED_AFTER_S, Slice
-from pipeline.stream.reading import parts, read
 
 if TYPE_CHECKING:
     from pipeline.stream.reader import JournalStream

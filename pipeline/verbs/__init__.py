@@ -1,6 +1,6 @@
 """Has the verbs that run on Spark, each a function described once: ``regent pipeline`` and ``python -m pipeline``.
 
-A verb gets :class:`~pipeline.verbs.showing.Shown` first, then its own arguments, described by
+A verb gets :class:`~pipeline.verbs.running.Shown` first, then its own arguments, described by
 :mod:`~pipeline.verbs.options`. It returns an exit code, or raises :class:`~pipeline.ending.Stopped`. Nothing here
 imports a library of the extra before a verb runs.
 """

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from pipeline.ending import DONE, FAILED, REFUSED, Stopped
 from pipeline.report.wording import counted
 from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet
-from pipeline.verbs.running import running
-from pipeline.verbs.showing import Shown
+from pipeline.verbs.running import Shown, running
 
 
 def ingest(

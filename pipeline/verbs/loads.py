@@ -7,8 +7,7 @@ from typing import Annotated, Final
 
 from pipeline.ending import DONE, FAILED, USAGE, Stopped
 from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet, length
-from pipeline.verbs.running import running
-from pipeline.verbs.showing import Shown
+from pipeline.verbs.running import Shown, running
 
 EXAMPLES: Final = (
     "regent pipeline loads /var/lib/regent-loads --out p95.parquet",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from pipeline.ending import DONE, FAILED, REFUSED, USAGE, Stopped, agreeing
 from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet, moment
-from pipeline.verbs.running import running
-from pipeline.verbs.showing import Shown, warn_of_strangers
+from pipeline.verbs.running import Shown, running, warn_of_strangers
 
 if TYPE_CHECKING:
     from pipeline.report.asking import Wanted

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pipeline.ending import DONE, FAILED, REFUSED, USAGE, Stopped
 from pipeline.report.wording import counted
 from pipeline.verbs.options import Argument, Conf, Master, Option, Quiet, length
-from pipeline.verbs.running import running
-from pipeline.verbs.showing import Shown
+from pipeline.verbs.running import Shown, running
 
 if TYPE_CHECKING:
     from pipeline.stream.batch import Kept
@@ -104,6 +103,7 @@ class Told:
         self.batches = self.rows = self.copies = self.quarantined = 0
 
     def batch(self, kept: Kept) -> None:
+        """Counts a batch, and tells of it."""
         self.batches += not kept.again
         self.rows += kept.rows
         self.copies += kept.copies

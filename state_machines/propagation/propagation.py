@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from state_machines.model.decision import Change, ReplicaMove
-from state_machines.propagation.feed import Feed
 from state_machines.propagation.pending_requests import PendingRequests
 from state_machines.propagation.view import (
     ClusterView,
+    Feed,
     is_removed,
     is_sent,
     is_sent_to,

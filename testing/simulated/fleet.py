@@ -12,7 +12,7 @@ from msgspec import Struct
 from brokers.transport import TcpTransport
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.broker import decode_broker, encode_broker
+from metadata_store.codecs.cluster import decode_broker, encode_broker
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths, read_controller
 from metadata_store.port import ANY_VERSION, ConnectionState, Create, Delete

@@ -17,7 +17,7 @@ from brokers.wire.errors import Error
 from brokers.wire.versions import TOPIC_IDS, Ibp
 from metadata_store import paths
 from metadata_store.codecs.notifications import encode_partitions
-from metadata_store.codecs.state import encode_state
+from metadata_store.codecs.topic import encode_state
 from metadata_store.port import Create, SetData
 from state_machines.model.types import Leadership, TopicPartition
 from testing.simulated.calls import ALTER_PARTITION_IDS, IsrChange, alter_partition, alter_partition_response

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from brokers.transport import Connection, TcpTransport
-from metadata_store.codecs.state import decode_state
+from metadata_store.codecs.topic import decode_state
 from metadata_store.errors import Code, ZkError
 from state_machines.model.types import Endpoint, Leadership
 from testing.simulated.broker import SimulatedBroker

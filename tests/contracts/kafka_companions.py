@@ -10,7 +10,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.codecs.cluster import Config, FeatureRange, Features, encode_features
 from metadata_store.codecs.topic import encode_topic
-from metadata_store.commits.topic_creation import create_topics
+from metadata_store.commits.topic_commit import create_topics
 from metadata_store.commits.topic_deletion import mark_topics
 from metadata_store.errors import Code, OutcomeUnknown
 from metadata_store.fencing.companion import Companion, CompanionState

@@ -7,7 +7,6 @@ import pytest
 from metadata_store import paths
 from metadata_store.acl import digest_acl
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.cluster import (
     DEFAULT_ENTITY,
     Config,
@@ -15,6 +14,7 @@ from metadata_store.codecs.cluster import (
     Features,
     ProducerIdBlock,
     decode_producer_ids,
+    encode_broker,
     encode_cluster_id,
     encode_config,
     encode_features,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from metadata_store import paths
-from metadata_store.codecs.state import encode_state
+from metadata_store.codecs.topic import encode_state
 from metadata_store.commits.state_commit import StateOutcome
 from metadata_store.errors import NotConnected
 from metadata_store.fencing.outcome import Fence, Fenced

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
-from metadata_store.codecs.broker import encode_broker
-from metadata_store.codecs.cluster import encode_config
+from metadata_store.codecs.cluster import encode_broker, encode_config
 from metadata_store.codecs.notifications import encode_config_change, encode_log_dir_event, encode_partitions
-from metadata_store.codecs.state import decode_state, encode_state
-from metadata_store.codecs.topic import decode_topic
+from metadata_store.codecs.topic import decode_state, decode_topic, encode_state
 from metadata_store.errors import Code
 from metadata_store.port import Node
 from state_machines.model.cluster import Cluster, leadership_of

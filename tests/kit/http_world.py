@@ -16,7 +16,7 @@ import httpx
 import uvloop
 from fastapi import FastAPI
 
-from configs.http_section import HttpSettings
+from configs.connections import HttpSettings
 from controller.app import create_app
 from controller.http.errors import NotActive, NotFound, Refused, ViewError
 from controller.http.models import Health, Operation, OperationRequest

@@ -27,8 +27,7 @@ from controller.role.claim import Role
 from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.acl import Acl
-from metadata_store.codecs.broker import encode_broker
-from metadata_store.codecs.cluster import encode_cluster_id
+from metadata_store.codecs.cluster import encode_broker, encode_cluster_id
 from metadata_store.errors import MultiFailed, OutcomeUnknown, ZooKeeperError
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Kill, WatchEvent, Write

@@ -14,10 +14,9 @@ import pytest
 from controller.kafka.shadow.report import Report
 from controller.kafka.shadow.shadow import Shadow
 from metadata_store import paths
-from metadata_store.codecs.broker import encode_broker
+from metadata_store.codecs.cluster import encode_broker
 from metadata_store.codecs.controller import ControllerZnode, encode_controller, encode_epoch
-from metadata_store.codecs.state import encode_state
-from metadata_store.codecs.topic import encode_topic
+from metadata_store.codecs.topic import encode_state, encode_topic
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData, WatchEvent, Write
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.znodes import PERSISTENT_WITH_PARENTS

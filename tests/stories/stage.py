@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from state_machines.decisions.alter_partition import INELIGIBLE, IsrRequest, alter_partitions, judge
-from state_machines.decisions.controlled_shutdown import (
+from state_machines.decisions.broker_change import (
     controlled_shutdown,
     keep_out,
     proposed,
@@ -40,7 +40,7 @@ from state_machines.decisions.controlled_shutdown import (
     shutdown_undone,
     stop_followers,
 )
-from state_machines.decisions.controlled_shutdown import move_leaders as leave_leaders
+from state_machines.decisions.broker_change import move_leaders as leave_leaders
 from state_machines.decisions.deletion import restored
 from state_machines.decisions.drain import Drain, advanced, led, move_leaders, sentence, staying, wave
 from state_machines.decisions.failover import failover

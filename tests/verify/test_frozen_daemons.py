@@ -15,7 +15,7 @@ from cli.demo.process import RegentProcess
 from controller.process.stall_guard import STALLED_EXIT
 from controller.role import own_znodes as own
 from metadata_store import paths
-from metadata_store.codecs.broker import encode_broker
+from metadata_store.codecs.cluster import encode_broker
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Broker, Endpoint
 from testing.embedded.kafka import CONTROLLER_SOCKET_TIMEOUT_MS, EmbeddedBroker

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from metadata_store import paths
-from metadata_store.codecs.broker import encode_broker
+from metadata_store.codecs.cluster import encode_broker
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment, Broker, Endpoint, Leadership

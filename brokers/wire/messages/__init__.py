@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from brokers.wire import kio_messages
 from brokers.wire.message_codec import Codec, codec
-from brokers.wire.messages import cluster, nodes, partitions, security, topics, traffic
+from brokers.wire.messages import cluster, nodes, partitions, security, topics
 from brokers.wire.primitives import ITEMS_MAX, Reader
 from brokers.wire.versions import Api
 
@@ -25,8 +25,8 @@ class Message(NamedTuple):
 
 
 MESSAGES: Final[dict[Api, Message]] = {
-    Api.PRODUCE: Message(0, 11, traffic.ProduceRequest, traffic.ProduceResponse),
-    Api.FETCH: Message(0, 17, traffic.FetchRequest, traffic.FetchResponse),
+    Api.PRODUCE: Message(0, 11, nodes.ProduceRequest, nodes.ProduceResponse),
+    Api.FETCH: Message(0, 17, nodes.FetchRequest, nodes.FetchResponse),
     Api.METADATA: Message(0, 12, None, cluster.MetadataHead),
     Api.API_VERSIONS: Message(0, 4, None, cluster.ApiVersionsResponse),
     Api.CREATE_TOPICS: Message(0, 7, topics.CreateTopicsRequest, topics.CreateTopicsResponse),

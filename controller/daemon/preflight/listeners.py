@@ -20,7 +20,7 @@ from controller.daemon.preflight.context import (
     warn,
 )
 from controller.process.wording import named
-from metadata_store.codecs.broker import PROTOCOLS
+from metadata_store.codecs.cluster import PROTOCOLS
 from state_machines.model.types import Broker
 
 PROTOCOL_NAMES: Final = {number: name for name, number in PROTOCOLS.items()}

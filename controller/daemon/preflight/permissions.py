@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-from configs.zookeeper_section import ZooKeeperSettings
+from configs.connections import ZooKeeperSettings
 from controller.daemon.preflight.context import SET_ACL, Context, Finding, ok, refuse, warn
 from controller.process.wording import NAMED_MAX, named
 from controller.role import own_znodes as own

@@ -153,6 +153,7 @@ class Batch(Entry, frozen=True):
         return len(self.changes) + len(self.moves)
 
     def rows(self) -> Iterator[Row]:
+        """Yields the rows of changes, and then those of moves."""
         yield from _changes(self)
         yield from _moves(self)
 

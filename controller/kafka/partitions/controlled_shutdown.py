@@ -13,7 +13,7 @@ from controller.kafka.journal.report import Reason
 from controller.kafka.path.controller import Controller, carry_out_portions, portions
 from controller.kafka.requests.calls import PendingShutdown, PendingUndo
 from state_machines.decisions.alter_partition import IsrRequest
-from state_machines.decisions.controlled_shutdown import (
+from state_machines.decisions.broker_change import (
     keep_out,
     move_leaders,
     proposed,

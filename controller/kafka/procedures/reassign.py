@@ -24,8 +24,8 @@ from controller.procedures.writes import CHANGE_BYTES_MAX
 from controller.process.wording import counted
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
+from state_machines.decisions.plan_checks import newly_superseded, noted, shortened
 from state_machines.decisions.plan_progress import Progress, ReassignPlan, Status, advance, counts, reverted, stopped
-from state_machines.decisions.plan_record import newly_superseded, noted, shortened
 from state_machines.decisions.reassignment import rewrites
 from state_machines.decisions.throttling import SET, RateBounds
 from state_machines.model.types import TopicPartition

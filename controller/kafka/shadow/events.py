@@ -15,8 +15,7 @@ from math import inf
 from typing import Final
 
 from controller.kafka.shadow.judgement import Step, epoch_of
-from state_machines.decisions.broker_change import broker_death, broker_return
-from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.broker_change import broker_death, broker_return, controlled_shutdown
 from state_machines.decisions.failover import failover
 from state_machines.decisions.topic_change import new_partitions
 from state_machines.machines.draft import Draft

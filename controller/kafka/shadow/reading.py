@@ -10,7 +10,7 @@ from msgspec import Struct
 from controller.kafka.shadow.judgement import Seen
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.state import decode_state
+from metadata_store.codecs.topic import decode_state
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.cluster_nodes import read_controller, read_epoch
 from metadata_store.port import Node, ZooKeeper

@@ -28,7 +28,7 @@ from controller.kafka.topics.create_topics import CONTENDED, TWICE
 from controller.kafka.topics.topic_change import modified
 from controller.procedures.recorder import CallKind
 from metadata_store.codecs.base import Malformed
-from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
+from metadata_store.commits.topic_commit import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from state_machines.admin_rules.create_partitions import WantedGrowth, judge_growth
 from state_machines.admin_rules.create_topics import PARTITIONS_MAX, TopicError, TopicRefusal

@@ -35,8 +35,8 @@ from controller.kafka.topics.create_topics_call import CreationCall, Inherited, 
 from controller.kafka.topics.topic_change import start_topics
 from controller.kafka.topics.topic_policy import TopicPolicy, asked_for, verdict
 from controller.process.wording import abbreviate, counted
-from metadata_store.commits import topic_creation
-from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
+from metadata_store.commits import topic_commit
+from metadata_store.commits.topic_commit import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.fencing.companion import Companion
 from state_machines.admin_rules.create_topics import (
@@ -228,7 +228,7 @@ async def _commit(c: Controller, planned: Planned, contexts: dict[str, TopicZnod
         await c.connected()
         versions = [(topic, contexts[name].config_version) for name, topic in waiting.items()]
         companions = await _companions(waiting, planned)
-        outcome = await topic_creation.create_topics(c.zk, versions, c.fence, writes_max, companions)
+        outcome = await topic_commit.create_topics(c.zk, versions, c.fence, writes_max, companions)
         c.gate.check()
         outcomes.update((topic.name, topic) for topic in outcome.applied)
         outcomes.update((name, _refused(code)) for name, code in outcome.refused)

@@ -42,6 +42,7 @@ class CreationCall:
 
     @property
     def validates_only(self) -> bool:
+        """Checks whether nothing is to be created."""
         return self.body.validate_only
 
     @property

@@ -51,6 +51,7 @@ class LoggedRegional(Regional, frozen=True):
     """Events of one turn whose lines are logged."""
 
     def log(self, hidden: Counter[str]) -> None:
+        """Writes the lines of each item that is not quiet."""
         seq = self.seq
         for item in self.items:
             if not _is_quiet(item, hidden):
@@ -59,6 +60,7 @@ class LoggedRegional(Regional, frozen=True):
             seq += rows_in(item)
 
     def sum_up(self, hidden: Counter[str]) -> None:
+        """Writes one line for all quiet items."""
         counts = ", ".join(f"{count} x {what}" for what, count in hidden.most_common())
         text = f"regions in bulk: {counts}; each has its rows in the journal alone"
         log_line(Line(log, logging.INFO, text), self.worker, self.moment.ts_us)

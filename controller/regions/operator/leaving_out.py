@@ -10,7 +10,7 @@ from controller.regions.procedures import crash, log_task
 from controller.regions.procedures.messages import LOG_TASK, LOST_PARTS, Crash, LogTask
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Ending, Record
-from state_machines.regions.lost_parts import LeftOut, LostPart, LostParts, has_pid, short
+from state_machines.regions.marks import LeftOut, LostPart, LostParts, has_pid, short
 
 ACT: Final = "leave-out"
 REGIONS_MAX: Final = 100

@@ -16,7 +16,7 @@ from controller.regions.procedures.assign import NAME as ASSIGN
 from controller.regions.procedures.messages import Crash, LogTask, Move, TableTask, Transit
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.record import Record
-from state_machines.regions.lost_parts import short
+from state_machines.regions.marks import short
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableState
 

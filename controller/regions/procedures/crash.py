@@ -24,9 +24,9 @@ from metadata_store.catalog.rows import Bury, DropServer, Forget, Owner, Write
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
-from state_machines.regions import lost_parts
+from state_machines.regions import marks
 from state_machines.regions.changes import abandoned
-from state_machines.regions.lost_parts import LostParts
+from state_machines.regions.marks import LostParts
 from state_machines.regions.model import Buried, Region, Server
 from state_machines.regions.states import RegionState, ServerState
 
@@ -93,8 +93,8 @@ async def split(env: RegionsEnv, record: Record) -> Outcome | Effect:
     parts = env.log_parts.get(key) if LOG in fences_in(task.method) else ()
     if parts is None:  # the daemon that knew them died: the fence, repeated, lists them again
         return Next(FENCE, record.data)
-    lost = lost_parts.names(task.lost)
-    wanted = tuple(part for part in parts if lost_parts.short(part) not in lost) if lost else parts
+    lost = marks.names(task.lost)
+    wanted = tuple(part for part in parts if marks.short(part) not in lost) if lost else parts
     if not wanted:
         return Next(RELEASE, record.data)
     some = tuple(log_task.splitting(task, part) for part in wanted[:PARTS_TOGETHER])
@@ -172,14 +172,14 @@ def leave_out(record: Record, command: bytes) -> bytes:
     more: LostParts = LOST_PARTS.decode(command)
     if record.step != SPLIT:
         raise Refused(f"pid {record.pid} splits no log now: wait until it does, or has ended")
-    lost = lost_parts.added(task.lost, more)
+    lost = marks.added(task.lost, more)
     if lost == task.lost:
         return record.data
     data = CRASH.encode(replace(task, lost=lost))
     if len(data) > DATA_BYTES_MAX:
         raise Refused(
             f"pid {record.pid}: its record would have {len(data)} bytes with this part, at most {DATA_BYTES_MAX} are "
-            f"stored, and {lost_parts.count(task.lost)} parts are left out: have a server split this one, with an "
+            f"stored, and {marks.count(task.lost)} parts are left out: have a server split this one, with an "
             "empty log in its place where it is lost"
         )
     return data
@@ -189,7 +189,7 @@ def _result(task: Crash) -> bytes:
     """Returns the result of a crash: empty, or which parts of the log operators have left out."""
     parts = ((one, part) for one in task.lost.left_out for part in one.parts)
     told = (f"{part.name!r} by {one.by}: {one.reason}" for one, part in islice(parts, LEFT_OUT_TOLD_MAX))
-    count = lost_parts.count(task.lost)
+    count = marks.count(task.lost)
     return f"without {count} parts of its log, {'; '.join(told)}"[:LEFT_OUT_CHARS_MAX].encode() if count else b""
 
 

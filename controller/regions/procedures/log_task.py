@@ -20,7 +20,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
-from state_machines.regions import lost_parts
+from state_machines.regions import marks
 from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState
 
@@ -105,7 +105,7 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Effect:
 def _is_left_out(env: RegionsEnv, task: LogTask) -> bool:
     """Checks whether an operator has left a part of a log out; no part is empty."""
     lost = env.left_out.get((task.server, task.incarnation))
-    return lost is not None and bool(task.part) and lost_parts.short(task.part) in lost_parts.names(lost)
+    return lost is not None and bool(task.part) and marks.short(task.part) in marks.names(lost)
 
 
 def _online(env: RegionsEnv) -> list[Server]:

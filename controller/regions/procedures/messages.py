@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from state_machines.regions.lost_parts import LostParts
+from state_machines.regions.marks import LostParts
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):

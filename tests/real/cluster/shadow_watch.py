@@ -12,7 +12,7 @@ from controller.kafka.shadow.events import Kind
 from controller.kafka.shadow.report import Report
 from controller.kafka.shadow.shadow import Shadow
 from metadata_store import paths
-from metadata_store.codecs.state import encode_state
+from metadata_store.codecs.topic import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from testing.znodes import create_topic
 from tests.kit.polling import eventually

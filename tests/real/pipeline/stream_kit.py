@@ -15,10 +15,9 @@ from pyarrow import fs
 from pipeline import storage
 from pipeline.layout import manifest_of, table_in
 from pipeline.schema import COLUMNS
-from pipeline.stream.batch import Batch, Kept, of_rows, parted
+from pipeline.stream.batch import Batch, Kept, batches, of_rows, parted
 from pipeline.stream.bronze import Bronze
 from pipeline.stream.offsets import Offset, complete, following, slices
-from pipeline.stream.reading import batches
 from tests.real.pipeline.logs import sound, text
 from tests.real.pipeline.plain_ingest import as_text
 

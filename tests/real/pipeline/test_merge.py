@@ -24,7 +24,7 @@ pytest.importorskip("pyspark", reason="the extra pipeline is not installed")
 
 import pyarrow.parquet as pq
 
-from pipeline import lines, merge, segments, small_tables, storage
+from pipeline import layout, lines, merge, segments, storage
 from pipeline.layout import manifest_of
 from pipeline.merge import Merged, Workers
 from pipeline.storage import CannotMerge, NothingToRead
@@ -363,7 +363,7 @@ def test_an_ingest_that_is_killed_anywhere_leaves_nothing_that_counts(
         while True:
             writer = killing(steps)
             patch.setattr(segments, "written", writer)
-            patch.setattr(small_tables, "written", writer)
+            patch.setattr(layout, "written", writer)
             patch.setattr(storage, "written", writer)
             try:
                 merged([journal], bronze)

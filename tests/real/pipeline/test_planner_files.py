@@ -23,7 +23,7 @@ from pipeline.planner.broker_sets import read_sets
 from pipeline.planner.parting import in_parts
 from pipeline.planner.problem import Problem
 from pipeline.planner.scenarios import read_scenarios, side_by_side
-from state_machines.planning.plan_file import decode_plan
+from state_machines.planning.json_files import decode_plan
 from tests.kit.cli_kit import items, regent, unwrapped
 from tests.kit.planning_kit import CLUSTER_ID
 from tests.real.pipeline.planner_kit import cluster, plan

@@ -14,7 +14,7 @@ from cli import planning
 from cli.exit_codes import Exit
 from pipeline.planner.view import balanced
 from state_machines.model.types import Assignment
-from state_machines.planning.plan_file import decode_plan
+from state_machines.planning.json_files import decode_plan
 from tests.kit.cli_kit import regent, unwrapped
 from tests.kit.planning_kit import make_view, moves_of
 from tests.unit.cli.test_cli_reassign_plan import cluster, viewed

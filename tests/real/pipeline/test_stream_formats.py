@@ -10,7 +10,7 @@ import pytest
 from pipeline.ending import Stopped
 from pipeline.executors import Unfit
 from pipeline.stream import delta
-from pipeline.verbs.showing import Plain
+from pipeline.verbs.running import Plain
 from pipeline.verbs.stream import stream
 
 

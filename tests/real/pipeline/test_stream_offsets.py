@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql.datasource import DataSource
 
 from pipeline.stream import offsets
-from pipeline.stream.batch import STREAMED, parted
+from pipeline.stream.batch import PART_BYTES, STREAMED, batches, parted, parts, read
 from pipeline.stream.offsets import Offset, Slice, TooManyFiles, complete, following, slices
-from pipeline.stream.reading import PART_BYTES, batches, parts, read
 from pipeline.stream.source import RegentJournal
 from pipeline.stream.topic import JournalTopic
 from tests.real.pipeline.logs import sound, text

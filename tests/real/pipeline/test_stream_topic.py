@@ -16,7 +16,7 @@ from pipeline.stream import topic, topic_reading
 from pipeline.stream.batch import parted
 from pipeline.stream.topic import TopicStream, parts
 from pipeline.stream.topic_reading import Extent, Part
-from pipeline.verbs.showing import Plain
+from pipeline.verbs.running import Plain
 from pipeline.verbs.stream import stream
 from tests.real.pipeline.logs import sound, text
 

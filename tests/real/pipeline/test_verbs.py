@@ -15,9 +15,8 @@ from cli.exit_codes import Exit
 from pipeline import ending
 from pipeline.__main__ import main
 from pipeline.verbs import VERBS
-from pipeline.verbs.options import Argument, Option, parameters_of
-from pipeline.verbs.parsing import run
-from pipeline.verbs.showing import Plain, Shown
+from pipeline.verbs.options import Argument, Option, parameters_of, run
+from pipeline.verbs.running import Plain, Shown
 from pipeline.verbs.stream import Told
 from tests.kit.cli_kit import command
 from tests.real.pipeline.logs import change, sound, write

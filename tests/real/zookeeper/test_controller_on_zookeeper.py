@@ -23,7 +23,7 @@ from controller.role.claim import Role
 from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
-from metadata_store.codecs.state import decode_state
+from metadata_store.codecs.topic import decode_state
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths

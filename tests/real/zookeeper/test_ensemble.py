@@ -12,7 +12,7 @@ import pytest
 from controller.role.lease import Lease
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.kazoo_adapter.server_version import Limits, server_limits
+from metadata_store.kazoo_adapter.servers import Limits, server_limits
 from metadata_store.port import WatchKind
 from testing.embedded.process import poll
 from testing.embedded.zookeeper import EmbeddedZooKeeper, ensemble, in_sync

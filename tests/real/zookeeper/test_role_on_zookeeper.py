@@ -19,9 +19,9 @@ from controller.role.claim import Role
 from controller.role.own_znodes import may_change_acls, this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
-from metadata_store.codecs.state import encode_state
+from metadata_store.codecs.topic import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.kazoo_adapter.servers import server_version
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Create, Delete, Node, Op, SetData
 from testing.embedded.jvm import java_command

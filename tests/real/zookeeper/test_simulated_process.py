@@ -15,7 +15,7 @@ from controller.role import own_znodes
 from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.broker import decode_broker
+from metadata_store.codecs.cluster import decode_broker
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from state_machines.model.types import Endpoint
 from tests.contracts.simulated_process import COUNT, FIRST, all_is_sent, brokers

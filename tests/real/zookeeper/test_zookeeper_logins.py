@@ -13,7 +13,7 @@ import pytest_asyncio
 from metadata_store.acl import ALL, Acl, digest_acl
 from metadata_store.errors import Code, ConnectFailed, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.kazoo_adapter.server_version import server_version
+from metadata_store.kazoo_adapter.servers import server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.port import ConnectionState
 from testing.embedded.process import free_port

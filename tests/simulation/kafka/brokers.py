@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.wire.errors import Error
 from metadata_store import paths
-from metadata_store.codecs.broker import encode_broker
+from metadata_store.codecs.cluster import encode_broker
 from metadata_store.errors import ConnectFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION, ConnectionState, WatchEvent
 from state_machines.model.types import Broker, Endpoint

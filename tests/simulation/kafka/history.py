@@ -7,8 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from metadata_store import paths
-from metadata_store.codecs.state import decode_state
-from metadata_store.codecs.topic import TopicDecoder
+from metadata_store.codecs.topic import TopicDecoder, decode_state
 from state_machines.model.types import Assignment, Leadership, TopicAssignment, TopicPartition
 
 Key = tuple[str, int]

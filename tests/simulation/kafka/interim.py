@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.wire.versions import Api
 from metadata_store import paths
-from metadata_store.codecs.state import encode_state
+from metadata_store.codecs.topic import encode_state
 from metadata_store.errors import MultiFailed, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import Check, SetData

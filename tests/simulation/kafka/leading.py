@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.wire.errors import Error
 from brokers.wire.versions import Ibp
-from metadata_store.codecs.state import decode_state
+from metadata_store.codecs.topic import decode_state
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import Create, Write
 from state_machines.model.types import Leadership

@@ -13,7 +13,7 @@ from msgspec import Struct
 from admin.carrier import Carrier
 from admin.cluster_view import ClusterView
 from admin.ports import Call
-from admin.rewriting import offer
+from admin.routes import offer
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.cluster import ApiVersion, ApiVersionsResponse
 from brokers.wire.messages.topics import CreateTopicsRequest

@@ -17,8 +17,7 @@ import pytest
 
 from admin.client import Client
 from admin.endpoint import AdminListener
-from admin.endpoint_tls import EndpointTls
-from admin.streams import Stream
+from admin.streams import EndpointTls, Stream
 from brokers.security.tls import Tls
 from brokers.wire.messages import MESSAGES, request_codec
 from brokers.wire.primitives import Malformed, Reader

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from admin.endpoint import AdminListener
-from admin.endpoint_tls import EndpointTls, endpoint_tls
 from admin.identity import Identity
 from admin.ports import UNKNOWN_FRAME_BYTES_MAX
+from admin.streams import EndpointTls, endpoint_tls
 from brokers.security.tls import Tls
 from brokers.wire.messages.security import (
     SaslAuthenticateRequest,

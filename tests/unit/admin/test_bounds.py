@@ -38,7 +38,7 @@ from controller.metrics.counters import Counters
 from controller.process.zookeeper import connection
 from controller.role.holder import until
 from metadata_store.errors import NotConnected
-from metadata_store.kazoo_adapter.server_version import server_limits, server_version
+from metadata_store.kazoo_adapter.servers import server_limits, server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
 from state_machines.model.types import Broker, Endpoint
 from tests.kit.controller_world import world
@@ -448,7 +448,7 @@ async def test_the_query_of_a_servers_release_may_take_two_seconds(
         return b"Zookeeper version: 3.8.4-abc, built on 2024\n"
 
     reader.readline = readline
-    with mock.patch("metadata_store.kazoo_adapter.server_version.asyncio.open_connection") as opened:
+    with mock.patch("metadata_store.kazoo_adapter.servers.asyncio.open_connection") as opened:
         opened.return_value = reader, writer
         begun_s = now_s()
         assert await server_version("zk1", 2181) == found

@@ -24,8 +24,7 @@ from benchmarks.stages import STAGES, Stages
 from controller.kafka.term.failover import fail_over
 from metadata_store import paths
 from state_machines.decisions.alter_partition import IsrRequest, alter_partitions
-from state_machines.decisions.broker_change import broker_death
-from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.broker_change import broker_death, controlled_shutdown
 from state_machines.decisions.failover import failover
 from state_machines.decisions.leader_election import ElectionType, elect
 from state_machines.decisions.reassignment import ReassignmentRequest, due, judge, reassign, rewrites

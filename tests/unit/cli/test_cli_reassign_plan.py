@@ -22,7 +22,7 @@ from metadata_store import paths
 from state_machines.model.types import Broker, LogDirectory, ReplicaLog
 from state_machines.planning.cluster_view import ClusterView
 from state_machines.planning.goals import Decommission
-from state_machines.planning.plan_file import decode_plan
+from state_machines.planning.json_files import decode_plan
 from state_machines.planning.planner import plan
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.znodes import create_topic

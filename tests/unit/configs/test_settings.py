@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from configs import example
-from configs.http_section import HttpSettings
+from configs.connections import HttpSettings
 from configs.loading import load, load_section
 from configs.problems import ConfigError
 from configs.settings import differences, keys

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from configs.advice import SECRETS, advice, exposed
+from configs.connections import ZooKeeperSettings
 from configs.credentials import systemd_credential
 from configs.loading import load
 from configs.problems import ConfigError
-from configs.zookeeper_section import ZooKeeperSettings
 from tests.kit.settings_kit import MINIMAL, closed, problems, written
 
 HOLD = {"REGENT_CONTROLLER__ON_ABSENCE": "hold"}

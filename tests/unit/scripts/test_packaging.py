@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from configs.admin_section import AdminSettings
+from configs.connections import HttpSettings
 from configs.credentials import CREDENTIALS, GIVEN_SECRET
-from configs.http_section import HttpSettings
 from configs.loading import DEFAULT_FILE
 from configs.sections import ControllerSettings, ListenerSettings, StateSettings
 from scripts.package import packages_of_extras

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from metadata_store import paths
-from metadata_store.codecs.state import encode_state
+from metadata_store.codecs.topic import encode_state
 from metadata_store.errors import Code, MultiFailed, NotConnected
 from metadata_store.fencing.bounds import Emit, Job, in_flight, write_bytes
 from metadata_store.fencing.fenced import HEAD_BYTES, Batch, batches, judged

@@ -19,7 +19,7 @@ from metadata_store.codecs.cluster import (
     encode_config,
     encode_features,
 )
-from metadata_store.commits.topic_creation import create_topics
+from metadata_store.commits.topic_commit import create_topics
 from metadata_store.commits.topic_deletion import TopicToDelete, delete_topics, mark_topics
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import confirm

@@ -9,11 +9,10 @@ import pytest
 from pipeline.inputs import BadInput
 from pipeline.report.files import read_plans
 from pipeline.report.merging import Known
-from pipeline.report.move_result import Predicted
 from pipeline.report.move_sections import moves
-from pipeline.report.result import Result
+from pipeline.report.result import Predicted, Result
+from state_machines.planning.json_files import encode_plan
 from state_machines.planning.plan import Move, Plan, Summary
-from state_machines.planning.plan_file import encode_plan
 from tests.real.pipeline.report.kit import Term, reported
 
 GB = 1_000_000_000

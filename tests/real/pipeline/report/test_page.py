@@ -14,14 +14,17 @@ import msgspec
 import pytest
 
 from pipeline.report.against import compared
-from pipeline.report.move_result import MoveReport, PlanReport, Predicted, PredictedTopic
 from pipeline.report.outputs import topics_csv
 from pipeline.report.page import page
 from pipeline.report.result import (
     Cost,
     GapReport,
     LossReport,
+    MoveReport,
     Now,
+    PlanReport,
+    Predicted,
+    PredictedTopic,
     Recovered,
     Result,
     StopCost,
@@ -31,8 +34,8 @@ from pipeline.report.result import (
     Usual,
 )
 from pipeline.report.wording import seconds, size
+from state_machines.planning.json_files import encode_plan
 from state_machines.planning.plan import Move, Plan, Summary
-from state_machines.planning.plan_file import encode_plan
 from tests.kit.cli_kit import regent
 from tests.real.pipeline.logs import write
 from tests.real.pipeline.report.kit import Term, reported

@@ -23,7 +23,7 @@ from brokers.listener.controller_listener import ControllerListener
 from brokers.listener.entrance import Entrance
 from brokers.listener.handshakes import KEPT_FOR_KNOWN, UNDER_WAY_MAX, Handshakes
 from brokers.listener.inbound import ListenerLimits
-from brokers.security.callers import Callers, KnownBrokers, party
+from brokers.security.access import Callers, KnownBrokers, party
 from brokers.security.tls import Tls
 from tests.kit.admin_kit import Addresses, FakeController
 from tests.kit.certificates import Authority

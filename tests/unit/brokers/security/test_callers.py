@@ -12,8 +12,7 @@ import pytest
 
 from brokers.listener.controller_listener import ControllerListener
 from brokers.listener.envelopes import CarriedCall
-from brokers.security.access import SecureTransport
-from brokers.security.callers import KNOWN_MAX, Callers, KnownBrokers, subject
+from brokers.security.access import KNOWN_MAX, Callers, KnownBrokers, SecureTransport, subject
 from brokers.security.tls import Tls
 from brokers.transport import TcpTransport, Transport
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall

@@ -27,7 +27,7 @@ from brokers.security.authentication import (
 from brokers.security.scram import ScramRefused
 from brokers.security.tls import Tls
 from brokers.wire.sasl import encode_authenticate, encode_handshake, read_authenticate_response, read_handshake_response
-from configs.security_section import SecuritySettings
+from configs.connections import SecuritySettings
 from tests.kit.certificates import Authority
 from tests.kit.listener_kit import ALTER, isr_change
 from tests.kit.polling import eventually

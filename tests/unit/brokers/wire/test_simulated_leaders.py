@@ -15,7 +15,7 @@ from brokers.wire.replies import (
     encode_reply,
 )
 from metadata_store.codecs.notifications import Partitions, decode_partitions
-from metadata_store.codecs.state import decode_state
+from metadata_store.codecs.topic import decode_state
 from state_machines.model.types import Leadership, TopicPartition
 from testing.simulated.broker import SimulatedBroker
 from testing.simulated.calls import ShutdownResponse, controlled_shutdown, shutdown_response

@@ -17,7 +17,7 @@ from brokers.outbound.channels import Channels
 from controller.operator.counts import Counted, Counts
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Leadership
-from state_machines.propagation.feed import Feed
+from state_machines.propagation.view import Feed
 from tests.kit.leak_events import PARTITIONS, Bouncing, Terms, Topics, flat
 from tests.kit.leak_kit import growth, life, short_windows
 from tests.kit.model import P, make_cluster

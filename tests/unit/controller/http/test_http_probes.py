@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from configs.http_section import HttpSettings
+from configs.connections import HttpSettings
 from configs.values import Address
 from controller.http import remote, tcp
 from controller.http.peers import RemoteProtocol

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from brokers.security.authentication import SecurityUnusable
-from configs.http_section import HttpSettings
+from configs.connections import HttpSettings
 from configs.values import Address
 from controller.app import create_app
 from controller.http import remote, tcp

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from configs.connections import SecuritySettings
 from configs.journal_section import JournalSettings
-from configs.security_section import SecuritySettings
 from controller.journal.journal import Journal
 from controller.journal.segments import segments_in
 from controller.journal.topic import QUIET_S, RETRY_S, JournalTopic, Sending, Slice, TopicQueue, records_of

@@ -13,7 +13,7 @@ from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordon, Cordons,
 from state_machines.admin_rules.create_partitions import WantedGrowth, judge_growth
 from state_machines.admin_rules.create_topics import NewTopic, TopicContext, TopicRefusal, WantedTopic, judge_topic
 from state_machines.admin_rules.topic_configs import TakenNames
-from state_machines.decisions.plan_faults import faults
+from state_machines.decisions.plan_checks import faults
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.model.types import Assignment, TopicAssignment
 from tests.kit.cli_kit import items, regent

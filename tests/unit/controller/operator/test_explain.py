@@ -10,8 +10,7 @@ import pytest
 from controller.kafka.path.remembered import RecentChanges
 from controller.operator.counts import Deletions, counted, imbalance
 from controller.operator.reasons import explain
-from state_machines.decisions.broker_change import broker_death
-from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.broker_change import broker_death, controlled_shutdown
 from state_machines.decisions.reassignment import reassign
 from state_machines.machines.selectors import OFFLINE_IN_ISR
 from state_machines.model.cluster import Cluster

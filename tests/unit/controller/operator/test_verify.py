@@ -15,7 +15,7 @@ from controller.daemon.daemon import Daemon
 from controller.operator import verify as module
 from controller.operator.verify import Verdict, verify
 from metadata_store import paths
-from metadata_store.codecs.state import encode_state
+from metadata_store.codecs.topic import encode_state
 from metadata_store.port import ANY_VERSION
 from state_machines.model.cluster import Cluster
 from tests.kit.polling import eventually

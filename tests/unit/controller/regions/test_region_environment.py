@@ -16,7 +16,7 @@ from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal.journal import RegionsJournal
 from controller.regions.procedures.every import NAMES
 from regent_agent.protocol import CLOSED, DONE, OPENED, Result
-from state_machines.regions.lost_parts import LeftOut, LostPart, LostParts
+from state_machines.regions.marks import LeftOut, LostPart, LostParts
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.placement import PLACEMENTS
 from state_machines.regions.states import ServerState

@@ -12,11 +12,10 @@ from controller.regions.procedures.assign import wish
 from controller.regions.procedures.namespaces import undeletable
 from controller.regions.procedures.servers import unforgettable
 from controller.regions.server_lists import Contradictions
-from state_machines.regions import lost_parts
+from state_machines.regions import marks
 from state_machines.regions.changes import abandoned
 from state_machines.regions.damage import Damage, Keys, RowKind
-from state_machines.regions.lost_parts import LeftOut, LostPart, LostParts
-from state_machines.regions.marks import Mark, MarkKind
+from state_machines.regions.marks import LeftOut, LostPart, LostParts, Mark, MarkKind
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 
@@ -37,11 +36,11 @@ def test_parts_of_a_log_that_are_left_out_one_after_the_other_are_all_kept_with_
     first = LostParts((LeftOut((LostPart("p1", 1),), "eve", "lost"),), 7, (1, 2))
     second = LostParts((LeftOut((LostPart("p1", 1), LostPart("p2", 2)), "eve", "lost"),), 3, (3,))
     third = LostParts((LeftOut((LostPart("p3", 3),), "eve", "burnt"),), 1, (4,))
-    both = lost_parts.added(first, second)
+    both = marks.added(first, second)
     assert both == LostParts((LeftOut((LostPart("p1", 1), LostPart("p2", 2)), "eve", "lost"),), 7, (1, 2))
-    assert lost_parts.latest(both, first) == LeftOut((LostPart("p2", 2),), "eve", "lost"), "p1 was told before"
-    assert lost_parts.latest(both, both) is None
-    assert [one.reason for one in lost_parts.added(both, third).left_out] == ["lost", "burnt"]
+    assert marks.latest(both, first) == LeftOut((LostPart("p2", 2),), "eve", "lost"), "p1 was told before"
+    assert marks.latest(both, both) is None
+    assert [one.reason for one in marks.added(both, third).left_out] == ["lost", "burnt"]
 
 
 def test_regions_that_a_crash_leaves_are_together_by_their_tables() -> None:

@@ -7,16 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from metadata_store.codecs.broker import decode_broker, encode_broker
 from metadata_store.codecs.cluster import (
     Config,
     FeatureRange,
     Features,
     ProducerIdBlock,
+    decode_broker,
     decode_cluster_id,
     decode_config,
     decode_features,
     decode_producer_ids,
+    encode_broker,
     encode_cluster_id,
     encode_config,
     encode_features,
@@ -41,8 +42,14 @@ from metadata_store.codecs.notifications import (
     encode_log_dir_event,
     encode_partitions,
 )
-from metadata_store.codecs.state import decode_state, encode_state
-from metadata_store.codecs.topic import decode_topic, encode_topic, topic_id_bytes, topic_id_text
+from metadata_store.codecs.topic import (
+    decode_state,
+    decode_topic,
+    encode_state,
+    encode_topic,
+    topic_id_bytes,
+    topic_id_text,
+)
 from metadata_store.nodes.acl_nodes import decode_acls, decode_extended_change
 from metadata_store.nodes.reassignment_node import Reassignments, decode_reassignments, encode_reassignments
 from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition

@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata_store.codecs.base import Malformed
-from metadata_store.codecs.broker import decode_broker, encode_broker
 from metadata_store.codecs.cluster import (
     Config,
     FeatureRange,
     Features,
+    decode_broker,
     decode_config,
     decode_features,
+    encode_broker,
     encode_config,
     encode_features,
 )
 from metadata_store.codecs.controller import ControllerZnode, decode_controller, encode_controller
 from metadata_store.codecs.notifications import UNUSABLE_MAX, Partitions, Unusable, decode_partitions, encode_partitions
-from metadata_store.codecs.state import decode_state, encode_state
-from metadata_store.codecs.topic import decode_topic, encode_topic
+from metadata_store.codecs.topic import decode_state, decode_topic, encode_state, encode_topic
 from metadata_store.nodes.reassignment_node import Reassignments, decode_reassignments, encode_reassignments
 from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
 

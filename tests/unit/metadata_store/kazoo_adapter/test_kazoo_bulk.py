@@ -14,9 +14,18 @@ import pytest
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.adapter import ENOUGH_BYTES, JAVA_ANSWER_BYTES_MAX, SINGLE_READS_MAX, Listings
-from metadata_store.kazoo_adapter.bulk import answers, by_size, watch_chunks
 from metadata_store.kazoo_adapter.jute import Reply
-from metadata_store.kazoo_adapter.limits import BATCH_BYTES_MAX, CUT_BYTES, HOLDS_S, SOON_S, SUSPECT_BYTES, Limits
+from metadata_store.kazoo_adapter.limits import (
+    BATCH_BYTES_MAX,
+    CUT_BYTES,
+    HOLDS_S,
+    SOON_S,
+    SUSPECT_BYTES,
+    Limits,
+    answers,
+    by_size,
+    watch_chunks,
+)
 from metadata_store.port import (
     IN_FLIGHT_MAX,
     READ_PATHS_MAX,

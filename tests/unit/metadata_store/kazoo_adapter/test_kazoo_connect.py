@@ -16,8 +16,7 @@ from metadata_store.kazoo_adapter import KazooZooKeeper, jute
 from metadata_store.kazoo_adapter.adapter import answered_or_left
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.kazoo_client import Client
-from metadata_store.kazoo_adapter.server_version import parse_version, server_limits, server_version
-from metadata_store.kazoo_adapter.servers import Address, Servers
+from metadata_store.kazoo_adapter.servers import Address, Servers, parse_version, server_limits, server_version
 from metadata_store.kazoo_adapter.session import REFUSED_S_MAX, split_chroot
 from metadata_store.kazoo_adapter.transport import CLOSE_S_MAX
 from metadata_store.port import ConnectionState, Create

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_machines.admin_rules.throttle_lists import LIST_BYTES_MAX
 from state_machines.admin_rules.throttles import (
     BROKERS,
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
     LEADER_RATE,
     LEADER_REPLICAS,
+    LIST_BYTES_MAX,
     TOPICS,
     Entity,
     Restoration,

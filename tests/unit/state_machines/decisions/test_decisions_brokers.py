@@ -8,10 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from state_machines.decisions.alter_partition import IsrRequest
-from state_machines.decisions.broker_change import BrokerDelta, broker_death, compare, log_directories_failed
-from state_machines.decisions.controlled_shutdown import (
+from state_machines.decisions.broker_change import (
+    BrokerDelta,
+    broker_death,
+    compare,
     controlled_shutdown,
     keep_out,
+    log_directories_failed,
     move_leaders,
     proposed,
     remaining,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from state_machines.decisions.broker_change import broker_death, broker_return
-from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.broker_change import broker_death, broker_return, controlled_shutdown
 from state_machines.decisions.deletion import (
     MOVES,
     WAITS,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from state_machines.decisions.broker_change import REPLICA_DIED, broker_death
-from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.broker_change import REPLICA_DIED, broker_death, controlled_shutdown
 from state_machines.decisions.failover import failover
 from state_machines.machines import selectors
 from state_machines.machines.draft import Draft

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from state_machines.decisions import hindrances as kinds
-from state_machines.decisions.broker_change import broker_death, broker_return
-from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.broker_change import broker_death, broker_return, controlled_shutdown
 from state_machines.decisions.hindrances import (
     EXAMPLES_MAX,
     MEANINGS,

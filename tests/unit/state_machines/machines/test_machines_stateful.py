@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
 from state_machines.decisions.alter_partition import IsrError, IsrRequest, alter_partitions, judge
-from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.broker_change import controlled_shutdown
 from state_machines.decisions.deletion import ineligible
 from state_machines.machines import selectors
 from state_machines.model.decision import Change, ReplicaMove

@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 
-from state_machines.decisions.broker_change import broker_death
-from state_machines.decisions.controlled_shutdown import controlled_shutdown
+from state_machines.decisions.broker_change import broker_death, controlled_shutdown
 from state_machines.decisions.topic_change import new_partitions
 from state_machines.machines.draft import Draft
 from state_machines.model.cluster import StaleChange, leadership_of

@@ -13,11 +13,18 @@ from state_machines.decisions.plan_progress import PlannedMove
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicAssignment
 from state_machines.planning.cluster_view import PlannedBroker, view_in_turns, view_of
-from state_machines.planning.expected_time import Expected, Received, expected, received
 from state_machines.planning.goals import Decommission, Target, TargetReplicas
-from state_machines.planning.json_files import FILE_BYTES_MAX, UnusableFile, decode_kafka, encode_kafka
-from state_machines.planning.plan import INT32_MAX, TOPIC_CHARS_MAX
-from state_machines.planning.plan_file import VERSION, SavedPlan, decode_plan, encode_plan
+from state_machines.planning.json_files import (
+    FILE_BYTES_MAX,
+    VERSION,
+    SavedPlan,
+    UnusableFile,
+    decode_kafka,
+    decode_plan,
+    encode_kafka,
+    encode_plan,
+)
+from state_machines.planning.plan import INT32_MAX, TOPIC_CHARS_MAX, Expected, Received, expected, received
 from state_machines.planning.planner import plan
 from tests.kit.model import broker, topic_gone
 from tests.kit.planning_kit import CLUSTER_ID, DAEMON, assigned, goals, make_view, views

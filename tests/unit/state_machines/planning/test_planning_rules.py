@@ -12,8 +12,8 @@ from state_machines.model.types import Assignment
 from state_machines.planning.cluster_view import ClusterView
 from state_machines.planning.drafting import in_order_of
 from state_machines.planning.goals import Add, Decommission, Goal, Rebalance, ReplicationFactor, RestoreRacks
+from state_machines.planning.json_files import decode_plan, encode_plan
 from state_machines.planning.plan import Plan
-from state_machines.planning.plan_file import decode_plan, encode_plan
 from state_machines.planning.planner import plan
 from tests.kit.planning_kit import (
     DAEMON,

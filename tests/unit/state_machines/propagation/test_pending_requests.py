@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Struct
 
-from state_machines.propagation.feed import BLOCK_ROWS, Feed
 from state_machines.propagation.pending_requests import PendingRequests
+from state_machines.propagation.view import BLOCK_ROWS, Feed
 from tests.kit.wire_kit import quickly
 
 MANY = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from state_machines.regions import damage as damages
-from state_machines.regions import lost_parts
+from state_machines.regions import marks
 from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind
 from state_machines.regions.layout import (
     KEY_BYTES_MAX,
@@ -18,8 +18,7 @@ from state_machines.regions.layout import (
     layout_problem,
     name_problem,
 )
-from state_machines.regions.lost_parts import HEAD_CHARS, PART_CHARS_MAX, LeftOut, LostPart, LostParts
-from state_machines.regions.marks import Mark, MarkKind, Marks
+from state_machines.regions.marks import HEAD_CHARS, PART_CHARS_MAX, LeftOut, LostPart, LostParts, Mark, MarkKind, Marks
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.placement import PLACEMENTS, Wish, planned
 from state_machines.regions.states import ServerState
@@ -151,20 +150,20 @@ def test_a_name_at_its_bound(more: int) -> None:
 
 def test_a_long_name_of_a_part_is_shortened_and_stays_itself() -> None:
     whole, long, other = "p" * PART_CHARS_MAX, "p" * (PART_CHARS_MAX + 1), "p" * PART_CHARS_MAX + "q"
-    assert lost_parts.short(whole) == whole
-    assert lost_parts.short(long).startswith("p" * HEAD_CHARS + "... (sha256 ")
-    assert lost_parts.short(long) != lost_parts.short(other)
-    assert len(lost_parts.short(long)) <= PART_CHARS_MAX
+    assert marks.short(whole) == whole
+    assert marks.short(long).startswith("p" * HEAD_CHARS + "... (sha256 ")
+    assert marks.short(long) != marks.short(other)
+    assert len(marks.short(long)) <= PART_CHARS_MAX
 
 
 def test_all_parts_of_all_commands_count() -> None:
     first = LeftOut((LostPart("p1", 1), LostPart("p2", 2)), "eve", "lost")
     lost = LostParts((first, LeftOut((LostPart("p3", 3),), "bob", "lost")), 7, (1,))
-    assert lost_parts.count(lost) == 3
-    assert lost_parts.names(lost) == {"p1", "p2", "p3"}
-    assert [lost_parts.has_pid(lost, pid) for pid in (1, 2, 3, 4)] == [True, True, True, False]
+    assert marks.count(lost) == 3
+    assert marks.names(lost) == {"p1", "p2", "p3"}
+    assert [marks.has_pid(lost, pid) for pid in (1, 2, 3, 4)] == [True, True, True, False]
     more = LostParts((LeftOut((LostPart("p3", 3), LostPart("p4", 4)), "eve", "lost"),), 1, (2,))
-    added = lost_parts.added(lost, more)
+    added = marks.added(lost, more)
     assert [[part.name for part in one.parts] for one in added.left_out] == [["p1", "p2", "p4"], ["p3"]]
     assert (added.regions, added.ids) == (7, (1,)), "those that it had as the first part was left out"
 

@@ -7,8 +7,7 @@ import pytest
 from brokers.wire.errors import Error
 from controller.kafka.path.events import EventKind
 from metadata_store import paths
-from metadata_store.codecs.state import encode_state
-from metadata_store.codecs.topic import encode_topic
+from metadata_store.codecs.topic import encode_state, encode_topic
 from metadata_store.port import ANY_VERSION
 from state_machines.decisions.deletion import advance
 from state_machines.decisions.failover import TAKEN_UP, take_up

@@ -13,9 +13,9 @@ from controller.kafka.procedures import reassign
 from controller.kafka.procedures.reassign import MESSAGE_BYTES_MAX, PlanCommand, encode_plan, plan_of
 from controller.operator.plan_requests import encoded
 from controller.procedures.engine import DATA_BYTES_MAX
-from state_machines.decisions import plan_record
+from state_machines.decisions import plan_checks
+from state_machines.decisions.plan_checks import WORDS_KEPT_MAX, shortened
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, Superseded
-from state_machines.decisions.plan_record import WORDS_KEPT_MAX, shortened
 from state_machines.procedures.states import State
 from tests.kit.controller_world import World, in_world
 from tests.kit.reassignment_kit import alter, caught_up, join, propagated
@@ -62,7 +62,7 @@ def test_the_largest_plan_fits_into_its_record_whatever_its_moves_say() -> None:
 async def test_a_plan_whose_words_grow_too_long_ends_as_any_other(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await running(w)
     plan = ReassignPlan(moves(), moves_max=3)
-    monkeypatch.setattr(plan_record, "WORDS_KEPT_MAX", 1)
+    monkeypatch.setattr(plan_checks, "WORDS_KEPT_MAX", 1)
     monkeypatch.setattr(reassign, "MESSAGE_BYTES_MAX", len(encode_plan(plan)) + 150)
     pid = await applied(w, plan)
     assert await alter(w, {("a", number): (3,) for number in range(3)}) == {}

@@ -25,9 +25,9 @@ from controller.kafka.procedures.plan_conflicts import callers_of
 from controller.kafka.procedures.reassign import NAME, admit, demand, encode_plan, members, plan_of
 from controller.operator.plans import move_items
 from controller.procedures.recorder import CallKind
-from state_machines.decisions import plan_record
+from state_machines.decisions import plan_checks
+from state_machines.decisions.plan_checks import BY_BYTES_MAX, NOTED_MAX, newly_superseded, noted
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, Superseded, advance
-from state_machines.decisions.plan_record import BY_BYTES_MAX, NOTED_MAX, newly_superseded, noted
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.procedures.record import Caller, Record
@@ -213,7 +213,7 @@ async def test_a_move_that_no_recorded_call_names_has_a_time_and_no_client(w: Wo
 def test_the_notes_take_a_small_part_of_a_record() -> None:
     plan = superseded(NOTED_MAX)
     callers = {TopicPartition("t", p): "x" * 1_000 for p in range(NOTED_MAX)}
-    full = plan_record.noted(plan, range(NOTED_MAX), 2**41, callers)
+    full = plan_checks.noted(plan, range(NOTED_MAX), 2**41, callers)
     assert len(encode_plan(full)) - len(encode_plan(plan)) < 80_000
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from metadata_store import paths
-from metadata_store.codecs.state import encode_state
-from metadata_store.codecs.topic import encode_topic
+from metadata_store.codecs.topic import encode_state, encode_topic
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment
 from tests.kit.controller_kafka import id_of
