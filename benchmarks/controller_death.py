@@ -17,7 +17,7 @@ from benchmarks.arena import say
 from benchmarks.results import Row, Sample
 from brokers.client import BrokerCallFailed, BrokerClient
 from testing.embedded.kafka import SESSION_MS
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.world import World, world
 
 POLL_S: Final = 0.01
 TOLD_S_MAX: Final = 60.0

@@ -18,8 +18,8 @@ from benchmarks.arena import say
 from benchmarks.results import Row, Sample
 from testing.embedded.load import Load
 from testing.embedded.tools import Tools
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import FLOWING_S, succeeds
+from tests.kit.cluster.scene import FLOWING_S, succeeds
+from tests.kit.deadlines import eventually
 from tests.verify.plan_kit import SMALL_FETCHES, SOON, is_throttled, kafkas_file, moved_by_tool, ran, waited
 from tests.verify.system import System, system
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from cli.demo.process import RegentProcess
 from testing.embedded.ledger import Verdict
 from testing.embedded.load import Load, Reader
-from tests.kit.polling import eventually
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 
 TOPIC = "orders"
 PARTITIONS = 60

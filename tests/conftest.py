@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.kills import tally
-from tests.kit import seed_results
+from tests.kit import results
 
 SUPER_PASSWORD = "super-secret"
 
@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "kafka(*tests): the tests of docs/evidence/kafka-tests.csv whose behaviour it shows"
     )
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # each refused connection would be a line
-    config.pluginmanager.register(seed_results.Recorder(config.rootpath), "seed-results")
+    config.pluginmanager.register(results.Recorder(config.rootpath), "seed-results")
 
 
 def pytest_collection_finish() -> None:

@@ -45,7 +45,7 @@ from metadata_store.records.zookeeper import ZooKeeperRecords
 from tests.contracts.catalog import CatalogContract, Catalogs
 from tests.contracts.records import record
 from tests.contracts.support import Backend, Session, session
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 ROOT = "/regent/regions"
 EPOCH = f"{ROOT}/epoch"

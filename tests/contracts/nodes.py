@@ -10,7 +10,7 @@ from metadata_store.acl import digest_acl
 from metadata_store.errors import Code, MultiFailed, OutcomeUnknown, SessionLost
 from metadata_store.port import ANY_VERSION, WRITE_BYTES_MAX, Check, Create, Created, Delete, Kill, Node, SetData, Stat
 from tests.contracts.support import CONNECTED, LOST, OPEN, Backend, NthWrite, raising, refused, session
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 
 class NodeContract:

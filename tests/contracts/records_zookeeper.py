@@ -21,7 +21,7 @@ from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.record import Fault, Record
 from tests.contracts.records import RecordsContract, Stores, record
 from tests.contracts.support import Backend, NthWrite, Session, session
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 ROOT = "/regent/procedures"
 QUARANTINE = "/regent/procedures_quarantine"

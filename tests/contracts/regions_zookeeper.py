@@ -41,7 +41,7 @@ from tests.contracts.catalog_zookeeper import regions
 from tests.contracts.closing import CLOSING, LOCK, acls_below, writable
 from tests.contracts.records import record
 from tests.contracts.support import Backend, refused, session
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 ROOT = "/regent/regions"
 WITHIN_S = 30.0

@@ -23,7 +23,7 @@ from tests.contracts.support import (
     Session,
     session,
 )
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 
 class SessionContract:

@@ -15,7 +15,7 @@ from metadata_store.kazoo_adapter import KazooZooKeeper
 from state_machines.model.types import Leadership
 from testing.embedded.process import ChildProcess
 from testing.znodes import create_topic
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 FIRST, COUNT, REPLICAS = 11, 4, 3
 TOPICS = {"orders": 12, "payments": 5}

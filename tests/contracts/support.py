@@ -16,7 +16,7 @@ import pytest
 from metadata_store.acl import ALL, READ, Acl
 from metadata_store.errors import Code, ZkError
 from metadata_store.port import ConnectionState, Node, WatchEvent, WatchKind, Write, ZooKeeper
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 CONNECTED, SUSPENDED, LOST = ConnectionState.CONNECTED, ConnectionState.SUSPENDED, ConnectionState.LOST
 CREATED, DELETED, CHANGED, CHILD = WatchKind.CREATED, WatchKind.DELETED, WatchKind.CHANGED, WatchKind.CHILD

@@ -14,7 +14,7 @@ from controller.procedures.requests import Refused
 from metadata_store.port import Kill
 from state_machines.procedures.outcome import Outcome
 from state_machines.procedures.record import Record
-from tests.kit.controller_world import World, world
+from tests.kit.kafka.world import World, world
 
 BEYOND: Final = 10_000
 """A write that no run reaches: nothing is killed."""

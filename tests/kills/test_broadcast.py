@@ -31,7 +31,7 @@ from state_machines.procedures.states import State
 from testing.memory.region_store import Disk, MemoryRecords
 from tests.kills.harness import Clock, Daemon, Death, Deaths, KillingStore
 from tests.kills.tally import RecordProperty, tally
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
 
 SERVERS = (1, 2, 3)
 CALLER = Caller(principal="User:ops", nonce="n")

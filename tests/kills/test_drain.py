@@ -22,9 +22,9 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import twice
-from tests.kit.controller_world import World, world
-from tests.kit.reassignment_kit import join, propagated, written
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.reassignments import join, propagated, written
+from tests.kit.kafka.world import World, world
 
 OPS = Caller(principal="User:ops", nonce="one")
 PARTITIONS = 4

@@ -16,9 +16,9 @@ from state_machines.machines.selectors import PREFERRED_DOWN
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kills.terms import Play, equals_the_clean_run, played, twice
-from tests.kit.controller_world import World
-from tests.kit.reassignment_kit import propagated
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.reassignments import propagated
+from tests.kit.kafka.world import World
 
 OPS = Caller(principal="User:ops", nonce="one")
 PREFERRED = MassElection(ElectionType.PREFERRED, batch_max=2)

@@ -17,9 +17,9 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import twice
-from tests.kit.controller_world import World, world
-from tests.kit.reassignment_kit import join, propagated
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.reassignments import join, propagated
+from tests.kit.kafka.world import World, world
 from tests.unit.controller.operator.test_reassign_plan import OPS, moves, placed, running, throttled
 
 WAVE = 4

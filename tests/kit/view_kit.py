@@ -9,9 +9,9 @@ from pathlib import Path
 from controller.daemon.daemon import Daemon
 from controller.operator.view import View
 from state_machines.model.cluster import Cluster
-from tests.kit.model import P, make_cluster, topic
-from tests.kit.polling import eventually
-from tests.kit.role_kit import Kafka, kafka
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.model import P, make_cluster, topic
+from tests.kit.kafka.role import Kafka, kafka
 
 
 @asynccontextmanager

@@ -48,7 +48,7 @@ from state_machines.decisions.leader_election import FAILED, ElectionType, elect
 from state_machines.decisions.leader_election import judge as judge_election
 from state_machines.machines.draft import Draft
 from state_machines.model.types import NO_LEADER, Leadership, TopicAssignment
-from tests.kit.model import broker, check_model
+from tests.kit.kafka.model import broker, check_model
 from tests.stories.brokers import NaiveBroker, ids, parsed
 from tests.stories.world import StoryWorld, split
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from state_machines.model.cluster import leadership_of
 from state_machines.model.decision import Change, Refusal, TopicChange, Transition
 from state_machines.model.types import Assignment, Leadership
-from tests.kit.core_world import REFUSED, REPLY_LOST, WRITTEN, CoreWorld
+from tests.kit.kafka.core import REFUSED, REPLY_LOST, WRITTEN, CoreWorld
 from tests.stories.brokers import STOP_REPLICA, Entry, NaiveBroker, parsed, shown
 from tests.stories.post import lines, post
 

@@ -12,8 +12,8 @@ from cli.demo.process import RegentProcess
 from metadata_store import paths
 from state_machines.admin_rules.throttles import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from state_machines.model.types import Assignment
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import regent
+from tests.kit.cluster.scene import regent
+from tests.kit.deadlines import eventually
 from tests.verify.system import System
 
 SETTINGS: Final = {LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOWER_REPLICAS}

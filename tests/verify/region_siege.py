@@ -18,7 +18,7 @@ import msgspec
 from cli.demo.regions_process import RegionsProcess
 from regent_agent.connection import Channel, Daemons, RequestRefused, Unreachable
 from regent_agent.protocol import Accepted, Register, Registered, Report
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.verify.hostile_peers import ATTACKS, done_by
 from tests.verify.siege import ENDS_S_MAX, SAMPLE_S, Waits, going_on
 from tests.verify.siege_costs import Delay, Lag, aligned, descriptors, forget_peak, peak_mb, starved_s

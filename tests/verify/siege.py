@@ -22,9 +22,9 @@ from brokers.transport import TcpTransport, Transport
 from brokers.wire.errors import Error
 from brokers.wire.primitives import NO_TAGS
 from brokers.wire.versions import Api
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import EndpointProcess
-from tests.real.cluster.scene import Scene
+from tests.kit.cluster.endpoint import EndpointProcess
+from tests.kit.cluster.scene import Scene
+from tests.kit.deadlines import eventually
 from tests.verify.hostile_peers import ATTACKS, done_by
 from tests.verify.siege_costs import Cost, Delay, descriptors, forget_peak, peak_mb, starved_s
 from tests.verify.system import Times

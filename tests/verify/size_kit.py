@@ -26,7 +26,7 @@ from state_machines.model.types import Leadership
 from testing.embedded.process import ChildProcess
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from testing.znodes import create_topic
-from tests.kit.polling import POLL_S, eventually
+from tests.kit.deadlines import POLL_S, eventually
 
 SESSION_MS = 60_000
 PROPAGATION_S_MAX = 60.0

@@ -20,9 +20,9 @@ from state_machines.model.types import Assignment
 from testing.embedded.load import Load, Reader
 from testing.embedded.tools import Finished, Tools
 from testing.znodes import read_topic
-from tests.real.cluster.endpoint import EndpointProcess, endpoint
-from tests.real.cluster.scene import Scene
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.endpoint import EndpointProcess, endpoint
+from tests.kit.cluster.scene import Scene
+from tests.kit.cluster.world import World, world
 
 RESULTS: Final = Path("build", "system-times.json")
 RATE_PER_S: Final = 300

@@ -17,10 +17,10 @@ from metadata_store.reads import topic_names
 from testing.embedded.tools import Finished, Tools
 from testing.znodes import create_topic
 from tests.kit.certificates import Authority
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import admin_client, endpoint, errors_of
-from tests.real.cluster.scene import Scene, scene
-from tests.real.cluster.world import world
+from tests.kit.cluster.endpoint import admin_client, endpoint, errors_of
+from tests.kit.cluster.scene import Scene, scene
+from tests.kit.cluster.world import world
+from tests.kit.deadlines import eventually
 
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USERS = ("root", "alice", "bob", "carol", "dora")

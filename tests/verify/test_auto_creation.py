@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from state_machines.model.types import TopicAssignment
 from testing.embedded.load import Load
 from testing.znodes import read_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import agreed, scene
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.scene import agreed, scene
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 
 RACKS = ["a", "a", "b", "c"]
 

@@ -10,9 +10,9 @@ import pytest
 from cli.demo.process import RegentProcess
 from testing.embedded.tools import Finished, Tools
 from testing.znodes import create_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import endpoint
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.endpoint import endpoint
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 from tests.verify import policy_class
 
 pytestmark = pytest.mark.timeout(300)

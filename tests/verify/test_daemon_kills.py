@@ -17,9 +17,9 @@ from cli.demo.process import RegentProcess
 from controller.process.stall_guard import STALLED_EXIT
 from metadata_store import paths
 from testing.znodes import create_topic, expand_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.lossy import LossyProxy, proxied
-from tests.real.cluster.scene import Scene, agreed, everything_read, scene
+from tests.kit.cluster.lossy import LossyProxy, proxied
+from tests.kit.cluster.scene import Scene, agreed, everything_read, scene
+from tests.kit.deadlines import eventually
 
 
 async def topic(stage: Scene) -> None:

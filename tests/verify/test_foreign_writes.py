@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
 from tests.unit.controller.kafka.path.test_conflict_rounds import ACTS, strange_ends
 
 

@@ -20,9 +20,9 @@ from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Broker, Endpoint
 from testing.embedded.kafka import CONTROLLER_SOCKET_TIMEOUT_MS, EmbeddedBroker
 from testing.znodes import create_topic
-from tests.kit.polling import eventually
-from tests.real.cluster import bare_daemon
-from tests.real.cluster.scene import Scene, agreed, leaders, scene
+from tests.kit.cluster import bare_daemon
+from tests.kit.cluster.scene import Scene, agreed, leaders, scene
+from tests.kit.deadlines import eventually
 
 BARE = (sys.executable, str(Path(bare_daemon.__file__)))
 SESSION_S = 6

@@ -15,9 +15,9 @@ from admin.ports import Limits
 from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import access_of
 from configs.loading import load
-from tests.real.cluster.endpoint import endpoint
-from tests.real.cluster.scene import Scene, scene
-from tests.real.cluster.secured import Secured
+from tests.kit.cluster.endpoint import endpoint
+from tests.kit.cluster.scene import Scene, scene
+from tests.kit.cluster.secured import Secured
 from tests.verify.hostile_peers import BOTH, CONTROLLER, ENDPOINT, SECURED
 from tests.verify.hostile_region_peers import REGIONS
 from tests.verify.region_siege import REGIONS as REGIONS_OPEN

@@ -8,8 +8,8 @@ import pytest
 
 from testing.embedded.kafka import EmbeddedBroker
 from testing.znodes import read_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import TOPIC, Scene, leaders, scene
+from tests.kit.cluster.scene import TOPIC, Scene, leaders, scene
+from tests.kit.deadlines import eventually
 from tests.real.cluster.test_moves import RING, create, moved, request
 
 OLD, NEW = "2.7-IV1", "3.9-IV0"

@@ -14,9 +14,9 @@ from cli.demo.process import RegentProcess
 from controller.journal.segments import segments_in
 from metadata_store import paths
 from testing.znodes import create_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import succeeds
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.scene import succeeds
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 
 TOPIC = "journal"
 PARTITIONS = 30

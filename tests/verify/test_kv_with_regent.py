@@ -17,7 +17,7 @@ import pytest
 
 from examples.kv.client import Client
 from examples.kv.server import FENCED, LEFT
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.examples.process_kit import ROOT, Servers, Started
 
 KEYS = (b"alice", b"mary", b"zoe")

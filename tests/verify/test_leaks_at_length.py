@@ -12,9 +12,8 @@ from unittest import mock
 import pytest
 
 from controller.kafka.path.remembered import CHANGES_MAX
-from tests.kit.leak_events import PARTITIONS, Bouncing, Terms, Topics, flat
-from tests.kit.leak_kit import growth, life, short_windows
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.leaks import PARTITIONS, Bouncing, Terms, Topics, flat, growth, life, short_windows
 
 BOUNCES, TERMS, TOPICS = 10_000, 2_000, 5_000
 UNTIL_FULL = CHANGES_MAX // 5

@@ -17,11 +17,11 @@ from metadata_store.own import ENDPOINTS, REGIONS
 from testing.embedded.process import free_port
 from testing.embedded.tools import Tools
 from testing.znodes import create_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import EndpointProcess, admin_client, endpoint, errors_of
-from tests.real.cluster.scene import agreed, regent, succeeds
-from tests.real.cluster.secured_ways import works_both_ways
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.endpoint import EndpointProcess, admin_client, endpoint, errors_of
+from tests.kit.cluster.scene import agreed, regent, succeeds
+from tests.kit.cluster.secured import works_both_ways
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from cli.exit_codes import Exit
 from controller.journal.reader import read
 from state_machines.journal.events import Kind, Row
 from testing.znodes import create_topic
-from tests.kit.cli_kit import regent as regent_command
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import regent
-from tests.real.cluster.world import world
+from tests.kit.cluster.scene import regent
+from tests.kit.cluster.world import world
+from tests.kit.command import regent as regent_command
+from tests.kit.deadlines import eventually
 from tests.verify.watched.prometheus import Prometheus, PrometheusMissing, found
 
 

@@ -14,8 +14,8 @@ from cli.exit_codes import Exit
 from controller.operator.plan_requests import FAULTS_SHOWN
 from pipeline.inputs import Loads
 from pipeline.session import CannotStart, need_java
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import regent
+from tests.kit.cluster.scene import regent
+from tests.kit.deadlines import eventually
 from tests.verify.plan_kit import (
     SMALL_FETCHES,
     SOON,

@@ -10,7 +10,7 @@ import pytest
 
 from cli.exit_codes import Exit
 from state_machines.model.types import Assignment
-from tests.real.cluster.scene import regent, succeeds
+from tests.kit.cluster.scene import regent, succeeds
 from tests.verify.min_isr_watch import min_isr_watch
 from tests.verify.plan_kit import SOON, Spot, assignments, nothing_left, ran
 from tests.verify.system import System, system

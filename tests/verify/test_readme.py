@@ -11,9 +11,9 @@ import pytest
 
 from testing.embedded.jvm import java_command
 from testing.embedded.load import Load
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import scene, succeeds
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.scene import scene, succeeds
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

@@ -11,7 +11,7 @@ import pytest
 
 from metadata_store.port import ConnectionState
 from state_machines.model.types import Assignment
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.verify.plan_kit import (
     SMALL_FETCHES,
     SOON,

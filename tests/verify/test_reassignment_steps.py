@@ -14,8 +14,8 @@ import pytest
 
 from metadata_store import paths
 from state_machines.model.types import Assignment
-from tests.kit.polling import eventually
-from tests.real.cluster.lossy import LossyProxy
+from tests.kit.cluster.lossy import LossyProxy
+from tests.kit.deadlines import eventually
 from tests.verify.system import System, system
 
 TOPIC = "moves"

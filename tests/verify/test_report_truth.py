@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.world import World, world
 
 pytest.importorskip("pyarrow", reason="the extra 'pipeline' is not installed")
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from cli.exit_codes import Exit
-from tests.kit.polling import eventually
-from tests.real.cluster.kept_waiting import pids
-from tests.real.cluster.scene import Scene, leaders, regent, scene, succeeds
+from tests.kit.cluster.scene import Scene, leaders, pids, regent, scene, succeeds
+from tests.kit.deadlines import eventually
 
 
 async def test_a_rolling_restart_by_the_command_restarts_each_broker_once(tmp_path: Path) -> None:

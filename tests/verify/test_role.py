@@ -20,9 +20,9 @@ from state_machines.model.types import Assignment, TopicAssignment
 from testing.embedded.load import Load
 from testing.embedded.process import free_port
 from testing.znodes import create_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import agreed, leaders, regent, scene, succeeds
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.scene import agreed, leaders, regent, scene, succeeds
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 
 
 async def refusals(daemon: RegentProcess) -> dict[str, str]:

@@ -9,9 +9,9 @@ import pytest
 from controller.kafka.shadow.events import Kind
 from controller.role import own_znodes
 from testing.embedded.load import Load
-from tests.kit.polling import eventually
-from tests.real.cluster.shadow_watch import plant, spread, watching
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.shadow_watch import plant, spread, watching
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 
 
 @pytest.mark.seed("S4-65", "S4-67", "S4-68", "S4-80")

@@ -17,7 +17,7 @@ from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment, Broker, Endpoint, Leadership
 from testing.embedded.process import free_port
 from testing.znodes import expand_topic, expansion, read_topic
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.verify.size_kit import ENOUGH_S, PROPAGATION_S_MAX, Stage, large, shaped
 
 JAVA_CLIENT_BYTES_MAX = 1_048_575

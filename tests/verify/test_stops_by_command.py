@@ -16,10 +16,10 @@ from metadata_store.nodes.stray_nodes import StrayKey, read_strays
 from state_machines.model.types import Assignment
 from testing.embedded.load import REQUEST_S_MAX
 from testing.znodes import create_topic, read_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import TOPIC as SHUTDOWN_TOPIC
-from tests.real.cluster.scene import Scene, leaders, regent, scene, succeeds
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.scene import TOPIC as SHUTDOWN_TOPIC
+from tests.kit.cluster.scene import Scene, leaders, regent, scene, succeeds
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 
 PARTITIONS = 4
 TOPIC = "moves"

@@ -19,7 +19,7 @@ from pipeline.stream.bronze import keeper
 from pipeline.stream.query import run
 from pipeline.stream.topic import topic_of
 from testing.znodes import create_topic
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.world import World, world
 from tests.real.pipeline.logs import sound, text
 from tests.real.pipeline.plain_ingest import expected
 from tests.real.pipeline.stream_kit import rows_of

@@ -12,7 +12,7 @@ import pytest
 
 from state_machines.model.types import Leadership
 from testing.embedded.kafka import EmbeddedBroker
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.verify.system import System, system
 
 KEPT, LOST = "test_topic_1", "test_topic_2"

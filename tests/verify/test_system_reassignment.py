@@ -14,8 +14,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 
 from state_machines.model.types import Assignment
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import admin_client
+from tests.kit.cluster.endpoint import admin_client
+from tests.kit.deadlines import eventually
 from tests.verify.system import Placement, System, system
 
 TOPIC = "test_topic"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from state_machines.model.types import Leadership
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import everything_read
+from tests.kit.cluster.scene import everything_read
+from tests.kit.deadlines import eventually
 from tests.verify.system import System, system
 
 TOPIC = "test_topic"

@@ -8,8 +8,8 @@ import pytest
 from aiokafka.admin import NewTopic
 
 from metadata_store import paths
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import admin_client, errors_of
+from tests.kit.cluster.endpoint import admin_client, errors_of
+from tests.kit.deadlines import eventually
 from tests.verify.system import System, system
 
 BROKERS = 3

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.verify.plan_kit import SMALL_FETCHES, SOON, arrived, filled, kafkas_file, nothing_left, ran, waited
 from tests.verify.system import System, system
 from tests.verify.throttled_moves import PARTITIONS, REGENT, TARGET, TOOL, TOPIC, moving

@@ -13,9 +13,9 @@ from controller.process.policy_hooks import JvmHook, PolicyFailed
 from testing.embedded.jars import jars
 from testing.embedded.java import find_java
 from testing.embedded.tools import Tools
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import endpoint
-from tests.real.cluster.world import world
+from tests.kit.cluster.endpoint import endpoint
+from tests.kit.cluster.world import world
+from tests.kit.deadlines import eventually
 
 SOURCE = Path(__file__).with_name("TeamRules.java")
 KEY = "create.topic.policy.class.name"

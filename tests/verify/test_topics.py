@@ -13,8 +13,8 @@ from cli.exit_codes import Exit
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION
 from testing.znodes import create_topic, read_topic, remove_by_hand
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import TOPIC, Scene, agreed, leaders, regent, scene, succeeds
+from tests.kit.cluster.scene import TOPIC, Scene, agreed, leaders, regent, scene, succeeds
+from tests.kit.deadlines import eventually
 from tests.real.cluster.test_topics import mark, started
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
 from tests.stories.upgrade import test_kafka as kafka
 from tests.stories.upgrade import test_regions as regions
 

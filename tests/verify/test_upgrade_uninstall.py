@@ -19,8 +19,8 @@ from cli.demo.process import RegentProcess
 from configs.credentials import STORE
 from metadata_store import paths
 from testing.embedded.load import Load
-from tests.kit.polling import eventually
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 from tests.unit.scripts.test_packaging import documented
 from tests.verify.test_readme import TOPIC, shell
 

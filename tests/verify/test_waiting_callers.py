@@ -19,8 +19,8 @@ from cli.exit_codes import Exit
 from controller.kafka.procedures import drain, elect, reassign, restart, throttle
 from controller.kafka.term.procedures import KINDS
 from state_machines.model.types import Assignment
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import regent, succeeds
+from tests.kit.cluster.scene import regent, succeeds
+from tests.kit.deadlines import eventually
 from tests.verify.plan_kit import (
     SMALL_FETCHES,
     SOON,

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.dashboard_panels import DASHBOARDS
 from scripts.dashboards import render
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.verify.watched.faults import broker_killed, daemon_killed, quiet
 from tests.verify.watched.page import Span, empty_queries, page
 from tests.verify.watched.prometheus import RULES, SCRAPE_S, promtool

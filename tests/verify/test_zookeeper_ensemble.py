@@ -17,9 +17,9 @@ from regent_agent.service import OpenedRegion, RegionService
 from testing.embedded.load import Load
 from testing.embedded.process import free_port
 from testing.embedded.zookeeper import EmbeddedZooKeeper, in_sync
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import PARTITIONS, RATE_PER_S, TOPIC, Scene, scene
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.scene import PARTITIONS, RATE_PER_S, TOPIC, Scene, scene
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 from tests.verify.system import PATIENT, Times
 
 SERVERS = {"tick_ms": 500, "session_ms_max": 20_000}

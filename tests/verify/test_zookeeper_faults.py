@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import Scene, scene
+from tests.kit.cluster.scene import Scene, scene
+from tests.kit.deadlines import eventually
 
 IBPS = ("3.9-IV0", "2.7-IV1")
 

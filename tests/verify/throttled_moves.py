@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from tests.real.cluster.scene import Scene
+from tests.kit.cluster.scene import Scene
 from tests.verify.plan_kit import SMALL_FETCHES, SOON, filled, kafkas_file, moved_by_tool, ran, throttled, waited
 from tests.verify.system import System, system
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.real.cluster.scene import Scene, scene
+from tests.kit.cluster.scene import Scene, scene
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")

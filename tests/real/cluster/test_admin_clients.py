@@ -13,9 +13,9 @@ from aiokafka.admin import NewPartitions, NewTopic
 from brokers.client import BrokerCallFailed, BrokerClient
 from testing.embedded.tools import Tools
 from testing.znodes import create_topic, read_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import EndpointProcess, admin_client, endpoint, errors_of
-from tests.real.cluster.scene import TOPIC, Scene
+from tests.kit.cluster.endpoint import EndpointProcess, admin_client, endpoint, errors_of
+from tests.kit.cluster.scene import TOPIC, Scene
+from tests.kit.deadlines import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

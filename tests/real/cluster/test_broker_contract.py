@@ -18,8 +18,8 @@ from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, 
 from tests.contracts.broker_isr import IsrContract, Judge, granted, reply
 from tests.contracts.broker_support import CONTROLLER, NEW, Director
 from tests.contracts.brokers import BrokerContract
-from tests.kit.polling import eventually
-from tests.real.cluster.lone_broker import LoneBroker, lone_broker
+from tests.kit.cluster.lone_broker import LoneBroker, lone_broker
+from tests.kit.deadlines import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

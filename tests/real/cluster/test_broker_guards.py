@@ -9,10 +9,10 @@ from metadata_store import paths
 from state_machines.model.types import TopicAssignment
 from testing.embedded.tools import Tools
 from testing.znodes import read_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import endpoint
-from tests.real.cluster.scene import regent
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.endpoint import endpoint
+from tests.kit.cluster.scene import regent
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 
 IBP = "2.8-IV1"
 GUARDED = {"delete.topic.enable": "false", "auto.leader.rebalance.enable": "false", "num.partitions": 3}

@@ -13,9 +13,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from testing.embedded.tools import Tools
 from testing.znodes import create_topic, read_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import endpoint
-from tests.real.cluster.scene import Scene, succeeds
+from tests.kit.cluster.endpoint import endpoint
+from tests.kit.cluster.scene import Scene, succeeds
+from tests.kit.deadlines import eventually
 from tests.real.cluster.test_admin_clients import fresh
 
 REQUESTS_AT_RANDOM_MAX = 40

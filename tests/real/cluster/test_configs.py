@@ -16,12 +16,11 @@ from metadata_store.codecs.notifications import encode_config_change
 from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, unparsable
 from testing.embedded.java import find_java
 from testing.embedded.jvm import java_command
-from tests.kit.admin_kit import KafkaClient
-from tests.kit.admin_requests import CREATE_TOPICS
-from tests.kit.polling import eventually
-from tests.kit.wire_kit import part
-from tests.real.cluster.endpoint import endpoint
-from tests.real.cluster.world import World, world
+from tests.kit.admin import CREATE_TOPICS, KafkaClient
+from tests.kit.cluster.endpoint import endpoint
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
+from tests.kit.wire import part
 
 SOURCE = Path(__file__).with_name("LogConfigs.java")
 WORDS = "true TRUE false yes null none abc compact delete compact,delete compact, gzip GZIP producer CreateTime"

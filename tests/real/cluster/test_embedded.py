@@ -11,7 +11,7 @@ from testing.embedded.cluster import EmbeddedCluster
 from testing.embedded.jars import jars
 from testing.embedded.java import find_java
 from testing.embedded.load import Load, Reader
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 
 def archive() -> Path:

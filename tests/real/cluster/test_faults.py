@@ -11,8 +11,8 @@ import pytest
 from cli.exit_codes import Exit
 from state_machines.model.types import Leadership
 from testing.znodes import create_topic, expand_topic, read_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import TOPIC, Scene, leaders, regent, succeeds
+from tests.kit.cluster.scene import TOPIC, Scene, leaders, regent, succeeds
+from tests.kit.deadlines import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -15,9 +15,8 @@ from metadata_store.nodes.entity_configs import read_entities
 from state_machines.admin_rules.throttles import RATES
 from state_machines.model.types import Assignment
 from testing.znodes import create_topic, read_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.kept_waiting import through_a_failover
-from tests.real.cluster.scene import TOPIC, Scene, leaders, succeeds
+from tests.kit.cluster.scene import TOPIC, Scene, leaders, succeeds, through_a_failover
+from tests.kit.deadlines import eventually
 from tests.real.cluster.test_replica_logs import unthrottled
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")

@@ -14,8 +14,8 @@ from brokers.loads import ReplicaLoad
 from controller.journal.reader import read
 from state_machines.journal.events import Kind, Row
 from state_machines.journal.snapshot import BrokerLine, Line, PartitionsLine
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import TOPIC, Scene, succeeds
+from tests.kit.cluster.scene import TOPIC, Scene, succeeds
+from tests.kit.deadlines import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

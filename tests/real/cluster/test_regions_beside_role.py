@@ -11,8 +11,8 @@ from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
 from regent_agent.service import OpenedRegion, RegionService
 from testing.embedded.process import free_port
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import Scene, succeeds
+from tests.kit.cluster.scene import Scene, succeeds
+from tests.kit.deadlines import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

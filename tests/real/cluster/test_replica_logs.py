@@ -28,8 +28,8 @@ from state_machines.admin_rules.throttles import (
 from state_machines.decisions.strays import StrayReason, strays
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicAssignment, TopicPartition
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import TOPIC, Scene
+from tests.kit.cluster.scene import TOPIC, Scene
+from tests.kit.deadlines import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

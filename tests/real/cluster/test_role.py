@@ -8,8 +8,8 @@ import pytest
 
 from cli.exit_codes import Exit
 from controller.role import own_znodes as own
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import Scene, leaders, regent, succeeds
+from tests.kit.cluster.scene import Scene, leaders, regent, succeeds
+from tests.kit.deadlines import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -13,14 +13,12 @@ from aiokafka.errors import KafkaError
 from metadata_store.nodes.delegation_tokens import token_ids
 from testing.embedded.tools import Finished, Tools
 from testing.znodes import create_topic
-from tests.kit.admin_kit import KafkaClient
-from tests.kit.admin_requests import CREATE_TOPICS, create
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import EndpointProcess, admin_client, endpoint, errors_of
-from tests.real.cluster.scene import agreed, regent
-from tests.real.cluster.secured import Secured
-from tests.real.cluster.secured_ways import serving, works_both_ways
-from tests.real.cluster.world import world
+from tests.kit.admin import CREATE_TOPICS, KafkaClient, create
+from tests.kit.cluster.endpoint import EndpointProcess, admin_client, endpoint, errors_of
+from tests.kit.cluster.scene import agreed, regent
+from tests.kit.cluster.secured import Secured, serving, works_both_ways
+from tests.kit.cluster.world import world
+from tests.kit.deadlines import eventually
 
 
 async def test_both_directions(tmp_path: Path) -> None:

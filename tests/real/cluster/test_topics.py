@@ -11,8 +11,8 @@ from metadata_store import paths
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import TopicAssignment
 from testing.znodes import create_topic, read_topic, remove_by_hand
-from tests.kit.polling import eventually
-from tests.real.cluster.scene import Scene, agreed, succeeds
+from tests.kit.cluster.scene import Scene, agreed, succeeds
+from tests.kit.deadlines import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from tests.kit.left_journals import left
+from tests.kit.results import left
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import Result
 
 from cli.exit_codes import Exit
-from tests.kit.cli_kit import items, regent
+from tests.kit.command import items, regent
 from tests.real.pipeline.logs import Log, change, sound, without, write
 
 if TYPE_CHECKING:

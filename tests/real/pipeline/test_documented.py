@@ -12,7 +12,7 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.verbs import VERBS
 from pipeline.verbs.options import parser
-from tests.kit.cli_kit import regent
+from tests.kit.command import regent
 from tests.real.pipeline.logs import sound, write
 
 if TYPE_CHECKING:

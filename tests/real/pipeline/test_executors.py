@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.exit_codes import Exit
-from tests.kit.cli_kit import regent
+from tests.kit.command import regent
 from tests.real.pipeline.logs import sound, write
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ pytest.importorskip("numba", reason="Numba is not installed")
 from cli.exit_codes import Exit  # noqa: E402
 from pipeline.inputs import BadInput  # noqa: E402
 from pipeline.planner.broker_file import GivenBroker, read_brokers  # noqa: E402
-from tests.kit.cli_kit import regent, unwrapped  # noqa: E402
+from tests.kit.command import regent, unwrapped  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -24,8 +24,8 @@ from pipeline.planner.parting import in_parts
 from pipeline.planner.problem import Problem
 from pipeline.planner.scenarios import read_scenarios, side_by_side
 from state_machines.planning.json_files import decode_plan
-from tests.kit.cli_kit import items, regent, unwrapped
-from tests.kit.planning_kit import CLUSTER_ID
+from tests.kit.command import items, regent, unwrapped
+from tests.kit.kafka.planning import CLUSTER_ID
 from tests.real.pipeline.planner_kit import cluster, plan
 from tests.real.pipeline.test_inputs import BODY, END, HEADER, write
 

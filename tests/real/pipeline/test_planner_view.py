@@ -15,8 +15,8 @@ from cli.exit_codes import Exit
 from pipeline.planner.view import balanced
 from state_machines.model.types import Assignment
 from state_machines.planning.json_files import decode_plan
-from tests.kit.cli_kit import regent, unwrapped
-from tests.kit.planning_kit import make_view, moves_of
+from tests.kit.command import regent, unwrapped
+from tests.kit.kafka.planning import make_view, moves_of
 from tests.unit.cli.test_cli_reassign_plan import cluster, viewed
 
 pytestmark = pytest.mark.timeout(600)

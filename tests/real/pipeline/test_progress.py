@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.progress import Done, Phase, heard, line, of_buckets, telling
 from pipeline.verbs import running as commands
-from tests.kit.cli_kit import regent
+from tests.kit.command import regent
 from tests.real.pipeline.logs import sound, write
 
 if TYPE_CHECKING:

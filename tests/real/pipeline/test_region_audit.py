@@ -15,8 +15,8 @@ from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
 from state_machines.procedures.record import Record
 from state_machines.regions.states import RegionState
-from tests.kit.journal_kit import Desk
-from tests.kit.regions_kit import Stage, stage
+from tests.kit.journals import Desk
+from tests.kit.regions.term import Stage, stage
 from tests.real.pipeline.conftest import Judged
 from tests.real.pipeline.logs import Log, Mutation, both, change, text, without
 from tests.real.pipeline.region_logs import OF_REGIONS, A, B, sound_regions

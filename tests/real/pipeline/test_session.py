@@ -9,7 +9,7 @@ import pytest
 
 from cli.exit_codes import Exit
 from pipeline.session import CannotStart, need_java, start
-from tests.kit.cli_kit import regent
+from tests.kit.command import regent
 
 
 def java(folder: Path, version: str) -> str:

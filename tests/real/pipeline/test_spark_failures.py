@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from cli.exit_codes import Exit
-from tests.kit.cli_kit import regent, unwrapped
+from tests.kit.command import regent, unwrapped
 
 pytest.importorskip("pyspark", reason="the extra pipeline is not installed")
 

@@ -18,7 +18,7 @@ from pipeline.verbs import VERBS
 from pipeline.verbs.options import Argument, Option, parameters_of, run
 from pipeline.verbs.running import Plain, Shown
 from pipeline.verbs.stream import Told
-from tests.kit.cli_kit import command
+from tests.kit.command import command
 from tests.real.pipeline.logs import change, sound, write
 
 if TYPE_CHECKING:

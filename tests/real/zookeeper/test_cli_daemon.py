@@ -19,7 +19,7 @@ from controller.role.own_znodes import started_ticks
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from testing.embedded.process import ChildProcess
 from tests.conftest import ZooKeeperProcess
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 REGENT = (sys.executable, "-m", "cli.main")
 

@@ -34,10 +34,10 @@ from state_machines.model.types import Leadership
 from state_machines.procedures.record import Caller
 from testing.znodes import create_topic, elect, expand_topic, states
 from tests.conftest import ZooKeeperProcess
-from tests.kit.controller_kafka import id_of, registration
-from tests.kit.controller_parts import DAEMON
-from tests.kit.polling import eventually
-from tests.kit.role_kit import settings_for
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.cluster import id_of, registration
+from tests.kit.kafka.parts import DAEMON
+from tests.kit.kafka.role import settings_for
 from tests.real.zookeeper.proxy import Proxy
 
 SESSION_MS = 4_000

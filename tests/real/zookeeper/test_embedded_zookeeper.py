@@ -16,7 +16,7 @@ from benchmarks.procedures import calls, steps, terms
 from benchmarks.procedures.plan import TINY
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.conftest import ZooKeeperProcess
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from metadata_store.port import WatchKind
 from testing.embedded.process import poll
 from testing.embedded.zookeeper import EmbeddedZooKeeper, ensemble, in_sync
 from tests.contracts.support import CONNECTED, SUSPENDED, Session
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.real.zookeeper.real import cut
 
 SESSION_MS = 6_000

@@ -18,7 +18,7 @@ from metadata_store.port import REQUEST_BYTES_MAX, ConnectionState, Create, Node
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.conftest import ZooKeeperProcess
 from tests.contracts.support import CONNECTED, LOST, SUSPENDED, Session, session
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.real.zookeeper.proxy import Proxy
 from tests.real.zookeeper.real import RealBackend, connections, cut
 

@@ -26,7 +26,7 @@ from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Create, Delete, Node, Op, SetData
 from testing.embedded.jvm import java_command
 from testing.znodes import create_topic, elect, states
-from tests.kit.role_kit import DIGEST, settings_for
+from tests.kit.kafka.role import DIGEST, settings_for
 
 CLOSED = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]
 LOCK = [digest_acl("regent", "secret"), Acl(READ, "world", "anyone")]

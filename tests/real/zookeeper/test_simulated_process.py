@@ -19,7 +19,7 @@ from metadata_store.codecs.cluster import decode_broker
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from state_machines.model.types import Endpoint
 from tests.contracts.simulated_process import COUNT, FIRST, all_is_sent, brokers
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 
 async def registered(zk: KazooZooKeeper) -> dict[int, int]:

@@ -10,7 +10,7 @@ from controller.regions.zookeeper_claim import ROOT
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from tests.contracts.support import session
 from tests.kills.region_daemons import Opened
-from tests.kit.journal_kit import Book
+from tests.kit.journals import Book
 from tests.real.zookeeper.real import RealBackend
 from tests.stories.upgrade.golden import SOME, Moment
 from tests.stories.upgrade.test_regions import ON_ZOOKEEPER, carried_on

@@ -19,7 +19,7 @@ from metadata_store.port import ConnectionState
 from testing.embedded.process import free_port
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.kit.certificates import Authority
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 JAAS = """\
 Server {

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Accepted, Close, Open, Operation, Operations, Owned, Refused, Result
-from tests.simulation.regions.kit import Server
+from tests.kit.regions.world import Server
 
 RESTART_S = 1.0
 AGAIN_S = 0.2

@@ -15,8 +15,8 @@ from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region, Server
 from testing.memory.region_store import RegionDisk
+from tests.kit.regions.world import creates, ended, running, until
 from tests.simulation.regions.actors import Actor, registered
-from tests.simulation.regions.kit import creates, ended, running, until
 from tests.simulation.regions.operating import Operator
 
 

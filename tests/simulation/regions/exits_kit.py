@@ -15,7 +15,7 @@ from regent_agent.protocol import Open, Operation, Result
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,

@@ -16,8 +16,8 @@ from controller.regions.procedures.messages import MOVE, Move
 from metadata_store.records import codec
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from tests.kit.regions.world import OPTIONS
 from tests.simulation.regions.cases import Case
-from tests.simulation.regions.kit import OPTIONS
 from tests.simulation.regions.operating import Refusal
 
 FAILED_TWICE_S = 3.0

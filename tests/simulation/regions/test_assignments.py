@@ -22,7 +22,7 @@ from regent_agent.protocol import CLOSED, FAILED_OPEN, OPENED, Close, Open, Oper
 from state_machines.procedures.record import Record
 from state_machines.regions.states import FINAL, RegionState, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     Server,
     creates,
     ended,

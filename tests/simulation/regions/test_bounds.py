@@ -17,7 +17,7 @@ from regent_agent import protocol
 from regent_agent.protocol import Owned, Refused, Registered, Result
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,

@@ -29,7 +29,7 @@ from regent_agent.service import LowToken
 from state_machines.procedures.record import Record
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,
@@ -40,7 +40,7 @@ from tests.simulation.regions.kit import (
     serving,
     virtual,
 )
-from tests.simulation.regions.kit import until as until_holds
+from tests.kit.regions.world import until as until_holds
 
 RUNBOOK = Path(__file__).parents[3] / "docs" / "how-to" / "runbook-regions.md"
 BROKEN = "a,1 said failed_open: OSError: no such volume"

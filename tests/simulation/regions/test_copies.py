@@ -23,7 +23,7 @@ from regent_agent.protocol import Owned
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
+from tests.kit.regions.world import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
 
 
 def moves(term: RegionsTerm, region: Region, to: str = "", *, reopens: bool = False) -> Any:

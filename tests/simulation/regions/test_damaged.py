@@ -34,7 +34,7 @@ from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
+from tests.kit.regions.world import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
 from tests.simulation.regions.test_marks import marked
 
 COUNT = 4

@@ -15,7 +15,7 @@ from state_machines.regions import model
 from state_machines.regions.model import Server as BatchServer
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import Server, creates, ended, regions_of, running, serving, until, virtual
+from tests.kit.regions.world import Server, creates, ended, regions_of, running, serving, until, virtual
 
 
 @pytest.mark.seed("S1-83")

@@ -19,7 +19,7 @@ from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import Above, RecordStore, StoreFailed
 from state_machines.procedures.record import NO_ENDING
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.kit import OPTIONS, Wall, virtual
+from tests.kit.regions.world import OPTIONS, Wall, virtual
 
 
 class FakeOpened:

@@ -23,22 +23,25 @@ from state_machines.procedures.states import State
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.cases import Case
-from tests.simulation.regions.exits_kit import at_rest, changes, creating, known
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
+    at_rest,
+    changes,
     creates,
+    creating,
     done,
+    known,
     regions_of,
     running,
     serving,
     until,
     virtual,
 )
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     ended as ended_in_batches,
 )
+from tests.simulation.regions.cases import Case
 from tests.simulation.regions.test_named_ways import in_situation
 from tests.simulation.regions.ways_out import ended_by_operator
 

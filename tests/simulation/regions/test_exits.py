@@ -18,27 +18,25 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.exits_kit import (
+from tests.kit.regions.world import (
+    OPTIONS,
     Broken,
     Hung,
+    Server,
     at_rest,
     changes,
-    creating,
-    known,
-    moves,
-    one_region,
-    transits,
-)
-from tests.simulation.regions.kit import (
-    OPTIONS,
-    Server,
     creates,
+    creating,
     done,
     ended,
+    known,
     lists,
+    moves,
+    one_region,
     regions_of,
     running,
     serving,
+    transits,
     until,
     virtual,
 )

@@ -18,22 +18,20 @@ from state_machines.procedures.outcome import Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.states import RegionState, ServerState, TableState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.exits_kit import (
-    at_rest,
-    known,
-    moves,
-    one_region,
-    transits,
-)
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     Server,
+    at_rest,
     creates,
     done,
     ended,
+    known,
+    moves,
+    one_region,
     procedure,
     regions_of,
     running,
     serving,
+    transits,
     until,
     virtual,
 )

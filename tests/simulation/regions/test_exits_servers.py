@@ -28,7 +28,7 @@ from state_machines.procedures.record import Record
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,

@@ -19,15 +19,18 @@ from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
 from state_machines.regions.states import RegionState, ServerState, TableState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.exits_kit import at_rest, changes, known, moves
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     UNTIL_S,
     Server,
+    at_rest,
+    changes,
     creates,
     done,
     ended,
+    known,
     lists,
+    moves,
     procedure,
     regions_of,
     running,

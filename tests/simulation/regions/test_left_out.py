@@ -23,7 +23,7 @@ from state_machines.procedures.record import Record
 from state_machines.regions.marks import LeftOut, LostPart, LostParts
 from state_machines.regions.model import Region
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,

@@ -18,7 +18,7 @@ from regent_agent import protocol
 from regent_agent.protocol import Accepted, Left, Owned, Refused, Registered, Response
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,

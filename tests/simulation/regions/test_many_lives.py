@@ -26,7 +26,7 @@ from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     UNTIL_S,
     Server,

@@ -23,17 +23,22 @@ from state_machines.procedures.transition import Transition
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.states import RegionState, ServerState, TableState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.exits_kit import Broken, at_rest, changes, known, moves, transits
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     UNTIL_S,
+    Broken,
     Server,
+    at_rest,
+    changes,
     creates,
     ended,
+    known,
+    moves,
     procedure,
     regions_of,
     running,
     serving,
+    transits,
     until,
     virtual,
 )

@@ -22,7 +22,7 @@ from state_machines.procedures.states import State
 from state_machines.regions import model
 from state_machines.regions.states import RegionState, ServerState, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     Wall,

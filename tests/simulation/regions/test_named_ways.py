@@ -17,8 +17,8 @@ from controller.regions.operator.explain import explained
 from controller.regions.operator.gauges import gauges_of
 from controller.regions.operator.reading import Reading
 from state_machines.regions.states import RegionState
+from tests.kit.regions.world import virtual
 from tests.simulation.regions.cases import Case, commands_fenced_by
-from tests.simulation.regions.kit import virtual
 from tests.simulation.regions.operating import Refusal, acts
 from tests.simulation.regions.situations import SITUATIONS
 

@@ -20,7 +20,7 @@ from regent_agent import protocol
 from regent_agent.protocol import Close, Registered
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     UNTIL_S,
     Server,

@@ -18,7 +18,7 @@ from regent_agent.protocol import NOT_RUNNING, Close, Open, Operation, Owned, Re
 from state_machines.procedures.record import Record
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     Server,
     creates,
     done,

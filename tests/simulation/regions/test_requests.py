@@ -28,7 +28,7 @@ from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.model import Server as Process
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.kit import OPTIONS, Server, creates, ended, regions_of, running, serving, until, virtual
+from tests.kit.regions.world import OPTIONS, Server, creates, ended, regions_of, running, serving, until, virtual
 
 S = RegionState
 LONG = replace(OPTIONS, lease_ms=100_000)

@@ -20,7 +20,7 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,

@@ -31,8 +31,8 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
-from tests.kit.regions_world import settings_of
-from tests.simulation.regions.kit import (
+from tests.kit.regions.daemon import settings_of
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,

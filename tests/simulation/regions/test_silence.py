@@ -19,8 +19,7 @@ from regent_agent import protocol
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.cases import Case
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,
@@ -32,6 +31,7 @@ from tests.simulation.regions.kit import (
     until,
     virtual,
 )
+from tests.simulation.regions.cases import Case
 from tests.simulation.regions.operating import Refusal
 from tests.simulation.regions.test_named_ways import in_situation
 from tests.simulation.regions.ways_out import ended_by_operator

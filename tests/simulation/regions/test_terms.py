@@ -29,7 +29,7 @@ from state_machines.procedures.states import State
 from state_machines.regions.model import Region, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     Wall,

@@ -18,9 +18,9 @@ from regent_agent.protocol import FAILED_OPEN, OPENED, Accepted, Open, Owned, Re
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
+from tests.kit.regions.world import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
 from tests.kit.simulation.seeds import in_child
 from tests.simulation.regions.invariants import Judge
-from tests.simulation.regions.kit import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
 from tests.simulation.regions.mutations import MUTATIONS
 from tests.simulation.regions.plan import parse
 from tests.simulation.regions.runner import play_planted

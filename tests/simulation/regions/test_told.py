@@ -21,8 +21,7 @@ from regent_agent.protocol import Operation, Refused, Registered, Result, Task
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.cases import Case
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,
@@ -34,6 +33,7 @@ from tests.simulation.regions.kit import (
     until,
     virtual,
 )
+from tests.simulation.regions.cases import Case
 from tests.simulation.regions.test_named_ways import in_situation, reading, text_of
 
 

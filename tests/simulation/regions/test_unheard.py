@@ -20,7 +20,7 @@ from regent_agent.protocol import Close, Left, Open, Owned, Result
 from state_machines.regions.model import Region, Table
 from state_machines.regions.states import RegionState, TableKind, TableState
 from testing.memory.region_store import RegionDisk
-from tests.simulation.regions.kit import (
+from tests.kit.regions.world import (
     OPTIONS,
     Server,
     creates,

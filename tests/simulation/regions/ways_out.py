@@ -15,8 +15,8 @@ from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash, is_stranded
 from state_machines.regions.model import Region
 from state_machines.regions.states import IN_TRANSITION, RegionState, TableState
+from tests.kit.regions.world import virtual
 from tests.simulation.regions.cases import Case, commands_fenced_by
-from tests.simulation.regions.kit import virtual
 from tests.simulation.regions.operating import Refusal, acts
 from tests.simulation.regions.situations import SITUATIONS
 

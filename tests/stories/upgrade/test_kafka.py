@@ -30,12 +30,11 @@ from tests.kills import test_elect as elect
 from tests.kills import test_reassign_plan as reassign
 from tests.kills import test_restart as restart
 from tests.kills import test_throttle as throttle
-from tests.kit.carried_kit import carried
-from tests.kit.cli_kit import items
-from tests.kit.controller_world import World, world
-from tests.kit.reassignment_kit import propagated
-from tests.kit.strays_kit import remembered
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.command import items
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.calls import carried
+from tests.kit.kafka.reassignments import propagated, remembered
+from tests.kit.kafka.world import World, world
 from tests.stories.upgrade.golden import SOME, Moment, check_journal, check_record, check_steps, recording, records_in
 from tests.stories.upgrade.recording.moments import plain
 from tests.stories.upgrade.znodes import owners, restore

@@ -31,7 +31,7 @@ from tests.kills.region_cases import CASES
 from tests.kills.region_daemons import LEASE_MS, Domains, Life, play
 from tests.kills.region_servers import Service
 from tests.kills.test_regions import on_sqlite, on_zookeeper_of
-from tests.kit.journal_kit import DAEMON, Book
+from tests.kit.journals import DAEMON, Book
 from tests.stories.upgrade.golden import SOME, Moment, check_journal, check_record, check_steps, recording, records_in
 from tests.stories.upgrade.recording.moments import plain
 from tests.stories.upgrade.znodes import restore

@@ -18,11 +18,9 @@ from brokers.wire.messages.topics import CreatableTopic, CreatedTopic, CreateTop
 from brokers.wire.primitives import Reader
 from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
-from tests.kit.admin_kit import echo, endpoint_world
-from tests.kit.admin_requests import CREATE_TOPICS, FETCH, PASSED, PRODUCE, bare, create, fetch, produce
-from tests.kit.message_kit import Place, a_few, entities, name_of, schema_of
-from tests.kit.polling import eventually
-from tests.kit.wire_kit import written
+from tests.kit.admin import CREATE_TOPICS, FETCH, PASSED, PRODUCE, bare, create, echo, endpoint_world, fetch, produce
+from tests.kit.deadlines import eventually
+from tests.kit.wire import Place, a_few, entities, name_of, schema_of, written
 
 # -- carried
 

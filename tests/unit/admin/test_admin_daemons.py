@@ -20,13 +20,12 @@ from brokers.wire.messages.topics import CreateTopicsRequest
 from brokers.wire.versions import Api
 from metadata_store import paths
 from testing.memory import MemoryZooKeeper
-from tests.kit.admin_kit import endpoint_world
-from tests.kit.carried_kit import create, grow, topic
-from tests.kit.controller_parts import DAEMON, SECRET
-from tests.kit.controller_world import World, world
-from tests.kit.daemon_world import DaemonRun, daemon, regent_has_role
-from tests.kit.polling import eventually
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.admin import endpoint_world
+from tests.kit.deadlines import eventually, in_virtual_time
+from tests.kit.kafka.calls import create, grow, topic
+from tests.kit.kafka.daemons import DaemonRun, daemon, regent_has_role
+from tests.kit.kafka.parts import DAEMON, SECRET
+from tests.kit.kafka.world import World, world
 
 
 @asynccontextmanager

@@ -15,10 +15,9 @@ from admin.client import Client
 from admin.endpoint import AdminListener
 from admin.streams import Stream
 from brokers.wire.messages.topics import CreatedTopic, CreateTopicsResponse
-from tests.kit.admin_kit import corr, echo, endpoint_world
-from tests.kit.admin_requests import CREATE_TOPICS, PASSED, bare, create, passed
-from tests.kit.polling import eventually
-from tests.kit.wire_kit import write_request
+from tests.kit.admin import CREATE_TOPICS, PASSED, bare, corr, create, echo, endpoint_world, passed
+from tests.kit.deadlines import eventually
+from tests.kit.wire import write_request
 
 
 @pytest.fixture(autouse=True)

@@ -22,11 +22,22 @@ from brokers.security.tls import Tls
 from brokers.wire.messages import MESSAGES, request_codec
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.refusals import refusal
-from tests.kit.admin_kit import Addresses, EndpointWorld, FakeController, ScriptedBroker, echo, endpoint_world
-from tests.kit.admin_requests import PASSED, about, create, fetch, produce
+from tests.kit.admin import (
+    PASSED,
+    Addresses,
+    EndpointWorld,
+    FakeController,
+    ScriptedBroker,
+    about,
+    create,
+    echo,
+    endpoint_world,
+    fetch,
+    produce,
+)
 from tests.kit.certificates import Authority
-from tests.kit.polling import eventually
-from tests.kit.wire_kit import write_request
+from tests.kit.deadlines import eventually
+from tests.kit.wire import write_request
 
 SEEDS = 6
 REQUESTS = 120

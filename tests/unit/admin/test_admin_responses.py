@@ -12,25 +12,23 @@ from admin.own_node import about_configs
 from brokers.wire.messages import CARRIED, MESSAGES
 from brokers.wire.messages.cluster import MetadataBroker
 from brokers.wire.messages.nodes import AlterConfigsRequest, AlteredConfig
-from tests.kit.admin_kit import (
+from tests.kit.admin import (
+    ALTER_CONFIGS,
     API_VERSIONS,
+    CREATE_TOPICS,
     DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
     METADATA,
     NODE,
+    about,
+    bare,
     corr,
     endpoint_world,
     metadata_response,
     response_frame,
 )
-from tests.kit.admin_requests import (
-    ALTER_CONFIGS,
-    CREATE_TOPICS,
-    DESCRIBE_CONFIGS,
-    INCREMENTAL_ALTER_CONFIGS,
-    about,
-    bare,
-)
-from tests.kit.wire_kit import part, read_request
+from tests.kit.wire import part, read_request
 
 LIST_GROUPS, ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS, LIST_TRANSACTIONS = 16, 34, 35, 66
 NODES = [MetadataBroker(1, "b1", 9092, "r1"), MetadataBroker(2, "b2", 9092, None)]

@@ -23,21 +23,24 @@ from brokers.wire.messages.security import (
     SaslHandshakeResponse,
 )
 from brokers.wire.messages.topics import CreatedTopic, CreateTopicsResponse
-from tests.kit.admin_kit import (
+from tests.kit.admin import (
+    CREATE_TOPICS,
+    PASSED,
     Addresses,
     EndpointWorld,
     FakeController,
     KafkaClient,
     ScriptedBroker,
+    bare,
     corr,
+    create,
     echo,
     endpoint_world,
     response_frame,
 )
-from tests.kit.admin_requests import CREATE_TOPICS, PASSED, bare, create
 from tests.kit.certificates import Authority
-from tests.kit.role_kit import settings_for
-from tests.kit.wire_kit import write_request
+from tests.kit.kafka.role import settings_for
+from tests.kit.wire import write_request
 
 SCRAM_FINAL = b"v=rmF9pqV8S7suAoZWja4dJRkFsKQ="
 CHALLENGE = b"r=fyko+d2lbbFgONRv9qkxdawL3rfc,s=QSXCR+Q6sek8bf92,i=4096"

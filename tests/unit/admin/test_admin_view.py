@@ -23,9 +23,9 @@ from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_
 from metadata_store.port import ANY_VERSION, ConnectionState, Stat
 from metadata_store.port import Node as ZkNode
 from testing.memory import MemoryServer, MemoryZooKeeper
-from tests.kit.admin_kit import METADATA, KafkaClient, corr, endpoint_world, metadata_response
-from tests.kit.controller_parts import SECRET
-from tests.kit.polling import eventually
+from tests.kit.admin import METADATA, KafkaClient, corr, endpoint_world, metadata_response
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.parts import SECRET
 
 ADVERTISED = Address("regent1", 9096)
 DAEMON = Node(1_000_001, *ADVERTISED)

@@ -41,8 +41,8 @@ from metadata_store.errors import NotConnected
 from metadata_store.kazoo_adapter.servers import server_limits, server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
 from state_machines.model.types import Broker, Endpoint
-from tests.kit.controller_world import world
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.world import world
 from tests.unit.admin.test_retries import Peer, Role, a_call
 
 SLACK_S: Final = 0.05

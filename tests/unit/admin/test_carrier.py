@@ -18,9 +18,9 @@ from brokers.wire.envelope import EnvelopeResponse, encode_envelope_response, en
 from brokers.wire.frames import LARGE_BYTES
 from brokers.wire.primitives import Reader
 from brokers.wire.versions import Api
-from tests.kit.carrier_kit import CLUSTER, SECRET, a_call, code, created, way
-from tests.kit.listener_kit import ALTER, isr_change
-from tests.kit.wire_kit import write_request
+from tests.kit.carrier import CLUSTER, SECRET, a_call, code, created, way
+from tests.kit.listener import ALTER, isr_change
+from tests.kit.wire import write_request
 
 
 async def stuck(call: CarriedCall) -> Struct:

@@ -34,8 +34,8 @@ from metadata_store.port import ConnectionState
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker, Endpoint
 from state_machines.propagation.propagation import Propagation
-from tests.kit.virtual_time import in_exact_time
-from tests.kit.wire_kit import write_response
+from tests.kit.deadlines import in_exact_time
+from tests.kit.wire import write_response
 
 LISTENER = "INTERNAL"
 BROKER = Broker(1, 100, (Endpoint(LISTENER, "broker1", 9093),))

@@ -26,7 +26,7 @@ from cli.loads import FIELDS, Result, write_loads
 from state_machines.model.types import Broker, LogDirectory, ReplicaLog, TopicPartition
 from testing.simulated.broker import SimulatedBroker
 from testing.simulated.hosting import ONLINE_DIRECTORY, Replica
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 
 
 class Cluster:

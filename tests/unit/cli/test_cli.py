@@ -29,7 +29,7 @@ from controller.operator.partitions import Only, PartitionQuery
 from controller.operator.verify import Difference
 from controller.regions import http as regions_http
 from state_machines.journal.events import Row
-from tests.kit.cli_kit import items, regent
+from tests.kit.command import items, regent
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
 
 REGENT = [sys.executable, "-c", "from cli.main import main; main()"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.exit_codes import Exit
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 
 SETTINGS = '[zookeeper]\nconnect = "zk:2181"\n[listener]\nadvertised_host = "127.0.0.1"\n'
 

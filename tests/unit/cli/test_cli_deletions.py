@@ -8,7 +8,7 @@ import pytest
 
 from cli.exit_codes import Exit
 from controller.http.errors import NotFound
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
 
 

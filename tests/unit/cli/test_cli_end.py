@@ -13,7 +13,7 @@ from controller.http.procedures import Procedure
 from controller.operator.drains import UndrainRequest
 from controller.operator.plan_requests import Move, ReassignRequest
 from controller.operator.throttles import LiftRequest
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
 
 

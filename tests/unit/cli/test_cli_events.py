@@ -19,7 +19,7 @@ from cli.exit_codes import Exit
 from controller.journal import query
 from controller.journal.segments import SegmentName
 from state_machines.journal.events import Kind, Row
-from tests.kit.cli_kit import items, regent
+from tests.kit.command import items, regent
 
 BEGIN_S = 1_800_000_000
 ROWS: list[dict[str, Any]] = [

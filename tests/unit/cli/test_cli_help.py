@@ -15,7 +15,7 @@ import pytest
 from typer.core import TyperGroup
 
 from cli.help import Command, Panel
-from tests.kit.cli_kit import command, regent
+from tests.kit.command import command, regent
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
 
 PANELS = {

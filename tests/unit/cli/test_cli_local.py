@@ -23,8 +23,8 @@ from configs.settings import Settings
 from controller.http.models import Check, Operation, OperationRequest
 from controller.process.logs import logging_to
 from testing.embedded.jars import JarsUnavailable
-from tests.kit.cli_kit import items, regent
-from tests.kit.polling import eventually
+from tests.kit.command import items, regent
+from tests.kit.deadlines import eventually
 
 SETTINGS = '[zookeeper]\nconnect = "zk:2181"\n[listener]\nadvertised_host = "127.0.0.1"\n'
 

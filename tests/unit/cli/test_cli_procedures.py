@@ -14,7 +14,7 @@ from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit
 from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.procedures import END_REASON_MAX, Procedure
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, ProceduresDouble, daemon_in_thread
 
 PLAN = {"version": 1, "partitions": [{"topic": "orders", "partition": n, "replicas": [3]} for n in range(2)]}

@@ -25,8 +25,8 @@ from state_machines.procedures.states import State
 from testing.memory import MemoryZooKeeper
 from tests.contracts.records_damaged import ALL, NEWER
 from tests.kills.harness import Clock, Daemon, Notes, raises, step, topic
-from tests.kit.cli_kit import items, regent, unwrapped
-from tests.kit.role_kit import Kafka, kafka
+from tests.kit.command import items, regent, unwrapped
+from tests.kit.kafka.role import Kafka, kafka
 
 
 async def stored(folder: Path) -> Path:

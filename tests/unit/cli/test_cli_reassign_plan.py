@@ -26,9 +26,9 @@ from state_machines.planning.json_files import decode_plan
 from state_machines.planning.planner import plan
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.znodes import create_topic
-from tests.kit.cli_kit import items, regent, unwrapped
-from tests.kit.controller_kafka import registration
+from tests.kit.command import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, ProceduresDouble, daemon_in_thread
+from tests.kit.kafka.cluster import registration
 
 SIZES = {("t", 0): 700, ("t", 1): 10}
 

@@ -18,7 +18,7 @@ from cli.client import Client
 from cli.commands import procedures, region_changes, region_procedures, servers
 from cli.exit_codes import Exit, Failure
 from cli.output import Format, Output
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 
 Json = dict[str, Any]
 PROCEDURE: Final[Json] = {"kind": "move", "state": "success", "ended": True, "stuck": False, "unusable": ""}

@@ -15,9 +15,9 @@ from cli.exit_codes import Exit
 from controller.regions.http.requests import TableCreation
 from controller.regions.metrics import RegionGauges
 from state_machines.regions.layout import key_of
-from tests.kit.cli_kit import items, regent, unwrapped
-from tests.kit.polling import eventually
-from tests.kit.regions_world import Blocking, settings_of, world_in_thread
+from tests.kit.command import items, regent, unwrapped
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import Blocking, settings_of, world_in_thread
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from cli.progress import ProgressLine
 from cli.session import Session
 from state_machines.model.types import Broker
 from state_machines.planning import goals
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 
 Json = dict[str, Any]
 ENDED: Json = {"kind": "throttle", "state": "success", "ended": True, "stuck": False, "unusable": ""}

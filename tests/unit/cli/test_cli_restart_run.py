@@ -17,9 +17,9 @@ from cli.exit_codes import Exit
 from controller.http.procedures import Procedure
 from controller.operator.restarts import Hindrance, RestartNext
 from state_machines.decisions.hindrances import REMEDIES, StopCause
-from tests.kit.cli_kit import regent, unwrapped
+from tests.kit.command import regent, unwrapped
+from tests.kit.deadlines import eventually
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
-from tests.kit.polling import eventually
 
 
 def batch(*brokers: int) -> RestartNext:

@@ -21,7 +21,7 @@ from controller.operator.brokers import Broker
 from controller.operator.restarts import Hindrance, RestartNext
 from controller.operator.status import Cluster
 from state_machines.decisions.hindrances import StopCause
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
 
 LAGS = Hindrance(

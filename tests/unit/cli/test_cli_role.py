@@ -18,8 +18,8 @@ from configs.settings import Settings
 from controller.http.models import Operation, OperationRequest
 from controller.operator.view import View
 from testing.memory import MemoryZooKeeper
-from tests.kit.cli_kit import regent
-from tests.kit.role_kit import DAEMON, DIGEST, Kafka, kafka
+from tests.kit.command import regent
+from tests.kit.kafka.role import DAEMON, DIGEST, Kafka, kafka
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.exit_codes import Exit
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
 
 

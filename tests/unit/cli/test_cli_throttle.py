@@ -10,7 +10,7 @@ from cli.exit_codes import Exit
 from controller.http.procedures import ServerResult
 from controller.operator.throttle_settings import ClearRequest, ThrottleSetting
 from controller.operator.throttles import LiftRequest, ThrottleItem, ThrottleRequest
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, ThrottlesDouble, daemon_in_thread
 
 LEFT = ThrottleSetting(entity="broker 3", setting="leader.replication.throttled.rate", value="9", owner="nobody")

@@ -26,10 +26,10 @@ from state_machines.planning.goals import Add
 from state_machines.planning.planner import plan
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
-from tests.kit.model import make_cluster
-from tests.kit.planning_kit import make_view
+from tests.kit.kafka.model import make_cluster
+from tests.kit.kafka.planning import make_view
 
 
 @pytest.fixture

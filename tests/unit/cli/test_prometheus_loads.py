@@ -17,7 +17,7 @@ import pytest
 from cli import prometheus_loads
 from cli.exit_codes import Exit
 from cli.prometheus_queries import USUAL
-from tests.kit.cli_kit import items, regent, unwrapped
+from tests.kit.command import items, regent, unwrapped
 
 Series = list[tuple[dict[str, str], str]]
 

@@ -19,9 +19,9 @@ import pytest
 from cli.exit_codes import Exit
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
-from tests.kit.cli_kit import items, regent
-from tests.kit.polling import eventually
-from tests.kit.regions_world import Opens
+from tests.kit.command import items, regent
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import Opens
 
 START_S: float = 60.0
 """Longest start of a process beside other tests."""

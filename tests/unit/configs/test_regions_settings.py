@@ -18,8 +18,7 @@ from configs.problems import ConfigError
 from configs.regions_section import RegionsSettings
 from configs.settings import Settings
 from controller.regions.dispatcher import Limits
-from tests.kit.cli_kit import items, regent, unwrapped
-from tests.kit.settings_kit import MINIMAL, problems, written
+from tests.kit.command import MINIMAL, items, problems, regent, unwrapped, written
 
 ALONE = '[regions]\nhost = "127.0.0.1"\n'
 

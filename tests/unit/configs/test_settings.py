@@ -16,7 +16,7 @@ from configs.loading import load, load_section
 from configs.problems import ConfigError
 from configs.settings import differences, keys
 from configs.values import Address, parse_address
-from tests.kit.settings_kit import MINIMAL, closed, problems, written
+from tests.kit.command import MINIMAL, closed, problems, written
 
 
 def test_two_keys_are_enough(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from configs.connections import ZooKeeperSettings
 from configs.credentials import systemd_credential
 from configs.loading import load
 from configs.problems import ConfigError
-from tests.kit.settings_kit import MINIMAL, closed, problems, written
+from tests.kit.command import MINIMAL, closed, problems, written
 
 HOLD = {"REGENT_CONTROLLER__ON_ABSENCE": "hold"}
 SET_ACL = {"REGENT_ZOOKEEPER__SET_ACL": "true"}

@@ -15,7 +15,7 @@ from configs.loading import load
 from configs.problems import ConfigError
 from configs.rules import RULES
 from configs.settings import Settings, section_type
-from tests.kit.settings_kit import written
+from tests.kit.command import written
 
 Given = dict[str, str | int]
 """Values by ``section.key``."""

@@ -16,8 +16,8 @@ from controller import main
 from controller.domain import Part
 from controller.http.models import Health
 from controller.metrics.exposition import ProcessMetrics
-from tests.kit.polling import eventually
-from tests.kit.regions_world import settings_of
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import settings_of
 
 
 class Ran:

@@ -28,7 +28,7 @@ from examples.kv.protocol import (
 from examples.kv.service import KeyValueService
 from regent_agent import protocol
 from regent_agent.protocol import Hello
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.examples.daemon_kit import Daemon
 from tests.unit.examples.process_kit import region, service
 from tests.unit.regent_agent.kit import StandIn

@@ -26,7 +26,7 @@ from regent_agent.protocol import (
     Request,
     Response,
 )
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.examples.process_kit import Servers, error_of, region, service, take_over
 from tests.unit.regent_agent.kit import StandIn
 

@@ -34,7 +34,7 @@ from regent_agent.protocol import (
     Welcome,
 )
 from regent_agent.service import OpenedRegion
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 Respond = Callable[[Request], Awaitable[Response | bytes | None]]
 M = TypeVar("M", bound=Request)

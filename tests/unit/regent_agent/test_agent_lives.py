@@ -29,7 +29,7 @@ from regent_agent.protocol import (
     Response,
 )
 from regent_agent.threads import ThreadedAgent, ThreadedRouter
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.regent_agent.kit import Recorded, StandIn, closes, opens, options, started
 from tests.unit.regent_agent.test_connection import responding
 from tests.unit.regent_agent.test_router import Catalog

@@ -8,7 +8,7 @@ import pytest
 
 from regent_agent.lease import Lease, Moment
 from regent_agent.protocol import NOT_ACTIVE, OPENED, REGISTER, Leave, Left, Poll, Refused, Register, Request, Response
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.regent_agent.kit import Clock, Recorded, StandIn, closes, opens, started
 
 

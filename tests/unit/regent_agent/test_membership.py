@@ -27,7 +27,7 @@ from regent_agent.protocol import (
     Response,
     Welcome,
 )
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.regent_agent.kit import Clock, Recorded, StandIn, closes, opens, options, started
 
 

@@ -13,7 +13,7 @@ from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, head_of
 from regent_agent.protocol import FIGURES_KEPT_MAX, NAME_CHARS_MAX, Refused, Register, Request, Response, Routes
 from state_machines.regions.states import ServerState, TableState
-from tests.kit.regions_kit import Stage, stage
+from tests.kit.regions.term import Stage, stage
 
 
 @pytest.fixture

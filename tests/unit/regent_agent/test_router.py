@@ -25,7 +25,7 @@ from regent_agent.protocol import (
     Routes,
 )
 from regent_agent.router import NoOwner, Router, UnknownTable, Unwelcome
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.regent_agent.kit import Respond, StandIn
 from tests.unit.regent_agent.test_connection import responding
 from tests.unit.regent_agent.test_routes import HIGH, LOW, route

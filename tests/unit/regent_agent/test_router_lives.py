@@ -24,7 +24,7 @@ from regent_agent.protocol import (
 )
 from regent_agent.router import NoOwner, Router
 from tests.kit.certificates import Authority
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.regent_agent.kit import Respond, StandIn
 from tests.unit.regent_agent.test_connection import responding
 from tests.unit.regent_agent.test_router import MOVED, NOWHERE, Catalog, not_active, routing

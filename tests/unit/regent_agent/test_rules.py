@@ -25,7 +25,7 @@ from regent_agent.protocol import (
 )
 from regent_agent.service import NotRunning
 from regent_agent.work import Work
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.regent_agent.kit import Recorded, StandIn, closes, opens, started, task
 
 

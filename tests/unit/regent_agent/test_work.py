@@ -29,7 +29,7 @@ from regent_agent.protocol import (
 )
 from regent_agent.service import OpenedRegion
 from regent_agent.work import Work
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.regent_agent.examples import REQUESTS
 from tests.unit.regent_agent.kit import Recorded, closes, opens
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scripts.walks import Walk, broker_dies, figures, room
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.world import World, in_world
 
 
 def test_a_room_stands_in_a_domain_or_is_a_top_package() -> None:

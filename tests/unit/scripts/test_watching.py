@@ -22,8 +22,8 @@ from scripts.dashboard_panels import DASHBOARDS
 from scripts.dashboard_regions import DASHBOARD
 from scripts.dashboards import EVERY, FOLDER, render, text
 from scripts.screenshots import IMAGES, MOMENTS, terminal
-from tests.kit.cli_kit import items, regent
-from tests.kit.regions_world import Blocking, settings_of, world_in_thread
+from tests.kit.command import items, regent
+from tests.kit.regions.daemon import Blocking, settings_of, world_in_thread
 from tests.verify.watched.prometheus import PrometheusMissing, promtool
 from tests.verify.watched.replay import EXPECTED, TESTS
 

@@ -29,8 +29,8 @@ from testing.simulated.digest import view
 from testing.simulated.replay import known
 from testing.simulated.replies import encode_response
 from testing.simulated.requests import read_head, read_request
-from tests.kit.polling import eventually
-from tests.kit.wire_kit import quickly
+from tests.kit.deadlines import eventually
+from tests.kit.wire import quickly
 
 IBP = Ibp.parse("3.9")
 EPOCH = 10

@@ -17,7 +17,7 @@ from testing.embedded.kafka import ControlledShutdown, EmbeddedBroker
 from testing.embedded.ledger import Ledger, Spot, Stall, Verdict
 from testing.embedded.process import ChildProcess, ProcessFailed, accepts, free_port
 from testing.embedded.zookeeper import digest
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 ON_SIGTERM = 'lambda *_: (print("bye", flush=True), sys.exit(0))'
 SERVER = f"""

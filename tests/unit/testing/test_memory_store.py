@@ -13,7 +13,7 @@ from tests.contracts.kafka import KafkaStoreContract
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.port import PortContract
 from tests.contracts.support import CHANGED, CHILD, CONNECTED, DELETED, LOST, SUSPENDED, Session
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from testing.znodes import create_topic, read_topic
 from tests.contracts.kafka_support import ASSIGNMENT, World, created, elected, kafka, merged
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.support import Session, session
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
 
 FOREIGN = b"{ another client wrote this"
 TOKEN = b'{"version":3,"expiryTimestamp":1,"maxTimestamp":2}'

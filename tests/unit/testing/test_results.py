@@ -16,7 +16,7 @@ import pytest
 from metadata_store.codecs.cluster import Config
 from scripts import conformance
 from state_machines.model.types import Leadership
-from tests.kit import left_journals, seed_results
+from tests.kit import results
 from tests.stories.script import Story
 from tests.verify.min_isr_watch import MIN_ISR, MinIsrWatch
 
@@ -24,11 +24,11 @@ ROOT = Path(__file__).resolve().parents[3]
 QUICK = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 """Half of what pytest's start takes is plugins that these projects do not use."""
 CONFTEST = """
-from tests.kit import seed_results
+from tests.kit import results
 def pytest_configure(config):
     config.addinivalue_line("markers", "seed(*rows): rows")
     config.addinivalue_line("markers", "kafka(*tests): tests")
-    config.pluginmanager.register(seed_results.Recorder(config.rootpath), "seed-results")
+    config.pluginmanager.register(results.Recorder(config.rootpath), "seed-results")
 """
 TESTS = """
 import pytest
@@ -46,8 +46,8 @@ def test_unmarked(): pass
 def project(tmp_path: Path) -> Path:
     """Makes a project with two marked tests."""
     (tmp_path / "docs" / "evidence").mkdir(parents=True)
-    (tmp_path / seed_results.CHECKLIST).write_text("row,behaviour\nS4-1,first\nS4-2,second\nS4-3,third\n")
-    (tmp_path / seed_results.KAFKA_TESTS).write_text("test,behaviour,state,why\nOneTest.testOne,one,,\n")
+    (tmp_path / results.CHECKLIST).write_text("row,behaviour\nS4-1,first\nS4-2,second\nS4-3,third\n")
+    (tmp_path / results.KAFKA_TESTS).write_text("test,behaviour,state,why\nOneTest.testOne,one,,\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TESTS.format(limit=3))
@@ -62,17 +62,17 @@ def run(project: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def results(project: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((project / seed_results.RESULTS).read_text())
+def read(project: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((project / results.RESULTS).read_text())
     return found
 
 
 def test_outcomes_of_marked_tests_are_kept_and_merged(project: Path) -> None:
     run(project)
-    assert results(project)["test_it.py::test_one"] == {"rows": ["OneTest.testOne", "S4-1"], "outcome": "passed"}
+    assert read(project)["test_it.py::test_one"] == {"rows": ["OneTest.testOne", "S4-1"], "outcome": "passed"}
     (project / "test_it.py").write_text(TESTS.format(limit=2))
     run(project, "test_it.py::test_two[2]")
-    assert {name: result["outcome"] for name, result in results(project).items()} == {
+    assert {name: result["outcome"] for name, result in read(project).items()} == {
         "test_it.py::test_one": "passed",
         "test_it.py::test_two[1]": "passed",
         "test_it.py::test_two[2]": "failed",
@@ -81,12 +81,12 @@ def test_outcomes_of_marked_tests_are_kept_and_merged(project: Path) -> None:
 
 def test_several_workers_keep_one_set_of_results(project: Path) -> None:
     run(project)
-    before = results(project)
-    (project / seed_results.RESULTS).unlink()
+    before = read(project)
+    (project / results.RESULTS).unlink()
     run(project, "-p", "xdist", "-n2")
-    assert results(project) == before
+    assert read(project) == before
     run(project, "-p", "xdist", "-n2", "-k", "test_one")
-    assert results(project) == before
+    assert read(project) == before
 
 
 def test_results_of_tests_that_are_gone_are_dropped(project: Path) -> None:
@@ -95,7 +95,7 @@ def test_results_of_tests_that_are_gone_are_dropped(project: Path) -> None:
     (project / "test_other.py").unlink()
     (project / "test_it.py").write_text(TESTS.format(limit=3).replace("test_one", "test_uno"))
     run(project)
-    assert set(results(project)) == {"test_it.py::test_two[1]", "test_it.py::test_two[2]", "test_it.py::test_uno"}
+    assert set(read(project)) == {"test_it.py::test_two[1]", "test_it.py::test_two[2]", "test_it.py::test_uno"}
 
 
 def test_error_in_a_fixture_counts_as_failed(project: Path) -> None:
@@ -104,7 +104,7 @@ def test_error_in_a_fixture_counts_as_failed(project: Path) -> None:
         "@pytest.mark.seed('S4-3')\ndef test_ok(bad): pass\n"
     )
     run(project)
-    assert results(project)["test_it.py::test_ok"] == {"rows": ["S4-3"], "outcome": "failed"}
+    assert read(project)["test_it.py::test_ok"] == {"rows": ["S4-3"], "outcome": "failed"}
 
 
 @pytest.mark.parametrize("mark", ["seed('S9-9')", "kafka('OneTest.testTwo')", "kafka('S4-1')"])
@@ -112,7 +112,7 @@ def test_unknown_row_stops_the_run(project: Path, mark: str) -> None:
     (project / "test_it.py").write_text(f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
     table = "checklist" if "seed" in mark else "kafka-tests"
     assert f"no such row in docs/evidence/{table}.csv" in run(project)
-    assert not (project / seed_results.RESULTS).exists()
+    assert not (project / results.RESULTS).exists()
 
 
 def test_page_counts_a_row_as_covered_only_if_all_its_tests_passed() -> None:
@@ -163,7 +163,7 @@ def test_the_page_names_for_each_test_of_kafka_a_test_here_or_the_reason() -> No
 
 
 def test_committed_checklist_has_every_row_once() -> None:
-    rows = seed_results.read_names(ROOT / seed_results.CHECKLIST)
+    rows = results.read_names(ROOT / results.CHECKLIST)
     assert rows[:88] == [f"S4-{number}" for number in range(1, 89)]
     assert len(rows) == len(set(rows))
 
@@ -201,15 +201,15 @@ FILE = "0000000002-000000000001.jsonl"
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Makes a daemon's journal; copies go below ``tmp_path``."""
-    monkeypatch.setattr(left_journals, "LEFT", tmp_path / "left")
+    monkeypatch.setattr(results, "LEFT", tmp_path / "left")
     monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", "this-run")
-    left_journals._emptied.cache_clear()
+    results._emptied.cache_clear()
     folder = tmp_path / "events"
     folder.mkdir()
     (folder / FILE).write_text("{}\n")
     (folder / "notes").write_text("none of the journal's")
     yield folder
-    left_journals._emptied.cache_clear()
+    results._emptied.cache_clear()
 
 
 def test_a_journal_is_left_under_its_tests_and_an_earlier_run_is_forgotten(
@@ -217,24 +217,24 @@ def test_a_journal_is_left_under_its_tests_and_an_earlier_run_is_forgotten(
 ) -> None:
     monkeypatch.setenv("PYTEST_CURRENT_TEST", "tests/real/cluster/test_role.py::test_it (teardown)")
     (tmp_path / "left" / "cluster" / "run-before" / "test_old-c-1").mkdir(parents=True)
-    left_journals.leave(journal, "c-1")
-    left_journals._emptied.cache_clear()  # as in another process of the same run
-    left_journals.leave(journal, "c-2")
+    results.leave(journal, "c-1")
+    results._emptied.cache_clear()  # as in another process of the same run
+    results.leave(journal, "c-2")
     folders = [str(tmp_path / "left" / "cluster" / "this-run" / f"test_role-c-{number}") for number in (1, 2)]
-    assert left_journals.left() == {"cluster": folders}
+    assert results.left() == {"cluster": folders}
     assert [file.name for file in Path(folders[0]).iterdir()] == [FILE]
 
 
 def test_nothing_is_left_of_no_journal_of_a_large_one_and_outside_of_tests(
     journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left_journals.leave(tmp_path / "nowhere", "c-1")
-    monkeypatch.setattr(left_journals, "BYTES_MAX", 1)
-    left_journals.leave(journal, "c-2")
-    monkeypatch.setattr(left_journals, "BYTES_MAX", 1_000)
+    results.leave(tmp_path / "nowhere", "c-1")
+    monkeypatch.setattr(results, "BYTES_MAX", 1)
+    results.leave(journal, "c-2")
+    monkeypatch.setattr(results, "BYTES_MAX", 1_000)
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
-    left_journals.leave(journal, "c-3")
-    assert left_journals.left() == {}
+    results.leave(journal, "c-3")
+    assert results.left() == {}
 
 
 SPOT = ("orders", 0)

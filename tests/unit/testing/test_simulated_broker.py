@@ -22,18 +22,19 @@ from testing.simulated.digest import Truth, differences, digest, expected_view, 
 from testing.simulated.replies import bare_response, encode_response
 from testing.simulated.requests import VERSIONS, read_head, read_request
 from testing.simulated.values import Key, LeaderAndIsr, Request, UpdateMetadata
-from tests.kit.message_kit import entities, schema_of
-from tests.kit.simulated_kit import CONTROLLER, ID, KEY, broker_with, known, lead, leaders, metadata, stop
-from tests.kit.wire_kit import (
+from tests.kit.kafka.brokers import CONTROLLER, ID, KEY, broker_with, known, lead, leaders, metadata, stop
+from tests.kit.wire import (
+    entities,
     one_topic,
     read_response,
     request_header,
+    schema_of,
     to_uuid,
     unframe,
     write_request,
     written,
 )
-from tests.kit.wire_kit import read_request as kio_request
+from tests.kit.wire import read_request as kio_request
 
 TRUTH = {KEY: Truth(1, 4, (1, 2, 3), 6, (1, 2, 3))}
 LIVE = (1, 2, 3)

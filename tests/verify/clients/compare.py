@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from brokers.client import BrokerClient
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import endpoint
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.endpoint import endpoint
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 from tests.verify.clients.accepted import ACCEPTED, Accepted
 from tests.verify.clients.calls import CALLS, DAEMON, GROUPS
 from tests.verify.clients.child import CLIENTS

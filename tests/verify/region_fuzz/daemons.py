@@ -28,7 +28,7 @@ from regent_agent.connection import Address
 from testing.embedded.process import free_port
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.kit.regions_world import settings_of
+from tests.kit.regions.daemon import settings_of
 
 LEASE_MS: Final = 3_000
 ANSWER_S_MAX: Final = 20.0

@@ -14,9 +14,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from brokers.client import BrokerClient, ClusterMetadata
 from testing.embedded.tools import Finished, Tools
 from testing.znodes import read_topic
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import endpoint
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.endpoint import endpoint
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 from tests.verify.stock_tools.lines import GROUPS
 from tests.verify.stock_tools.lines_moves import FILES
 from tests.verify.stock_tools.normal import normal

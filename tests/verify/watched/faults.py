@@ -13,8 +13,8 @@ from brokers.wire.versions import Ibp
 from cli.demo.process import RegentProcess
 from metadata_store.port import ANY_VERSION
 from testing.znodes import create_topic, remove_by_hand
-from tests.kit.polling import eventually
-from tests.real.cluster.shadow_watch import plant
+from tests.kit.cluster.shadow_watch import plant
+from tests.kit.deadlines import eventually
 from tests.verify.watched.file_faults import journal_disk_full, journal_topic_missing, snapshots_not_written
 from tests.verify.watched.mending import gone, last_one_dies, other, revived, value
 from tests.verify.watched.procedure_faults import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.verify.watched.stage import Watched
 
 

@@ -10,7 +10,7 @@ from controller.role import own_znodes as own
 from metadata_store.port import ANY_VERSION
 from metadata_store.records.znodes import NAME_DIGITS
 from testing.znodes import create_topic
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.verify.watched.mending import gone, revived, value
 from tests.verify.watched.stage import Watched
 

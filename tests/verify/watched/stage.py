@@ -14,9 +14,9 @@ from cli.demo.process import RegentProcess
 from testing.embedded.load import Load
 from testing.embedded.process import free_port
 from tests.kit.certificates import Authority
-from tests.kit.polling import eventually
-from tests.real.cluster.endpoint import EndpointProcess
-from tests.real.cluster.world import World, world
+from tests.kit.cluster.endpoint import EndpointProcess
+from tests.kit.cluster.world import World, world
+from tests.kit.deadlines import eventually
 from tests.verify.watched.prometheus import Credentials, Prometheus
 
 SESSION_MS: Final = 9_000

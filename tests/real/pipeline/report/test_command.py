@@ -14,7 +14,7 @@ from typer.testing import Result
 
 from cli.exit_codes import Exit
 from pipeline.report.result import VERSION
-from tests.kit.cli_kit import items, regent
+from tests.kit.command import items, regent
 from tests.real.pipeline.logs import Log, write
 from tests.real.pipeline.report.kit import WALL_S, Term, reported
 from tests.real.pipeline.report.test_figures import stopped

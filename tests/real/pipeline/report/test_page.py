@@ -36,7 +36,7 @@ from pipeline.report.result import (
 from pipeline.report.wording import seconds, size
 from state_machines.planning.json_files import encode_plan
 from state_machines.planning.plan import Move, Plan, Summary
-from tests.kit.cli_kit import regent
+from tests.kit.command import regent
 from tests.real.pipeline.logs import write
 from tests.real.pipeline.report.kit import Term, reported
 from tests.real.pipeline.report.test_figures import moved, stopped

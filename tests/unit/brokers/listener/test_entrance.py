@@ -25,9 +25,9 @@ from brokers.listener.handshakes import KEPT_FOR_KNOWN, UNDER_WAY_MAX, Handshake
 from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import Callers, KnownBrokers, party
 from brokers.security.tls import Tls
-from tests.kit.admin_kit import Addresses, FakeController
+from tests.kit.admin import Addresses, FakeController
 from tests.kit.certificates import Authority
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 Runner = Callable[[Coroutine[object, object, None]], None]
 BOTH_LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])

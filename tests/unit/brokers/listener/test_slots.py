@@ -10,7 +10,7 @@ import pytest
 
 from brokers.listener.connection_slots import ALLOWANCE_BYTES, KNOWN_MAX, ConnectionSlot, ConnectionSlots
 from brokers.listener.handshakes import PAUSE_S, TURN_S, Handshakes
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
 
 MIB = 1_048_576
 

@@ -12,7 +12,9 @@ from brokers.outbound import channel
 from brokers.outbound.delivery import BrokerResponse
 from brokers.wire.versions import Api, Ibp
 from state_machines.model.types import Assignment, Endpoint, TopicAssignment
-from tests.kit.channel_world import (
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.brokers import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from tests.kit.kafka.channels import (
     CONTROLLER,
     OWN,
     World,
@@ -24,10 +26,8 @@ from tests.kit.channel_world import (
     stopped_clock,
     world,
 )
-from tests.kit.fake_broker import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from tests.kit.model import topic_gone
-from tests.kit.polling import eventually
-from tests.kit.wire_kit import part, to_uuid
+from tests.kit.kafka.model import topic_gone
+from tests.kit.wire import part, to_uuid
 
 OLD_AND_NEW = [("2.7-IV1", 4), ("3.9", 7)]
 """IBPs with the versions of LeaderAndIsr: the older one names topics, the newer one their ids."""

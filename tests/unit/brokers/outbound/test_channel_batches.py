@@ -11,9 +11,9 @@ from brokers.outbound import channel
 from brokers.outbound.delivery import UNHURRIED_S_MAX, Shared
 from brokers.transport import TcpTransport
 from state_machines.propagation.propagation import Propagation
-from tests.kit.channel_world import World, in_flight, nothing_for, settings, settled, stop, stopped_clock, world
-from tests.kit.fake_broker import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.model import P, make_cluster
+from tests.kit.kafka.brokers import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.kafka.channels import World, in_flight, nothing_for, settings, settled, stop, stopped_clock, world
+from tests.kit.kafka.model import P, make_cluster
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from brokers.wire.errors import Error
 from brokers.wire.versions import Ibp
 from state_machines.decisions.strays import Fate, judge_log
 from state_machines.model.types import Assignment, TopicPartition
-from tests.kit.channel_world import World, in_flight, settled, stop, world
-from tests.kit.fake_broker import STOP_REPLICA, refuse_stale
-from tests.kit.polling import eventually
-from tests.kit.wire_kit import part
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.brokers import STOP_REPLICA, refuse_stale
+from tests.kit.kafka.channels import World, in_flight, settled, stop, world
+from tests.kit.wire import part
 
 GHOST = TopicPartition("ghost", 4)
 

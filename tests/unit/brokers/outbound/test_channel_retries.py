@@ -12,9 +12,9 @@ from brokers.outbound.delivery import ChannelFailed
 from brokers.transport import Connection
 from brokers.wire.versions import Api
 from state_machines.model.types import Broker, Endpoint
-from tests.kit.channel_world import in_flight, knows_the_model, nothing_for, settled, stop, world
-from tests.kit.fake_broker import LEADER_AND_ISR, STOP_REPLICA
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.brokers import LEADER_AND_ISR, STOP_REPLICA
+from tests.kit.kafka.channels import in_flight, knows_the_model, nothing_for, settled, stop, world
 from tests.unit.brokers.outbound.test_channel import (
     test_the_first_requests_are_the_live_list_then_leadership_then_metadata,
 )

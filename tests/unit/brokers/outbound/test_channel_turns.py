@@ -14,7 +14,9 @@ from brokers.wire.versions import Ibp
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Leadership
 from state_machines.propagation.propagation import Propagation
-from tests.kit.channel_world import (
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.brokers import LEADER_AND_ISR, UPDATE_METADATA, FakeBroker
+from tests.kit.kafka.channels import (
     CONTROLLER,
     World,
     in_flight,
@@ -25,9 +27,7 @@ from tests.kit.channel_world import (
     stopped_clock,
     world,
 )
-from tests.kit.fake_broker import LEADER_AND_ISR, UPDATE_METADATA, FakeBroker
-from tests.kit.model import EPOCH, registered, topic, topic_gone
-from tests.kit.polling import eventually
+from tests.kit.kafka.model import EPOCH, registered, topic, topic_gone
 
 TURN = 100
 """Rows per turn in these tests."""

@@ -32,8 +32,8 @@ from regent_agent.protocol import (
     Response,
     Welcome,
 )
-from tests.kit.polling import eventually
-from tests.kit.regions_world import settings_of
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import settings_of
 
 SECRET = "s3cret"
 PATIENT = ListenerLimits(idle_timeout_ms=600_000, frame_timeout_ms=600_000, call_timeout_ms=600_000)

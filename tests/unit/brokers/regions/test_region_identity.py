@@ -35,10 +35,10 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.regions.model import Buried
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.kit.polling import eventually
-from tests.kit.regions_world import Opens, World, settings_of
-from tests.simulation.regions.kit import Wall, until, virtual
-from tests.simulation.regions.kit import running as running_term
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import Opens, World, settings_of
+from tests.kit.regions.world import Wall, until, virtual
+from tests.kit.regions.world import running as running_term
 
 SERVERS, CLIENTS = "secret-of-servers", "secret-of-clients"
 PROOF, OTHER = Peer(proof=digest_of(b"0" * 16)), Peer(proof=digest_of(b"1" * 16))

@@ -15,7 +15,7 @@ from brokers.regions.secret import NO_SECRETS, Secrets
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, Head
 from regent_agent.protocol import Hello, Left, Owned, Poll, Refused, Regions, Register, Request, Response, Welcome
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.brokers.regions.test_region_large_requests import Side
 
 SERVERS, CLIENTS = "of servers", "of clients"

@@ -32,8 +32,8 @@ from regent_agent.protocol import (
     Request,
     Response,
 )
-from tests.kit.polling import eventually
-from tests.kit.regions_kit import stage
+from tests.kit.deadlines import eventually
+from tests.kit.regions.term import stage
 
 LISTS = [Owned(number, (1 << 40) + number) for number in range(20_000)]
 REFUSAL = Refused(protocol.REGISTER, "it is no member")

@@ -23,7 +23,7 @@ from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, decode_response, head_of
 from regent_agent.protocol import Owned, Poll, Refused, Regions, Register, Report, Request
 from state_machines.regions.states import ServerState
-from tests.kit.regions_kit import Stage, stage
+from tests.kit.regions.term import Stage, stage
 
 HOSTILE = msgspec.msgpack.encode(["follow", 1, 1, ["t"] * (protocol.TABLES_MAX + 1)])
 LARGE = protocol.Register("a", 1, "a:1", owned=[protocol.Owned(number, 1 << 40) for number in range(5_000)])

@@ -29,9 +29,9 @@ from brokers.security.tls import Tls
 from brokers.wire.sasl import encode_authenticate, encode_handshake, read_authenticate_response, read_handshake_response
 from configs.connections import SecuritySettings
 from tests.kit.certificates import Authority
-from tests.kit.listener_kit import ALTER, isr_change
-from tests.kit.polling import eventually
-from tests.kit.wire_kit import read_response, write_request
+from tests.kit.deadlines import eventually
+from tests.kit.listener import ALTER, isr_change
+from tests.kit.wire import read_response, write_request
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

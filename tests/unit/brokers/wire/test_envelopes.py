@@ -32,10 +32,10 @@ from brokers.wire.frames import LARGE_BYTES, ConnectionLost
 from brokers.wire.messages.topics import CreatedTopic, CreateTopicsResponse
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
-from tests.kit.carrier_kit import CLUSTER, Raw, a_call, code, created, way
-from tests.kit.carrier_kit import SECRET as LISTENER_SECRET
-from tests.kit.polling import eventually
-from tests.kit.wire_kit import quickly, read_request, read_response, unframe, write_request
+from tests.kit.carrier import CLUSTER, Raw, a_call, code, created, way
+from tests.kit.carrier import SECRET as LISTENER_SECRET
+from tests.kit.deadlines import eventually
+from tests.kit.wire import quickly, read_request, read_response, unframe, write_request
 
 SECRET, CHALLENGE, CALL = b"s" * 32, b"c" * 16, b"i" * 16
 PLAIN = Envelope(b"a request", "User:alice", "10.0.0.7")

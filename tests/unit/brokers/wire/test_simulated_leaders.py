@@ -23,7 +23,7 @@ from testing.simulated.isr import IsrWrite
 from tests.contracts.broker_isr import IsrContract, Judge, granted, reply
 from tests.contracts.broker_support import NEW, Director, Known
 from tests.contracts.brokers import BrokerContract
-from tests.kit.simulated_kit import ID, KEY, broker_with, lead
+from tests.kit.kafka.brokers import ID, KEY, broker_with, lead
 
 ROUNDS_MAX = 50
 

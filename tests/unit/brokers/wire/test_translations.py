@@ -16,8 +16,8 @@ from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
 from controller.kafka.requests.calls import Calls
 from controller.kafka.requests.codec import NAME_OR_ID, TRANSLATIONS
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.world import World, in_world
 
 
 async def respond(w: World, api: Api, body: Struct, version: int | None = None) -> Any:

@@ -31,7 +31,7 @@ from brokers.wire.replies import (
     not_controller,
     refusal,
 )
-from tests.kit.wire_kit import epochs, ids, names, part, quickly, read_response, to_uuid, unframe, write_request
+from tests.kit.wire import epochs, ids, names, part, quickly, read_response, to_uuid, unframe, write_request
 
 TOPIC_ID = bytes(range(100, 116))
 

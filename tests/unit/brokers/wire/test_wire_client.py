@@ -20,7 +20,7 @@ from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.model.types import LogDirectory, ReplicaLog
-from tests.kit.wire_kit import part, read_request, to_uuid, write_response
+from tests.kit.wire import part, read_request, to_uuid, write_response
 
 TOPIC_ID = bytes(range(1, 17))
 NO_TIME = timedelta()

@@ -20,8 +20,7 @@ from brokers.wire.messages.cluster import MetadataHead
 from brokers.wire.messages.topics import CreateTopicsRequest
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
-from tests.kit.message_kit import Place, a_few, assert_same, entities, name_of, places, schema_of
-from tests.kit.wire_kit import written
+from tests.kit.wire import Place, a_few, assert_same, entities, name_of, places, schema_of, written
 
 PLACES = places()
 WHOLE = [place for place in PLACES if place[0] is not Api.METADATA]

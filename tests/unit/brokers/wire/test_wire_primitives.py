@@ -30,9 +30,8 @@ from brokers.wire.primitives import (
 )
 from brokers.wire.sasl import read_auth_bytes, read_mechanism
 from brokers.wire.versions import Api
-from tests.kit.hostile_kit import CountingReader, Hostile
-from tests.kit.message_kit import Place, name_of, places
-from tests.kit.wire_kit import quickly
+from tests.kit.hostile import CountingReader, Hostile
+from tests.kit.wire import Place, name_of, places, quickly
 from tests.unit.admin.test_admin_hostile import mutated
 
 

@@ -16,8 +16,8 @@ from brokers.wire.versions import Ibp
 from state_machines.model.types import Assignment, Broker, PartitionRow, PartitionState, Topic
 from state_machines.propagation.propagation import Propagation
 from state_machines.propagation.view import is_sent
-from tests.kit.model import P, make_cluster
-from tests.kit.wire_kit import (
+from tests.kit.kafka.model import P, make_cluster
+from tests.kit.wire import (
     IBPS,
     FakeCluster,
     clusters,

@@ -19,8 +19,7 @@ from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.requests import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
 from brokers.wire.versions import Api
 from state_machines.model.types import LogDirectory, ReplicaLog
-from tests.kit.message_kit import a_few, entities, schema_of
-from tests.kit.wire_kit import part, quickly, read_request, to_uuid, write_response, written
+from tests.kit.wire import a_few, entities, part, quickly, read_request, schema_of, to_uuid, write_response, written
 
 TOPIC = bytes(range(1, 17))
 codes = st.sampled_from([0, 0, 0, 11, 11, 3, 56, 74, 103, -1])

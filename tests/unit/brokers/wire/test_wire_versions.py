@@ -19,9 +19,8 @@ from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.refusals import refusal
 from brokers.wire.sasl import encode_authenticate, encode_handshake, read_auth_bytes, read_mechanism
 from brokers.wire.versions import DEFAULT, LOWEST, Api, Ibp, UnknownIbp, accepted
-from tests.kit.admin_kit import endpoint_world
-from tests.kit.message_kit import Place, a_few, entities, name_of, places, schema_of
-from tests.kit.wire_kit import request_header, written
+from tests.kit.admin import endpoint_world
+from tests.kit.wire import Place, a_few, entities, name_of, places, request_header, schema_of, written
 
 
 @pytest.mark.parametrize(

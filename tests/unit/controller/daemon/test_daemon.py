@@ -17,11 +17,10 @@ from metadata_store import paths
 from metadata_store.errors import NotConnected
 from metadata_store.port import SetData, Write
 from state_machines.model.cluster import Cluster
-from tests.kit.controller_world import World, world
-from tests.kit.daemon_world import DaemonRun, daemon, epoch, holder, idle_turns, now_s, regent_has_role
-from tests.kit.polling import eventually
-from tests.kit.virtual_time import in_exact_time, in_virtual_time
-from tests.kit.wire_kit import read_response, write_request
+from tests.kit.deadlines import eventually, in_exact_time, in_virtual_time
+from tests.kit.kafka.daemons import DaemonRun, daemon, epoch, holder, idle_turns, now_s, regent_has_role
+from tests.kit.kafka.world import World, world
+from tests.kit.wire import read_response, write_request
 
 EPOCH = paths.CONTROLLER_EPOCH
 

@@ -15,9 +15,8 @@ from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce
 from testing.memory import MemoryZooKeeper
-from tests.kit.controller_parts import DAEMON, SECRET, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.daemon_world import (
+from tests.kit.deadlines import eventually, in_exact_time
+from tests.kit.kafka.daemons import (
     DaemonRun,
     daemon,
     epoch,
@@ -28,8 +27,8 @@ from tests.kit.daemon_world import (
     now_s,
     regent_has_role,
 )
-from tests.kit.polling import eventually
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.kafka.parts import DAEMON, SECRET, UPDATE_METADATA
+from tests.kit.kafka.world import World, in_world, world
 
 
 class Hangs(MemoryZooKeeper):

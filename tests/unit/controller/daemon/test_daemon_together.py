@@ -17,11 +17,10 @@ from metadata_store.acl import OPEN, Acl, digest_id
 from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from state_machines.procedures.record import NO_ENDING
 from testing.memory import MemoryZooKeeper
-from tests.kit.controller_parts import DAEMON
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.daemon_world import DaemonRun, daemon, epoch, holder, now_s, regent_has_role
-from tests.kit.polling import eventually
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import eventually, in_exact_time
+from tests.kit.kafka.daemons import DaemonRun, daemon, epoch, holder, now_s, regent_has_role
+from tests.kit.kafka.parts import DAEMON
+from tests.kit.kafka.world import World, in_world, world
 
 
 async def never_two(daemons: list[DaemonRun], until: Callable[[], bool]) -> None:

@@ -21,13 +21,11 @@ from metadata_store.acl import OPEN, READ, Acl
 from metadata_store.codecs.controller import Migration, encode_migration
 from metadata_store.errors import TROUBLE, Code, NotConnected, ZkError
 from testing.memory import MemoryZooKeeper
-from tests.kit.claim_kit import process
-from tests.kit.controller_parts import DAEMON
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.daemon_world import daemon, epoch, failing, holder, now_s, regent_has_role
-from tests.kit.polling import eventually
-from tests.kit.role_kit import settings_for
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import eventually, in_exact_time
+from tests.kit.kafka.daemons import daemon, epoch, failing, holder, now_s, process, regent_has_role
+from tests.kit.kafka.parts import DAEMON
+from tests.kit.kafka.role import settings_for
+from tests.kit.kafka.world import World, in_world, world
 
 Step = Callable[[World], Awaitable[object]]
 LOCKED = [Acl(READ | 16, "world", "anyone")]

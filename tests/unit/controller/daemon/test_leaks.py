@@ -18,10 +18,9 @@ from controller.operator.counts import Counted, Counts
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Leadership
 from state_machines.propagation.view import Feed
-from tests.kit.leak_events import PARTITIONS, Bouncing, Terms, Topics, flat
-from tests.kit.leak_kit import growth, life, short_windows
-from tests.kit.model import P, make_cluster
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.leaks import PARTITIONS, Bouncing, Terms, Topics, flat, growth, life, short_windows
+from tests.kit.kafka.model import P, make_cluster
 
 pytestmark = pytest.mark.timeout(300)  # ten seconds of work each: a busy machine takes long
 

@@ -20,7 +20,7 @@ from metadata_store.codecs.topic import encode_topic
 from metadata_store.own import Access
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment
-from tests.kit.preflight_kit import (
+from tests.kit.kafka.preflight import (
     Prepare,
     both,
     broker,
@@ -37,7 +37,7 @@ from tests.kit.preflight_kit import (
     topic,
     written,
 )
-from tests.kit.role_kit import DAEMON, DIGEST, Kafka, kafka
+from tests.kit.kafka.role import DAEMON, DIGEST, Kafka, kafka
 
 OK, WARNING, REFUSED = Level.OK, Level.WARNING, Level.REFUSED
 KAFKAS_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"

@@ -17,9 +17,9 @@ from controller.role.queue import QueuePosition, read_positions
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl, digest_id
 from metadata_store.port import ANY_VERSION, Op, SetData
-from tests.kit.controller_parts import SECRET
-from tests.kit.preflight_kit import closed, prepare, topic
-from tests.kit.role_kit import DAEMON, DIGEST, kafka
+from tests.kit.kafka.parts import SECRET
+from tests.kit.kafka.preflight import closed, prepare, topic
+from tests.kit.kafka.role import DAEMON, DIGEST, kafka
 
 OK, WARNING, REFUSED = Level.OK, Level.WARNING, Level.REFUSED
 

@@ -27,10 +27,10 @@ from metadata_store.codecs.controller import ControllerZnode, decode_controller
 from metadata_store.errors import MultiFailed
 from metadata_store.port import ANY_VERSION
 from testing.memory import MemoryZooKeeper
-from tests.kit.controller_parts import SECRET
-from tests.kit.controller_world import Seat, world
-from tests.kit.polling import eventually
-from tests.kit.role_kit import CLUSTER_ID, DAEMON, Kafka, kafka
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.parts import SECRET
+from tests.kit.kafka.role import CLUSTER_ID, DAEMON, Kafka, kafka
+from tests.kit.kafka.world import Seat, world
 
 OTHER = b"another secret of the same length"
 TROUBLE = "may be read or changed by others: chmod 600"

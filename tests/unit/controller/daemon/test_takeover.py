@@ -22,8 +22,8 @@ from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.port import Kill
 from testing.memory import MemoryZooKeeper
-from tests.kit.polling import eventually
-from tests.kit.role_kit import DAEMON, DIGEST, Kafka, KilledAt, kafka
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.role import DAEMON, DIGEST, Kafka, KilledAt, kafka
 
 
 def files(cluster: Kafka) -> list[Path]:

@@ -26,8 +26,8 @@ from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.port import Delete, Kill, Write
 from testing.memory import MemoryZooKeeper
-from tests.kit.polling import eventually
-from tests.kit.role_kit import DAEMON, Kafka, KilledAt, MiniBroker, changed, kafka
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.role import DAEMON, Kafka, KilledAt, MiniBroker, changed, kafka
 
 
 async def test_a_hand_back_ends_once_a_broker_holds_the_role_and_every_broker_knows(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from controller.http.peers import BODY_BYTES_MAX
 from controller.metrics.gauges import ShownMode
 from controller.operator.partitions import Only, PartitionQuery
 from controller.operator.verify import Difference
+from tests.kit.deadlines import eventually
 from tests.kit.http_world import DaemonDouble, app_settings, http_world
-from tests.kit.polling import eventually
 
 DOCUMENTS = {
     "/v1/status": "Status",

@@ -12,8 +12,8 @@ from controller.procedures.engine import Engine
 from controller.procedures.requests import KEPT_MS
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Caller
-from tests.kit.polling import eventually
-from tests.kit.regions_world import World, regions_world, settings_of
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import World, regions_world, settings_of
 
 PIDS = [0, -1, 999_999, 2**63, 2**70]
 ACTS = ["abort", "bypass", "remove"]

@@ -18,7 +18,7 @@ from configs.values import Address
 from controller.http import remote, tcp
 from controller.http.peers import RemoteProtocol
 from controller.http.tcp import serving_remotely
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 from tests.unit.controller.http.test_http_tcp import TOKEN, client, client_from, connections
 
 WAVES = 5

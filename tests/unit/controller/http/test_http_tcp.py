@@ -28,8 +28,8 @@ from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import KafkaCollector, registry
 from tests.kit.certificates import Authority
+from tests.kit.deadlines import eventually
 from tests.kit.http_world import DaemonDouble
-from tests.kit.polling import eventually
 
 TOKEN = "0123456789abcdef-of-the-scrape"
 HALF, WHOLE = b"GET /metrics HTTP/1.1\r\nHost: localhost", b"GET /liveness HTTP/1.1\r\nHost: localhost\r\n\r\n"

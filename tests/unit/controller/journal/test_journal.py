@@ -25,10 +25,10 @@ from controller.metrics.counters import Counters
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind
 from state_machines.model.decision import Change
-from tests.kit.controller_world import world
-from tests.kit.journal_kit import DAEMON, Desk, Disk, OnDisk, found, record
-from tests.kit.model import P, make_cluster
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.journals import DAEMON, Desk, Disk, OnDisk, found, record
+from tests.kit.kafka.model import P, make_cluster
+from tests.kit.kafka.world import world
 
 ROOT = Path(__file__).parents[4]
 
@@ -323,7 +323,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from state_machines.journal.events import Kind
-from tests.kit.journal_kit import Desk
+from tests.kit.journals import Desk
 
 desk = Desk(Path(sys.argv[1]))
 term = desk.term()

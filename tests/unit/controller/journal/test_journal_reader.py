@@ -35,8 +35,8 @@ from controller.kafka.path.remembered import Departed
 from controller.operator.brokers import EarlierDeaths, departures
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.journal.events import Kind, Row
-from tests.kit.controller_world import World, in_world
-from tests.kit.journal_kit import Book
+from tests.kit.journals import Book
+from tests.kit.kafka.world import World, in_world
 
 
 def row(seq: int, epoch: int = 1, lost: int | None = None, ctl_id: int = 1) -> Row:

@@ -19,8 +19,8 @@ from controller.journal.topic import QUIET_S, RETRY_S, JournalTopic, Sending, Sl
 from controller.journal.topic_producer import NotTaken, Producer, Record, TooLarge, connect
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.metrics.counters import Counters
-from tests.kit.journal_kit import DAEMON, Disk, record
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.journals import DAEMON, Disk, record
 
 WITHIN_S = 10.0
 

@@ -20,10 +20,10 @@ from state_machines.procedures.states import State
 from state_machines.procedures.transition import Members, Transition
 from testing.memory.region_store import Disk, MemoryRecords
 from tests.kills.harness import Clock, Daemon, Notes, arrives, fails, last, spreads, step, topic, twice
-from tests.kit.controller_world import World, in_world
-from tests.kit.journal_kit import Book, Desk
-from tests.kit.reassignment_kit import caught_up
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.journals import Book, Desk
+from tests.kit.kafka.reassignments import caught_up
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_view_procedures import plans, request, running
 
 OPS = Caller("User:ops", "regent", "rack 3 is full", "one")

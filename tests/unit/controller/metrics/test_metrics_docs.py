@@ -17,7 +17,7 @@ from controller.metrics.exposition import KafkaCollector, ProcessMetrics
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.metrics.kafka_metrics import KafkaState
 from controller.regions.metrics import RegionCounters, RegionGauges, RegionsCollector
-from tests.kit.cli_kit import regent
+from tests.kit.command import regent
 
 REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
 PAGES = ("settings", "cli", "http", "metrics", "logs", "journal")

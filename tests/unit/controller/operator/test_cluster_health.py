@@ -9,7 +9,7 @@ from controller.operator.brokers import dead, dead_broker_item, dead_brokers
 from controller.operator.counts import Counts
 from controller.operator.health import live_procedures, throttles_in_force, troubles
 from state_machines.decisions.plan_progress import ReassignPlan
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import OPS, applied, moves, record, running
 
 

@@ -13,7 +13,7 @@ from controller.operator.comparison import CopyDifference, Liveness, unsettled, 
 from metadata_store.codecs.base import Malformed
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import NO_LEADER, Assignment, Leadership, TopicAssignment
-from tests.kit.model import P, make_cluster
+from tests.kit.kafka.model import P, make_cluster
 
 ID = bytes(15) + b"\6"
 TOPIC = TopicAssignment("orders", ID, {0: Assignment((1, 2, 3)), 1: Assignment((2, 3, 1))}, 0, 50)

@@ -16,10 +16,10 @@ from state_machines.admin_rules.topic_configs import TakenNames
 from state_machines.decisions.plan_checks import faults
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.model.types import Assignment, TopicAssignment
-from tests.kit.cli_kit import items, regent
-from tests.kit.controller_world import World, in_world
+from tests.kit.command import items, regent
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
-from tests.kit.model import P, make_cluster
+from tests.kit.kafka.model import P, make_cluster
+from tests.kit.kafka.world import World, in_world
 
 BROKERS: dict[int, str | None] = {1: None, 2: None, 3: None, 4: None}
 

@@ -12,7 +12,7 @@ from controller.operator import counts as counts_module
 from controller.operator.counts import Counted, Counts, Deletions, imbalance
 from state_machines.decisions.deletion import advance, replicas_left
 from state_machines.model.cluster import Cluster
-from tests.kit.model import P, carried_out, die, make_cluster, topic_gone
+from tests.kit.kafka.model import P, carried_out, die, make_cluster, topic_gone
 from tests.kit.view_kit import several
 
 

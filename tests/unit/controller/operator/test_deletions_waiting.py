@@ -22,8 +22,8 @@ from metadata_store.nodes.stray_nodes import PARENT, PARTITIONS_MAX, Remembered,
 from metadata_store.port import ANY_VERSION, Create, Op
 from state_machines.journal.events import Kind
 from state_machines.model.types import Assignment
-from tests.kit.controller_world import World, in_world
-from tests.kit.strays_kit import remembered
+from tests.kit.kafka.reassignments import remembered
+from tests.kit.kafka.world import World, in_world
 
 
 async def running(w: World) -> None:

@@ -16,7 +16,7 @@ from state_machines.machines.selectors import OFFLINE_IN_ISR
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change
 from state_machines.model.types import NO_LEADER, Assignment, Leadership, TopicAssignment
-from tests.kit.model import P, carried_out, come_back, decided, die, make_cluster, topic_gone
+from tests.kit.kafka.model import P, carried_out, come_back, decided, die, make_cluster, topic_gone
 
 
 def sentences(cluster: Cluster, *, unclean: bool = False, last: str | None = None) -> str:

@@ -10,8 +10,8 @@ import pytest
 from controller.http.errors import Refused
 from controller.http.models import OperationRequest
 from controller.operator.view import View
-from tests.kit.polling import eventually
-from tests.kit.role_kit import DAEMON, kafka
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.role import DAEMON, kafka
 from tests.kit.view_kit import dies, governed
 
 

@@ -11,7 +11,7 @@ from controller.operator.partitions import Only, PartitionQuery, partition_item,
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr
 from state_machines.model.types import Assignment
-from tests.kit.model import P, die, make_cluster, topic_gone
+from tests.kit.kafka.model import P, die, make_cluster, topic_gone
 from tests.kit.view_kit import several
 
 

@@ -19,9 +19,9 @@ from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.plan_progress import ReassignPlan, Status
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
-from tests.kit.cli_kit import items, regent
-from tests.kit.controller_world import World, in_world
+from tests.kit.command import items, regent
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     applied,
     finished,

@@ -9,7 +9,7 @@ from controller.operator.gauges import procedures_of
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import applied, moves, running
 
 

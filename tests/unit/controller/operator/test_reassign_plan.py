@@ -31,8 +31,8 @@ from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, St
 from state_machines.model.types import Assignment, Broker, LogDirectory, ReplicaLog
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import alter, caught_up, join, propagated, written
+from tests.kit.kafka.reassignments import alter, caught_up, join, propagated, written
+from tests.kit.kafka.world import World, in_world
 
 OPS = Caller(principal="User:ops", nonce="one")
 PARTITIONS = 6

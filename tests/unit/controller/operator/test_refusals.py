@@ -16,7 +16,7 @@ from controller.operator.partitions import Only, PartitionQuery, partition_page
 from controller.operator.reasons import explain
 from state_machines.model.min_isr import UNKNOWN
 from state_machines.model.refusals import Refusals
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.world import World, in_world
 
 ANOTHER_ID = int(Error.INCONSISTENT_TOPIC_ID)
 

@@ -33,9 +33,9 @@ from state_machines.model.min_isr import MinIsr
 from state_machines.procedures.outcome import Wait
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from tests.kit.controller_kafka import registration
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import propagated
+from tests.kit.kafka.cluster import registration
+from tests.kit.kafka.reassignments import propagated
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_view_procedures import view_of
 
 ALL = RestartQuery({}, 1_000, frozenset())

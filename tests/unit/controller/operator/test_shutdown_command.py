@@ -15,10 +15,10 @@ from state_machines.decisions.stopping import can_stop
 from state_machines.machines.selectors import NO_OTHER_ISR, ONLY_REPLICA
 from state_machines.model.min_isr import MinIsr
 from state_machines.model.types import ReplicaState
-from tests.kit.cli_kit import items, regent
-from tests.kit.controller_parts import LEADER_AND_ISR
-from tests.kit.controller_world import World, in_world
+from tests.kit.command import items, regent
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
+from tests.kit.kafka.parts import LEADER_AND_ISR
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.kafka.procedures.test_drain import views
 
 SHUTDOWN = ShutdownRequest(broker=1)

@@ -18,8 +18,8 @@ from metadata_store import paths
 from metadata_store.codecs.topic import encode_state
 from metadata_store.port import ANY_VERSION
 from state_machines.model.cluster import Cluster
-from tests.kit.polling import eventually
-from tests.kit.role_kit import DAEMON, Kafka, kafka
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.role import DAEMON, Kafka, kafka
 
 SETTLE_S = 0.01
 """Long enough for one more pass, short for a difference that stays."""

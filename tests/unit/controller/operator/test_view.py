@@ -26,9 +26,9 @@ from metadata_store.port import ANY_VERSION
 from metadata_store.records.port import StoreFailed
 from state_machines.model.types import Assignment
 from testing.memory import MemoryServer, MemoryZooKeeper
-from tests.kit.controller_parts import SECRET
-from tests.kit.polling import eventually
-from tests.kit.role_kit import CLUSTER_ID, DAEMON, kafka, settings_for
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.parts import SECRET
+from tests.kit.kafka.role import CLUSTER_ID, DAEMON, kafka, settings_for
 from tests.kit.view_kit import dies, governed
 
 

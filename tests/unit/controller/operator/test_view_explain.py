@@ -16,8 +16,8 @@ from metadata_store import paths
 from metadata_store.port import ANY_VERSION
 from state_machines.journal.events import Row
 from testing.znodes import create_topic
-from tests.kit.polling import eventually
-from tests.kit.role_kit import DAEMON, kafka, settings_for
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.role import DAEMON, kafka, settings_for
 from tests.kit.view_kit import dies, governed
 
 

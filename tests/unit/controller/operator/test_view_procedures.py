@@ -29,8 +29,8 @@ from metadata_store.records.port import StoreFailed, Unstorable
 from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.types import Broker, LogDirectory, ReplicaLog, TopicPartition
 from state_machines.procedures.record import Record
-from tests.kit.controller_world import Seat, World, in_world
-from tests.kit.reassignment_kit import alter, caught_up, propagated, written
+from tests.kit.kafka.reassignments import alter, caught_up, propagated, written
+from tests.kit.kafka.world import Seat, World, in_world
 
 
 def view_of(w: World, seat: Seat | None = None) -> ProcedureView:

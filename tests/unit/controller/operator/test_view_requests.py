@@ -34,10 +34,10 @@ from metadata_store.nodes.stray_nodes import StrayKey
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr
 from state_machines.model.types import Broker
-from tests.kit.controller_world import World, in_world
-from tests.kit.model import topic
-from tests.kit.reassignment_kit import propagated
-from tests.kit.role_kit import kafka
+from tests.kit.kafka.model import topic
+from tests.kit.kafka.reassignments import propagated
+from tests.kit.kafka.role import kafka
+from tests.kit.kafka.world import World, in_world
 from tests.kit.view_kit import governed, several
 from tests.unit.controller.kafka.procedures.test_drain import running, views
 from tests.unit.controller.kafka.procedures.test_elect import request as election

@@ -13,9 +13,9 @@ from controller.operator.restarts import ATTEMPTS_MAX, RestartQuery, in_turns, r
 from controller.operator.view import View
 from state_machines.decisions.hindrances import Turns
 from state_machines.decisions.restarts import RestartPlan
-from tests.kit.model import die, make_cluster
-from tests.kit.polling import eventually
-from tests.kit.role_kit import DAEMON, kafka
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.model import die, make_cluster
+from tests.kit.kafka.role import DAEMON, kafka
 from tests.kit.view_kit import dies, governed
 
 ALL = RestartQuery({}, 1_000, frozenset())

@@ -43,11 +43,11 @@ from metadata_store.nodes.stray_nodes import Found, Remembered, StrayKey
 from metadata_store.port import ANY_VERSION
 from state_machines.decisions.strays import NAMED, strays
 from state_machines.model.types import Assignment, LogDirectory, ReplicaLog
-from tests.kit.cli_kit import items, regent, unwrapped
-from tests.kit.fake_broker import STOP_REPLICA
+from tests.kit.command import items, regent, unwrapped
+from tests.kit.deadlines import eventually
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
-from tests.kit.polling import eventually
-from tests.kit.role_kit import MiniBroker, kafka
+from tests.kit.kafka.brokers import STOP_REPLICA
+from tests.kit.kafka.role import MiniBroker, kafka
 from tests.kit.view_kit import dies, governed
 
 PAGE = (Path(__file__).parents[4] / "docs" / "how-to" / "move-replicas.md").read_text(encoding="utf-8")

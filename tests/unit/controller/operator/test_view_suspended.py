@@ -16,8 +16,8 @@ from controller.operator.view import View
 from controller.process.clock import boottime_s
 from controller.role.lease import Lease
 from state_machines.model.min_isr import MinIsr
-from tests.kit.polling import eventually
-from tests.kit.role_kit import DAEMON
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.role import DAEMON
 from tests.kit.view_kit import governed
 
 

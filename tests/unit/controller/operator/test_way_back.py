@@ -8,8 +8,8 @@ from controller.http.errors import NotFound, Refused
 from controller.http.procedures import Procedure
 from controller.operator.drains import UndrainRequest
 from controller.operator.plan_requests import Move, ReassignRequest
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import alter, caught_up, written
+from tests.kit.kafka.reassignments import alter, caught_up, written
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.kafka.procedures.test_drain import drained, ended, running, views
 from tests.unit.controller.operator.test_view_procedures import plans, view_of
 

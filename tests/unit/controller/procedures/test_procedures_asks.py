@@ -22,7 +22,7 @@ from state_machines.procedures.states import State
 from testing.memory.region_store import MemoryRecords
 from tests.contracts.records import record
 from tests.kills.harness import Notes, arrives, last, onwards, pauses, spreads, step, topic
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
 from tests.unit.controller.procedures.test_procedures_engine import NOBODY, OPS, Host
 
 DAY_S = 86_400.0

@@ -40,7 +40,7 @@ from tests.kills.harness import (
     step,
     topic,
 )
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
 
 OPS = Caller(principal="User:ops", nonce="one")
 NOBODY = Caller()

@@ -17,7 +17,7 @@ from configs.settings import Settings
 from controller.process import logs
 from controller.process.logs import LIBRARIES, STATE_CHANGE, logging_to, set_levels
 from metadata_store.kazoo_adapter.library_log import library_log
-from tests.kit.role_kit import changed
+from tests.kit.kafka.role import changed
 
 log = logging.getLogger("regent.test")
 SETTINGS = Settings.model_validate({"zookeeper": {"connect": "zk1"}, "listener": {"advertised_host": "regent1"}})

@@ -18,7 +18,7 @@ from controller.kafka.topics.topic_policy import TopicFields, TopicPolicy
 from controller.process import policy_hooks
 from controller.process.policy_hooks import CommandHook, HttpHook, JvmHook, PolicyFailed
 from controller.regions.fencing import run_command
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 FIELDS = TopicFields("orders", 6, 2, None, {"retention.ms": "5"})
 KAFKAS = {

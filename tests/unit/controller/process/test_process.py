@@ -18,8 +18,8 @@ import pytest
 from controller.process.clock import wall_ms
 from controller.process.stall_guard import SESSION_FRACTION, STALLED_EXIT, TICK_S, StallGuard
 from controller.process.systemd import ServiceManager
-from tests.kit.controller_parts import Clock
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.parts import Clock
 
 STALLS = """
 import asyncio, time

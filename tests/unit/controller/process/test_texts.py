@@ -27,8 +27,8 @@ from controller.regions.process import domain_of
 from regent_agent import protocol
 from regent_agent.protocol import Refused, Register, Registered
 from tests.kit.http_world import DaemonDouble
-from tests.kit.regions_kit import stage
-from tests.kit.regions_world import regions_world, settings_of
+from tests.kit.regions.daemon import regions_world, settings_of
+from tests.kit.regions.term import stage
 
 GOOD = [
     "",

@@ -24,9 +24,9 @@ from controller.regions.metrics import RegionsCollector
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from controller.regions.sqlite_store import SqliteOpened
+from tests.kit.deadlines import eventually
 from tests.kit.http_world import DaemonDouble
-from tests.kit.polling import eventually
-from tests.kit.regions_world import World, regions_world, settings_of
+from tests.kit.regions.daemon import World, regions_world, settings_of
 
 BODY: Final[dict[str, dict[str, Any]]] = {"": {}, "/enable": {"json": {}}}
 

@@ -22,7 +22,7 @@ from controller.regions.term import RegionsTerm
 from metadata_store.records import claims
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 LEASE_MS = 4_000
 WITHIN_S = 20.0

@@ -14,10 +14,10 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.model import Region
 from state_machines.regions.placement import Cooldown
-from tests.kit.cli_kit import items, regent, unwrapped
-from tests.kit.polling import eventually
-from tests.kit.regions_kit import OPERATOR, Stage, stage
-from tests.kit.regions_world import settings_of, world_in_thread
+from tests.kit.command import items, regent, unwrapped
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import settings_of, world_in_thread
+from tests.kit.regions.term import OPERATOR, Stage, stage
 
 LONG = Options(lease_ms=1_000, startup_wait_ms=0, move_cooldown_ms=3_600_000)
 

@@ -32,8 +32,8 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState
-from tests.kit.polling import eventually
-from tests.kit.regions_kit import Log, Stage, stage
+from tests.kit.deadlines import eventually
+from tests.kit.regions.term import Log, Stage, stage
 
 WAITS = "sleep 600 & cut -d ' ' -f 5 /proc/$$/stat >$0; sleep 600"
 """A shell's command; it begins at once, also on a busy machine, and writes the group of its processes into a file."""

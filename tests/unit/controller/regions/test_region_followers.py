@@ -23,7 +23,7 @@ from regent_agent.codec import FRAME_BYTES_MAX, LENGTH, decode_response
 from regent_agent.protocol import ROUTES_MAX, Changes, Route, Routes
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
 
 HOLD_S = 10.0
 SERVER = Server("s1", 1, "s1:1", "", ServerState.ONLINE, {})

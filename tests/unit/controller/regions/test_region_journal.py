@@ -18,8 +18,8 @@ from regent_agent import protocol
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind, Row
 from state_machines.regions.marks import MarkKind
-from tests.kit.journal_kit import Book, Desk
-from tests.kit.regions_kit import Log, Stage, stage
+from tests.kit.journals import Book, Desk
+from tests.kit.regions.term import Log, Stage, stage
 
 WORKER = "regions-1"
 

@@ -19,8 +19,8 @@ from state_machines.regions.layout import ranges
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, TableKind, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.kit.regions_world import regions_world, settings_of
-from tests.simulation.regions.kit import creates, ended, running, virtual
+from tests.kit.regions.daemon import regions_world, settings_of
+from tests.kit.regions.world import creates, ended, running, virtual
 
 COUNT = 40
 TOGETHER = 4

@@ -29,7 +29,7 @@ from state_machines.regions.damage import Damage, RowKind
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 NOW_MS = 1_700_000_000_000
 MOST = (NOW_MS + AHEAD_MS_MAX) * 1_000

@@ -17,8 +17,8 @@ from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.process import domain_of
 from regent_agent import protocol
 from state_machines.procedures.record import Caller
-from tests.kit.polling import eventually
-from tests.kit.regions_world import settings_of
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import settings_of
 
 WITHIN_S = 30.0
 

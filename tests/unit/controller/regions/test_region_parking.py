@@ -30,8 +30,8 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.states import ServerState
-from tests.kit.polling import eventually
-from tests.kit.regions_world import World, regions_world, settings_of
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import World, regions_world, settings_of
 
 
 def faulty() -> Any:

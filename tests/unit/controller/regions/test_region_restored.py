@@ -30,9 +30,9 @@ from regent_agent.protocol import Open
 from state_machines.procedures.record import Caller
 from state_machines.regions.states import RegionState
 from tests.contracts.memory import MemoryBackend
-from tests.kit.polling import eventually
-from tests.kit.regions_kit import Member, stage
-from tests.kit.regions_world import Opens, settings_of
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import Opens, settings_of
+from tests.kit.regions.term import Member, stage
 
 WITHIN_S = 30.0
 

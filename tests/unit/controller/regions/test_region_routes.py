@@ -12,7 +12,7 @@ from controller.regions.routes import KEPT_MAX, PAGE_S, TOGETHER, RouteLog, rout
 from regent_agent.protocol import ROUTES_MAX, Changes, Route
 from state_machines.regions.model import Server
 from state_machines.regions.states import RegionState, ServerState
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
 from tests.unit.controller.regions.test_region_followers import HOLD_S, changes, follow, region, start, table
 from tests.unit.controller.regions.test_region_followers import routes as listed
 

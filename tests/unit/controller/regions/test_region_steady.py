@@ -26,7 +26,7 @@ from metadata_store.records.sqlite import SqliteRecords
 from regent_agent.protocol import Register, Registered
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000

@@ -17,8 +17,8 @@ from controller.regions.operator.access import active_term
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from metadata_store.records import sqlite, sqlite_watch
-from tests.kit.polling import eventually
-from tests.kit.regions_world import settings_of
+from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import settings_of
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.states import RegionState, TableKind, TableState
-from tests.kit.regions_kit import Log, stage
+from tests.kit.regions.term import Log, stage
 
 COUNT = 60_000
 SLICES = COUNT // SLICE

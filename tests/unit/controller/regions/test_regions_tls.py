@@ -15,7 +15,7 @@ from regent_agent.options import AgentOptions
 from regent_agent.protocol import Locate, Routes
 from testing.embedded.process import free_port
 from tests.kit.certificates import Authority
-from tests.kit.regions_world import Opens
+from tests.kit.regions.daemon import Opens
 from tests.unit.cli.test_regions_story import Process, processes
 
 SECURITY = """

@@ -19,9 +19,9 @@ from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.record import Caller, Ending, Record
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState
-from tests.kit.cli_kit import items, regent, unwrapped
-from tests.kit.regions_kit import WAIT_S, Log, Stage, stage
-from tests.kit.regions_world import Blocking, settings_of, world_in_thread
+from tests.kit.command import items, regent, unwrapped
+from tests.kit.regions.daemon import Blocking, settings_of, world_in_thread
+from tests.kit.regions.term import WAIT_S, Log, Stage, stage
 
 KEPT = Caller("User:ops", "", "of a newer daemon", "n-1")
 

@@ -21,7 +21,7 @@ from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import record
 from tests.contracts.regions_zookeeper import ZooKeeperRegionsContract
 from tests.contracts.support import Backend, session
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 
 class TestInMemory(ZooKeeperRegionsContract):

@@ -18,10 +18,10 @@ from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.codecs.controller import Migration, encode_migration
 from metadata_store.errors import Code, MultiFailed, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION, Check, Create, Delete, Kill, SetData
-from tests.kit.claim_kit import DIGEST, claimed, controller, dead_pid, process, queued, unseated
-from tests.kit.controller_parts import DAEMON
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.daemons import DIGEST, claimed, controller, dead_pid, process, queued, unseated
+from tests.kit.kafka.parts import DAEMON
+from tests.kit.kafka.world import World, in_world, world
 
 BROKER_2 = b'{"version":2,"brokerid":2,"timestamp":"0"}'
 MIGRATING, ROLLED_BACK = (encode_migration(Migration(quorum, 1, 0, 0)) for quorum in (0, -1))

@@ -14,8 +14,8 @@ from controller.kafka.path.gate import Gate, TermEnded
 from controller.process.clock import boottime_s
 from controller.role.lease import HEARTBEATS_PER_TIMEOUT, REFUSED_PAUSE_S, Lease
 from metadata_store.errors import NotConnected, SessionLost
-from tests.kit.controller_parts import Clock
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.parts import Clock
 
 
 @pytest.mark.seed("S4-86")

@@ -17,10 +17,10 @@ from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, digest_acl
 from metadata_store.errors import MultiFailed, OutcomeUnknown
 from metadata_store.own import ENDPOINTS
-from tests.kit.claim_kit import dead_pid, process, queued, unseated
-from tests.kit.controller_parts import DAEMON, SECRET
-from tests.kit.controller_world import Seat, World, in_world, world
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.daemons import dead_pid, process, queued, unseated
+from tests.kit.kafka.parts import DAEMON, SECRET
+from tests.kit.kafka.world import Seat, World, in_world, world
 
 
 async def before_of(seat: Seat) -> str | None:

@@ -35,9 +35,9 @@ from metadata_store.port import (
     SetData,
     Stat,
 )
-from tests.kit.controller_parts import Clock
-from tests.kit.kazoo_kit import adapter, multi_read_reply, multi_reply, turns
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.parts import Clock
+from tests.kit.kazoo import adapter, multi_read_reply, multi_reply, turns
 
 
 @pytest.mark.parametrize(

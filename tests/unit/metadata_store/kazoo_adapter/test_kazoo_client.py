@@ -22,8 +22,8 @@ from metadata_store.kazoo_adapter.kazoo_client import _Handler
 from metadata_store.kazoo_adapter.sasl_digest import DigestMd5, SaslFailed, directives
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
 from tests.kit.certificates import Authority
-from tests.kit.kazoo_kit import CONNECT_S, Header, unconnected
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kazoo import CONNECT_S, Header, unconnected
 
 PEM = ZooKeeperTls(Path("/ca.pem"), Path("/own.pem"), Path("/own.key"))
 CHALLENGE = b'realm="zk-sasl-md5",nonce="n",qop="auth",algorithm=md5-sess,charset=utf-8'

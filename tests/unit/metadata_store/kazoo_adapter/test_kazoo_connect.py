@@ -20,9 +20,9 @@ from metadata_store.kazoo_adapter.servers import Address, Servers, parse_version
 from metadata_store.kazoo_adapter.session import REFUSED_S_MAX, split_chroot
 from metadata_store.kazoo_adapter.transport import CLOSE_S_MAX
 from metadata_store.port import ConnectionState, Create
-from tests.kit.controller_parts import Clock
-from tests.kit.kazoo_kit import CONNECT_S, STAT, connect, now_s, stuck, turns, unconnected
-from tests.kit.virtual_time import in_exact_time, in_virtual_time, skip
+from tests.kit.deadlines import in_exact_time, in_virtual_time, skip
+from tests.kit.kafka.parts import Clock
+from tests.kit.kazoo import CONNECT_S, STAT, connect, now_s, stuck, turns, unconnected
 
 CONNECTED, LOST = ConnectionState.CONNECTED, ConnectionState.LOST
 NO_SESSION = "no ZooKeeper of a:1 gave a session: is it running"

@@ -18,8 +18,8 @@ from metadata_store.port import (
     ConnectionState,
     Create,
 )
-from tests.kit.kazoo_kit import STAT, adapter, multi_read_reply, multi_reply, now_s, turns
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kazoo import STAT, adapter, multi_read_reply, multi_reply, now_s, turns
 
 CONNECTED, SUSPENDED, LOST = ConnectionState.CONNECTED, ConnectionState.SUSPENDED, ConnectionState.LOST
 ENDS = (KeeperState.CONNECTING, KeeperState.EXPIRED_SESSION, KeeperState.AUTH_FAILED, KeeperState.CLOSED)

@@ -12,8 +12,8 @@ from metadata_store.errors import NotConnected, SessionLost, ZxidWentBack
 from metadata_store.kazoo_adapter.adapter import LOOKS
 from metadata_store.kazoo_adapter.transport import CLOSE_S_MAX
 from metadata_store.port import ConnectionState
-from tests.kit.kazoo_kit import CONNECT_S, STAT, adapter, connect, now_s, stuck, turns
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kazoo import CONNECT_S, STAT, adapter, connect, now_s, stuck, turns
 
 CONNECTED, SUSPENDED, LOST = ConnectionState.CONNECTED, ConnectionState.SUSPENDED, ConnectionState.LOST
 ENDS = (KeeperState.EXPIRED_SESSION, KeeperState.AUTH_FAILED, KeeperState.CLOSED)

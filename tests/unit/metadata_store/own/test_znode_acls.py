@@ -33,10 +33,10 @@ from metadata_store.own import (
 from metadata_store.port import ANY_VERSION
 from tests.contracts.closing import acls_below, writable
 from tests.kit.certificates import Authority
-from tests.kit.claim_kit import unseated
-from tests.kit.controller_world import Seat, World, in_world
-from tests.kit.polling import eventually
-from tests.kit.role_kit import settings_for
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.daemons import unseated
+from tests.kit.kafka.role import settings_for
+from tests.kit.kafka.world import Seat, World, in_world
 
 READERS = Acl(READ, "world", "anyone")
 MINE = digest_acl("regent", "secret")

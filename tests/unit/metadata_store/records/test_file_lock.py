@@ -15,7 +15,7 @@ from metadata_store.records.claims import FileClaim, Holder, Other, beside
 from metadata_store.records.port import Fenced, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.sqlite_watch import BEAT_S, SqliteWatch
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
 
 
 def open_files() -> int:

@@ -38,7 +38,7 @@ from state_machines.admin_rules.mutation_quotas import (
     quota_of,
     refilled,
 )
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
 
 ALICE, BOB = "User:alice", "User:bob"
 HERE, THERE = "10.0.0.1", "10.0.0.2"

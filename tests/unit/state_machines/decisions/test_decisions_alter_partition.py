@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from state_machines.decisions.alter_partition import IsrError, IsrRequest, alter_partitions, judge
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import NO_LEADER
-from tests.kit.model import EPOCH, P, carried_out, decided, die, make_cluster, shown, topic_gone, writes_of
+from tests.kit.kafka.model import EPOCH, P, carried_out, decided, die, make_cluster, shown, topic_gone, writes_of
 
 E = IsrError
 

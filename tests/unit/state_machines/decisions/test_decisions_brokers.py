@@ -26,7 +26,7 @@ from state_machines.machines import selectors
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision, Refusal, ReplicaMove
 from state_machines.model.types import NO_LEADER, Assignment, PartitionState, ReplicaState, TopicAssignment
-from tests.kit.model import (
+from tests.kit.kafka.model import (
     P,
     broker,
     carried_out,

@@ -29,7 +29,7 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision
 from state_machines.model.types import Assignment, Leadership, PartitionRow, PartitionState, ReplicaState
 from state_machines.propagation.propagation import Propagation
-from tests.kit.model import P, carried_out, come_back, decided, die, make_cluster, topic, topic_gone, writes_of
+from tests.kit.kafka.model import P, carried_out, come_back, decided, die, make_cluster, topic, topic_gone, writes_of
 
 ONLINE, OFFLINE = ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL, INELIGIBLE = (

@@ -18,7 +18,7 @@ from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.decision import Change, Refusal, ReplicaMove
 from state_machines.model.types import NO_LEADER, Assignment, PartitionState, ReplicaState
-from tests.kit.model import EPOCH, P, decided, die, make_cluster, registered, shown, writes_of
+from tests.kit.kafka.model import EPOCH, P, decided, die, make_cluster, registered, shown, writes_of
 
 ONLINE, OFFLINE = PartitionState.ONLINE, PartitionState.OFFLINE
 

@@ -30,7 +30,7 @@ from state_machines.decisions.leader_election import to_balance
 from state_machines.machines.draft import Draft
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
-from tests.kit.model import P, make_cluster
+from tests.kit.kafka.model import P, make_cluster
 
 BROKERS = (1, 2, 3)
 

@@ -27,7 +27,7 @@ from state_machines.machines import selectors
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Refusal
 from state_machines.model.types import NO_LEADER, Assignment
-from tests.kit.model import P, carried_out, come_back, decided, die, make_cluster, topic, topic_gone, writes_of
+from tests.kit.kafka.model import P, carried_out, come_back, decided, die, make_cluster, topic, topic_gone, writes_of
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 

@@ -34,8 +34,8 @@ from state_machines.decisions.reassignment import (
 from state_machines.machines import selectors
 from state_machines.model.decision import Refusal
 from state_machines.model.types import NO_LEADER, Assignment, PartitionState
-from tests.kit.model import P, decided, writes_of
-from tests.kit.reassignment_world import ReassignmentWorld, do
+from tests.kit.kafka.model import P, decided, writes_of
+from tests.kit.kafka.reassignment_steps import ReassignmentWorld, do
 
 DAEMON = 1000001
 ids = st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True).map(tuple)

@@ -28,8 +28,8 @@ from state_machines.decisions.reassignment import (
 from state_machines.machines import selectors
 from state_machines.model.decision import Refusal
 from state_machines.model.types import NO_LEADER, Assignment, PartitionState, TopicPartition
-from tests.kit.model import P, decided, writes_of
-from tests.kit.reassignment_world import ReassignmentWorld, do
+from tests.kit.kafka.model import P, decided, writes_of
+from tests.kit.kafka.reassignment_steps import ReassignmentWorld, do
 
 # -- cancelled and overridden
 

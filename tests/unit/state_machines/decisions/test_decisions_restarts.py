@@ -30,7 +30,7 @@ from state_machines.decisions.stopping import can_remove, can_stop, stopping
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import UNKNOWN, MinIsr, under
 from state_machines.model.types import Assignment, Leadership, PartitionState
-from tests.kit.model import EPOCH, P, broker, carried_out, come_back, die, make_cluster, topic, topic_gone
+from tests.kit.kafka.model import EPOCH, P, broker, carried_out, come_back, die, make_cluster, topic, topic_gone
 
 ONE, TWO, THREE = (MinIsr(least, {}) for least in (1, 2, 3))
 PERMANENT = (StopCause.SINGLE_REPLICA, StopCause.BELOW_MIN_ISR, StopCause.NO_LEADER)

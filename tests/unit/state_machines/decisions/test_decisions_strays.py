@@ -28,7 +28,7 @@ from state_machines.decisions.strays import (
 )
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, Leadership, LogDirectory, ReplicaLog, TopicAssignment, TopicPartition
-from tests.kit.model import EPOCH, P, make_cluster, registered, topic_gone
+from tests.kit.kafka.model import EPOCH, P, make_cluster, registered, topic_gone
 
 UNKNOWN, NOT_ASSIGNED = StrayReason.TOPIC_UNKNOWN, StrayReason.NOT_ASSIGNED
 OFFLINE = StrayReason.DIRECTORY_OFFLINE

@@ -18,7 +18,7 @@ from state_machines.decisions.topic_change import (
 )
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, Leadership, ReplicaState, TopicAssignment, TopicPartition
-from tests.kit.model import EPOCH, P, broker, carried_out, decided, make_cluster, topic, topic_gone, writes_of
+from tests.kit.kafka.model import EPOCH, P, broker, carried_out, decided, make_cluster, topic, topic_gone, writes_of
 
 DAEMON = 1000001
 

@@ -28,7 +28,7 @@ from state_machines.decisions.throttling import (
 )
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
-from tests.kit.model import P, die, make_cluster
+from tests.kit.kafka.model import P, die, make_cluster
 
 GB = 10**9
 T0 = TopicPartition("t", 0)

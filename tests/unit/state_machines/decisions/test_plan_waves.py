@@ -18,8 +18,8 @@ from state_machines.decisions.plan_progress import ReassignPlan, Status
 from state_machines.model.types import Broker
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from tests.kit.controller_parts import DAEMON
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.parts import DAEMON
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     PARTITIONS,
     aborted,

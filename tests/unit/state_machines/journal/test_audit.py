@@ -20,8 +20,8 @@ from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.types import PartitionState, ReplicaState
 from state_machines.procedures.states import VALID_PREVIOUS, State
-from tests.kit.journal_kit import Book
-from tests.kit.model import P, decided, die, enter, make_cluster
+from tests.kit.journals import Book
+from tests.kit.kafka.model import P, decided, die, enter, make_cluster
 
 
 def row(**changes: Any) -> Row:

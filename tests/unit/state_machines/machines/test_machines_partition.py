@@ -17,7 +17,7 @@ from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Refusal
 from state_machines.model.types import NO_LEADER, PartitionRow, PartitionState
-from tests.kit.model import EPOCH, P, decided, enter, make_cluster, writes_of
+from tests.kit.kafka.model import EPOCH, P, decided, enter, make_cluster, writes_of
 
 NEW, ONLINE, OFFLINE, NON_EXISTENT = (
     PartitionState.NEW, PartitionState.ONLINE, PartitionState.OFFLINE, PartitionState.NON_EXISTENT,

@@ -15,7 +15,7 @@ from state_machines.machines.replica import LEADS, ReplicaStateMachine
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Refusal
 from state_machines.model.types import PartitionState, ReplicaState
-from tests.kit.model import P, decided, die, enter, make_cluster, topic_gone, writes_of
+from tests.kit.kafka.model import P, decided, die, enter, make_cluster, topic_gone, writes_of
 
 NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = (
     ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED,

@@ -16,7 +16,7 @@ from state_machines.machines.selectors import Election, NoLeader
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import NO_LEADER, ReplicaState
 from state_machines.propagation.propagation import Propagation
-from tests.kit.model import P, decided, die, enter, make_cluster, writes_of
+from tests.kit.kafka.model import P, decided, die, enter, make_cluster, writes_of
 
 BROKERS = (1, 2, 3, 4)
 NEW, ONLINE, OFFLINE, INELIGIBLE = (

@@ -21,8 +21,8 @@ from state_machines.decisions.deletion import ineligible
 from state_machines.machines import selectors
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import PartitionState
-from tests.kit.core_world import CONFLICT, REFUSED, REPLY_LOST, WRITTEN, CoreWorld
-from tests.kit.model import broker, check_model
+from tests.kit.kafka.core import CONFLICT, REFUSED, REPLY_LOST, WRITTEN, CoreWorld
+from tests.kit.kafka.model import broker, check_model
 
 IDS = (1, 2, 3, 4)
 LOST = "lost"

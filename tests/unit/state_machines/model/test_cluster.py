@@ -20,7 +20,7 @@ from state_machines.model.types import (
     ReplicaState,
     TopicAssignment,
 )
-from tests.kit.model import (
+from tests.kit.kafka.model import (
     EPOCH,
     P,
     carried_out,

@@ -28,8 +28,8 @@ from state_machines.model.topic_facts import (
     WritesGivenUp,
 )
 from state_machines.model.types import Leadership, PartitionState
-from tests.kit.controller_world import World, in_world
-from tests.kit.model import EPOCH, P, broker, die, make_cluster, topic
+from tests.kit.kafka.model import EPOCH, P, broker, die, make_cluster, topic
+from tests.kit.kafka.world import World, in_world
 
 
 def test_registrations_that_are_read_again_tell_who_went_and_who_came() -> None:

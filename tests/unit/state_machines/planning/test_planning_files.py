@@ -26,8 +26,8 @@ from state_machines.planning.json_files import (
 )
 from state_machines.planning.plan import INT32_MAX, TOPIC_CHARS_MAX, Expected, Received, expected, received
 from state_machines.planning.planner import plan
-from tests.kit.model import broker, topic_gone
-from tests.kit.planning_kit import CLUSTER_ID, DAEMON, assigned, goals, make_view, views
+from tests.kit.kafka.model import broker, topic_gone
+from tests.kit.kafka.planning import CLUSTER_ID, DAEMON, assigned, goals, make_view, views
 
 RACKS: dict[int, str | None] = {1: None, 2: None, 3: None, 4: None}
 MOVE: dict[str, Any] = {"topic": "t", "partition": 0, "origin": [1, 2], "target": [2, 3], "bytes": 7}

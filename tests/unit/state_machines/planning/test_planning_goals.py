@@ -26,7 +26,7 @@ from state_machines.planning.goals import (
 )
 from state_machines.planning.plan import INT32_MAX, Move, Plan
 from state_machines.planning.planner import FACTOR_MAX, plan
-from tests.kit.planning_kit import DAEMON, Replicas, assigned, counts_of, make_view, moved, moves_of, refusals_of
+from tests.kit.kafka.planning import DAEMON, Replicas, assigned, counts_of, make_view, moved, moves_of, refusals_of
 
 BARE: dict[int, str | None] = {1: None, 2: None, 3: None, 4: None}
 RACKED: dict[int, str | None] = {1: "a", 2: "b", 3: "c", 4: "a", 5: "b", 6: "c"}

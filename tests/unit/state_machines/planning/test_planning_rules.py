@@ -15,7 +15,7 @@ from state_machines.planning.goals import Add, Decommission, Goal, Rebalance, Re
 from state_machines.planning.json_files import decode_plan, encode_plan
 from state_machines.planning.plan import Plan
 from state_machines.planning.planner import plan
-from tests.kit.planning_kit import (
+from tests.kit.kafka.planning import (
     DAEMON,
     assigned,
     counts_of,

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from state_machines.propagation.pending_requests import PendingRequests
 from state_machines.propagation.view import BLOCK_ROWS, Feed
-from tests.kit.wire_kit import quickly
+from tests.kit.wire import quickly
 
 MANY = 1_000_000
 

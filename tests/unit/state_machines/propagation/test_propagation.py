@@ -12,7 +12,7 @@ from state_machines.model.decision import Change
 from state_machines.model.types import NO_VERSION, Assignment, Leadership, PartitionRow, PartitionState
 from state_machines.propagation.propagation import Propagation
 from state_machines.propagation.view import is_removed, is_sent, needs_leader_and_isr
-from tests.kit.model import P, die, make_cluster, topic, topic_gone
+from tests.kit.kafka.model import P, die, make_cluster, topic, topic_gone
 
 MANY = 1_000_000
 

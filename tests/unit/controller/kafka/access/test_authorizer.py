@@ -21,7 +21,8 @@ from metadata_store.acl import ADMIN, Acl
 from metadata_store.errors import NotConnected
 from state_machines.admin_rules.acls import Operation, Resource
 from testing.memory import MemoryServer, MemoryZooKeeper
-from tests.kit.acl_kit import (
+from tests.kit.deadlines import eventually, in_virtual_time
+from tests.kit.kafka.acls import (
     ALICE,
     ANONYMOUS,
     BOB,
@@ -35,11 +36,9 @@ from tests.kit.acl_kit import (
     put,
     ruled,
 )
-from tests.kit.carried_kit import create, grow, topic
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_world import World, world
-from tests.kit.polling import eventually
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.kafka.calls import create, grow, topic
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.world import World, world
 
 TOPIC_DENIED, CLUSTER_DENIED = 29, 31
 ALL = "*"

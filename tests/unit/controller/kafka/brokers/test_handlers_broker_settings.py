@@ -22,10 +22,9 @@ from state_machines.admin_rules.create_topics import TopicError
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.journal.events import Kind
 from state_machines.model.types import Broker
-from tests.kit.carried_kit import call, create, topic
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.polling import eventually
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import eventually, in_virtual_time
+from tests.kit.kafka.calls import call, create, topic
+from tests.kit.kafka.world import World, in_world, world
 
 GUARDED = {"delete.topic.enable": "false", "num.partitions": "4", "default.replication.factor": "3"}
 

@@ -17,9 +17,9 @@ from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_
 from state_machines.decisions.broker_change import LEADER_DIED
 from state_machines.model.types import PartitionState
 from testing.memory import MemoryZooKeeper
-from tests.kit.controller_kafka import registration
-from tests.kit.controller_parts import DAEMON, LEADER_AND_ISR, SECRET, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.cluster import registration
+from tests.kit.kafka.parts import DAEMON, LEADER_AND_ISR, SECRET, UPDATE_METADATA
+from tests.kit.kafka.world import World, in_world
 
 
 async def running(w: World) -> None:

@@ -11,9 +11,9 @@ from controller.kafka.brokers.log_directories import Failed
 from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from state_machines.model.types import ReplicaState
-from tests.kit.controller_parts import LEADER_AND_ISR
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.parts import LEADER_AND_ISR
+from tests.kit.kafka.world import World, in_world, world
 
 
 async def running(w: World) -> None:

@@ -27,9 +27,9 @@ from metadata_store.codecs.cluster import (
 )
 from metadata_store.errors import OutcomeUnknown
 from state_machines.admin_rules.credentials import Salted, credential
-from tests.kit.carried_kit import carried
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.calls import carried
+from tests.kit.kafka.world import World, in_world, world
 
 OLD = Features(2, True, {"old": FeatureRange(3), "other": FeatureRange(1)}, {"note": "kept"})
 

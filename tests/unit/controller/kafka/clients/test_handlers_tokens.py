@@ -14,8 +14,8 @@ import pytest
 from metadata_store import paths
 from metadata_store.errors import OutcomeUnknown
 from state_machines.admin_rules.credentials import Token, expired
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.world import World, in_world, world
 
 NOW_MS = 1_700_000_000_000
 CHANGES = "/delegation_token/token_changes"

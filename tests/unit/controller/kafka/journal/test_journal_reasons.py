@@ -18,10 +18,10 @@ from state_machines.journal.events import OBSERVED, Kind, Row
 from state_machines.model.decision import Change, Refusal
 from state_machines.model.types import NO_LEADER, PartitionRow, TopicPartition
 from state_machines.procedures.record import Caller
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.model import EPOCH, P, make_cluster
-from tests.kit.reassignment_kit import alter
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.model import EPOCH, P, make_cluster
+from tests.kit.kafka.reassignments import alter
+from tests.kit.kafka.world import World, in_world, world
 
 
 async def a_leader_dies(w: World) -> None:

@@ -17,10 +17,10 @@ from controller.process.wording import NAMED_MAX, abbreviate, named
 from state_machines.decisions.alter_partition import ISR_CHANGED
 from state_machines.model.decision import Change
 from state_machines.model.min_isr import UNKNOWN, MinIsr, led_but_under
-from tests.kit.carried_kit import create, created, topic
-from tests.kit.controller_world import World, in_world
-from tests.kit.model import P, die, make_cluster
-from tests.kit.reassignment_kit import alter
+from tests.kit.kafka.calls import create, created, topic
+from tests.kit.kafka.model import P, die, make_cluster
+from tests.kit.kafka.reassignments import alter
+from tests.kit.kafka.world import World, in_world
 
 CONTROLLER = "regent.controller"
 

@@ -10,9 +10,9 @@ import pytest
 from controller.kafka.partitions.elections import Budget
 from controller.kafka.term.dispatch import controller_state
 from state_machines.decisions.leader_election import ElectionType
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import request_by_znode, written
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.reassignments import request_by_znode, written
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.kafka.path.test_controller_kills import Scenario, ends_as_a_clean_run
 
 

@@ -18,8 +18,8 @@ from metadata_store.acl import CREATE, READ
 from metadata_store.codecs.notifications import encode_partitions
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.model.types import TopicPartition
-from tests.kit.controller_parts import LEADER_AND_ISR
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.parts import LEADER_AND_ISR
+from tests.kit.kafka.world import World, in_world
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 
@@ -245,7 +245,7 @@ async def test_an_election_waits_for_new_leaders_until_the_calls_time_out(w: Wor
     async def unreachable(*_: Any) -> Any:
         await asyncio.sleep(3_600)
 
-    with mock.patch("tests.kit.controller_parts.Wire.exchange", unreachable):
+    with mock.patch("tests.kit.kafka.parts.Wire.exchange", unreachable):
         asked = asyncio.create_task(w.elect(PREFERRED, ("t", 0), ("u", 0), timeout_s=2.0))
         other = asyncio.create_task(w.producer_ids(2))
         assert (await other).error == Error.NONE, "the queue goes on meanwhile"

@@ -21,12 +21,12 @@ from metadata_store.acl import CREATE, READ
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.reassignment import LAST_IN_SYNC
 from state_machines.model.types import Assignment, TopicPartition
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.reassignment_kit import alter, caught_up, propagated, written
-from tests.kit.virtual_time import in_virtual_time
-from tests.kit.wire_kit import part, read_response, to_uuid, write_request
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.kafka.reassignments import alter, caught_up, propagated, written
+from tests.kit.kafka.world import World, in_world, world
+from tests.kit.wire import part, read_response, to_uuid, write_request
 
 
 async def running(w: World, ibp: str = "3.9") -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.acl import ALL, CREATE, READ
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_parts import DAEMON
-from tests.kit.controller_world import World, in_world
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.parts import DAEMON
+from tests.kit.kafka.world import World, in_world
 
 
 async def running(w: World, ibp: str = "3.9") -> None:

@@ -14,9 +14,9 @@ from state_machines.decisions.failover import TAKEN_UP, take_up
 from state_machines.machines.draft import Draft
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, Leadership, TopicAssignment
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_parts import LEADER_AND_ISR
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.parts import LEADER_AND_ISR
+from tests.kit.kafka.world import World, in_world
 
 
 def heard(w: World, broker: int, topic: str) -> list[tuple[int, int, bool]]:

@@ -20,9 +20,9 @@ from state_machines.machines.draft import Draft
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision
 from testing.znodes import remove_by_hand
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import alter, caught_up, propagated
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.reassignments import alter, caught_up, propagated
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.kafka.path.test_controller_kills import SCENARIOS, Scenario, ends_as_a_clean_run
 
 PORTION = 10

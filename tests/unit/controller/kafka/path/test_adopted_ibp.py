@@ -11,7 +11,7 @@ from controller.kafka.path.adoption import Answer, ibp_of_term, lowest_ibp, reca
 from controller.role.own_znodes import BROKER_SETTINGS, ROOT
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION
-from tests.kit.role_kit import kafka
+from tests.kit.kafka.role import kafka
 
 IBP = "inter.broker.protocol.version"
 

@@ -27,11 +27,11 @@ from metadata_store.fencing.fenced import WRITES_MAX
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.model.types import NO_LEADER
 from testing.memory import MemoryServer
-from tests.kit.carried_kit import carried
-from tests.kit.controller_parts import DAEMON, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.reassignment_kit import alter, caught_up, request_by_znode, written
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.calls import carried
+from tests.kit.kafka.parts import DAEMON, UPDATE_METADATA
+from tests.kit.kafka.reassignments import alter, caught_up, request_by_znode, written
+from tests.kit.kafka.world import World, in_world, world
 
 Attempt = Callable[[World, int], Awaitable[bool]]
 """Meets a number of foreign writes, and returns whether it succeeded all the same."""

@@ -1,6 +1,6 @@
 """The one path of a change: decide, commit, apply, tell, whatever ZooKeeper makes of the writes.
 
-The witness in :mod:`tests.kit.controller_world` checks at every word that is told that ZooKeeper holds it already.
+The witness in :mod:`tests.kit.kafka.world` checks at every word that is told that ZooKeeper holds it already.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from metadata_store.errors import Code, ZkError
 from metadata_store.port import SetData, Write
 from state_machines.model.cluster import READ as WAS_READ
 from state_machines.model.types import PartitionState
-from tests.kit.controller_parts import LEADER_AND_ISR
-from tests.kit.controller_world import World, in_world
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.parts import LEADER_AND_ISR
+from tests.kit.kafka.world import World, in_world
 
 STATE_0 = "t/partitions/0/state"
 

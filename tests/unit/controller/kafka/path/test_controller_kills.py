@@ -18,10 +18,10 @@ from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from metadata_store.port import Kill
 from state_machines.model.types import TopicPartition
-from tests.kit.carried_kit import create, created, grow, topic
-from tests.kit.controller_parts import DAEMON
-from tests.kit.controller_world import World, world
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.calls import create, created, grow, topic
+from tests.kit.kafka.parts import DAEMON
+from tests.kit.kafka.world import World, world
 
 Act = Callable[[World], Awaitable[None]]
 REASSIGNMENTS = (

@@ -9,8 +9,8 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.kafka_store import KafkaStore
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.world import World, in_world, world
 
 LOST, ELECTED = (-1, (1,)), (2, (2,))
 DEFAULT = "<default>"

@@ -17,12 +17,12 @@ from controller.operator.present import StatusReader
 from metadata_store import paths
 from metadata_store.codecs.cluster import FeatureRange, Features, decode_features, encode_features
 from state_machines.model.types import Assignment, TopicPartition
-from tests.kit.carried_kit import create, created, topic
-from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.daemon_world import daemon, epoch, regent_has_role
-from tests.kit.reassignment_kit import alter, caught_up, propagated, request_by_znode, written
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.calls import create, created, topic
+from tests.kit.kafka.daemons import daemon, epoch, regent_has_role
+from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.kafka.reassignments import alter, caught_up, propagated, request_by_znode, written
+from tests.kit.kafka.world import World, in_world, world
 
 OLD_IBP = "2.7-IV1"
 

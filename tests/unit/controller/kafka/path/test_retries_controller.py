@@ -38,10 +38,10 @@ from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnkn
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker
 from testing.memory import MemoryZooKeeper
-from tests.kit.controller_world import World, world
-from tests.kit.daemon_world import daemon, epoch, now_s, regent_has_role
-from tests.kit.reassignment_kit import alter, join, written
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.daemons import daemon, epoch, now_s, regent_has_role
+from tests.kit.kafka.reassignments import alter, join, written
+from tests.kit.kafka.world import World, world
 from tests.unit.admin.test_retries import BROKER, pauses
 from tests.unit.controller.kafka.brokers.test_handlers_brokers import BOTH, INTERNAL, endpoint, listed
 

@@ -27,8 +27,8 @@ from state_machines.decisions.leader_election import ElectionType, to_balance
 from state_machines.machines import selectors
 from state_machines.model.types import TopicPartition
 from state_machines.planning.plan import Move, Plan, Summary
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import alter, caught_up, join, propagated, written
+from tests.kit.kafka.reassignments import alter, caught_up, join, propagated, written
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_view_procedures import measured_by, plans, view_of
 
 

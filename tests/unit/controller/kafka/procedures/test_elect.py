@@ -20,8 +20,8 @@ from state_machines.decisions.mass_election import DRAINED, MassElection
 from state_machines.machines.selectors import NOTHING_LIVE, PREFERRED_BEHIND, PREFERRED_DOWN
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import propagated
+from tests.kit.kafka.reassignments import propagated
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.kafka.procedures.test_drain import drained, ended
 from tests.unit.controller.operator.test_view_procedures import view_of
 

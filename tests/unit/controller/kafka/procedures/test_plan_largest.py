@@ -17,8 +17,8 @@ from state_machines.decisions import plan_checks
 from state_machines.decisions.plan_checks import WORDS_KEPT_MAX, shortened
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, Superseded
 from state_machines.procedures.states import State
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import alter, caught_up, join, propagated
+from tests.kit.kafka.reassignments import alter, caught_up, join, propagated
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     PARTITIONS,
     aborted,

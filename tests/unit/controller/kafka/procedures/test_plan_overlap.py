@@ -32,9 +32,9 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from tests.kit.carried_kit import carried
-from tests.kit.controller_world import World, in_world
-from tests.kit.model import P, make_cluster
+from tests.kit.kafka.calls import carried
+from tests.kit.kafka.model import P, make_cluster
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import applied, finished, moves, record, running
 
 MANY = reassign.DECODED_MAX + 10

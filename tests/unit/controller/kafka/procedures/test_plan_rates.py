@@ -22,7 +22,7 @@ from controller.procedures.requests import Refused
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.decisions.throttling import BEGINS, CALM_MS, SET, Copy, RateBounds
 from state_machines.model.types import Broker, LogDirectory, ReplicaLog, TopicPartition
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     LISTS,
     RATES,

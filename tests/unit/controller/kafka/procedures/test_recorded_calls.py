@@ -28,9 +28,9 @@ from metadata_store.errors import OutcomeUnknown
 from metadata_store.records import codec
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from tests.kit.carried_kit import CALL, carried, create, created, grow, topic
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.calls import CALL, carried, create, created, grow, topic
+from tests.kit.kafka.world import World, in_world, world
 from tests.unit.controller.kafka.clients.test_handlers_clients import request as scram
 from tests.unit.controller.kafka.clients.test_handlers_clients import upsert
 

@@ -24,8 +24,8 @@ from state_machines.admin_rules.throttles import Entity, Throttle
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import caught_up
+from tests.kit.kafka.reassignments import caught_up
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     LISTS,
     OPS,

@@ -19,9 +19,9 @@ from metadata_store.errors import OutcomeUnknown
 from metadata_store.port import ANY_VERSION
 from state_machines.decisions.reassignment import LAST_IN_SYNC, NotReassigned
 from state_machines.model.types import Assignment, TopicPartition
-from tests.kit.controller_parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Wire
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.reassignment_kit import (
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Wire
+from tests.kit.kafka.reassignments import (
     alter,
     caught_up,
     join,
@@ -31,8 +31,8 @@ from tests.kit.reassignment_kit import (
     requested_by_znode,
     written,
 )
-from tests.kit.virtual_time import in_virtual_time
-from tests.kit.wire_kit import unframe
+from tests.kit.kafka.world import World, in_world, world
+from tests.kit.wire import unframe
 
 MOVING = Assignment((2, 3, 1), (3,), (1,))
 

@@ -24,12 +24,21 @@ from state_machines.decisions.reassignment import is_settled
 from state_machines.decisions.strays import Fate
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_parts import LEADER_AND_ISR, STOP_REPLICA
-from tests.kit.controller_world import World, in_world
-from tests.kit.polling import eventually
-from tests.kit.reassignment_kit import alter, caught_up, join, propagated, written
-from tests.kit.strays_kit import moved_while_away, next_term, remembered, stops
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.parts import LEADER_AND_ISR, STOP_REPLICA
+from tests.kit.kafka.reassignments import (
+    alter,
+    caught_up,
+    join,
+    moved_while_away,
+    next_term,
+    propagated,
+    remembered,
+    stops,
+    written,
+)
+from tests.kit.kafka.world import World, in_world
 
 T = ("t", 0)
 

@@ -10,10 +10,10 @@ from metadata_store import paths
 from metadata_store.codecs.topic import encode_state, encode_topic
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_parts import LEADER_AND_ISR, STOP_REPLICA
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import (
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.parts import LEADER_AND_ISR, STOP_REPLICA
+from tests.kit.kafka.reassignments import (
     ReassignmentRequest,
     alter,
     caught_up,
@@ -22,7 +22,7 @@ from tests.kit.reassignment_kit import (
     requested_by_znode,
     written,
 )
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.kafka.path.test_controller_kills import Scenario, deaths, first_term, next_term, once_more
 
 OLD_IBP = "2.7-IV1"

@@ -19,10 +19,17 @@ from controller.kafka.reassignments.topic_rewrites import NOT_REMEMBERED
 from metadata_store.nodes.stray_nodes import PARENT, Found, Remembered, StrayKey
 from state_machines.model.types import Assignment, TopicPartition
 from testing.memory.session import MemorySession
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import alter, caught_up, propagated, request_by_znode, written
-from tests.kit.strays_kit import moved_while_away, remembered
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import in_virtual_time
+from tests.kit.kafka.reassignments import (
+    alter,
+    caught_up,
+    moved_while_away,
+    propagated,
+    remembered,
+    request_by_znode,
+    written,
+)
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.kafka.path.test_controller_kills import Scenario, deaths, first_term, next_term, once_more
 
 NAMES = "rstuv"

@@ -15,10 +15,10 @@ from metadata_store import paths
 from metadata_store.codecs.topic import topic_id_text
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world
-from tests.kit.reassignment_kit import alter, caught_up, propagated, written
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.kafka.reassignments import alter, caught_up, propagated, written
+from tests.kit.kafka.world import World, in_world
 
 OTHER_ID = b"another topic id"
 

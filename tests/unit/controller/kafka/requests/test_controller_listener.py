@@ -10,8 +10,8 @@ import uvloop
 
 from brokers.listener.controller_listener import ControllerListener, NotController
 from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, ControlledShutdownCall
-from tests.kit.listener_kit import ALLOCATE, ALTER, SHUTDOWN, VERSIONS, desk, isr_change
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
+from tests.kit.listener import ALLOCATE, ALTER, SHUTDOWN, VERSIONS, desk, isr_change
 
 
 @pytest.mark.seed("S4-80", "S4-87")

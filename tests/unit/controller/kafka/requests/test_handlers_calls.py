@@ -25,11 +25,11 @@ from metadata_store.acl import ALL
 from metadata_store.codecs.cluster import ProducerIdBlock, encode_producer_ids
 from state_machines.decisions.leader_election import ElectionError, ElectionType
 from state_machines.decisions.reassignment import ReassignError
-from tests.kit.carried_kit import carried, create, grow, topic
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_parts import LEADER_AND_ISR
-from tests.kit.controller_world import World, in_world
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.calls import carried, create, grow, topic
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.parts import LEADER_AND_ISR
+from tests.kit.kafka.world import World, in_world
 
 
 async def running(w: World, ibp: str = "3.9") -> None:
@@ -128,7 +128,7 @@ async def test_a_silent_new_leader_delays_a_controlled_shutdown_by_a_bounded_tim
     async def unreachable(*_: Any) -> Any:
         await asyncio.sleep(3_600)
 
-    with mock.patch("tests.kit.controller_parts.Wire.exchange", unreachable):
+    with mock.patch("tests.kit.kafka.parts.Wire.exchange", unreachable):
         asked = asyncio.create_task(w.controlled_shutdown(1))
         other = asyncio.create_task(w.producer_ids(2))
         assert (await other).error == Error.NONE, "the queue goes on meanwhile"

@@ -15,9 +15,9 @@ from metadata_store import paths
 from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.nodes.entity_configs import read_rates
-from tests.kit.carried_kit import carried, create, grow, topic
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.calls import carried, create, grow, topic
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.world import World, in_world
 
 DEFAULT = "<default>"
 THROTTLED = 89

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 import uvloop
 
-from tests.kit.listener_kit import ALLOCATE, ALTER, SHUTDOWN, VERSIONS, desk, isr_change
-from tests.kit.polling import eventually
-from tests.kit.wire_kit import write_request
+from tests.kit.deadlines import eventually
+from tests.kit.listener import ALLOCATE, ALTER, SHUTDOWN, VERSIONS, desk, isr_change
+from tests.kit.wire import write_request
 
 
 def framed(text: str) -> bytes:

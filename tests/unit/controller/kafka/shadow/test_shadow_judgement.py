@@ -11,7 +11,7 @@ from controller.kafka.shadow.events import ORDERS_MAX, PERMUTED_BROKERS_MAX, Clu
 from controller.kafka.shadow.judgement import HIDDEN_REPLICAS_MAX, Outcome, Step, hidden_isr_explains, judge
 from controller.kafka.shadow.report import DIFFERENCES_MAX, SHOWN_MAX, Statistics, difference
 from state_machines.model.types import NO_LEADER, Leadership
-from tests.kit.model import broker
+from tests.kit.kafka.model import broker
 
 REPLICAS = (1, 2, 3)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.kafka.shadow.unmatched import EXCUSE_SHARE
 from state_machines.model.types import NO_LEADER, Leadership
-from tests.kit.shadow_kit import WAIT_S, Name, Watcher, World
+from tests.kit.kafka.shadow import WAIT_S, Name, Watcher, World
 
 REPLICAS = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1), (3, 2), (1, 3), (1,), (2,), (3,))
 BROKERS = st.sampled_from((1, 2, 3))

@@ -36,10 +36,9 @@ from metadata_store import paths
 from metadata_store.errors import SessionLost
 from metadata_store.port import Check, Create, WatchEvent, WatchKind
 from testing.memory import MemoryServer, MemoryZooKeeper
-from tests.kit.polling import eventually
-from tests.kit.shadow_kit import MIXED, TRIPLES
-from tests.kit.shadow_store import POLL_S, StoredWorld, agreed, reported, shadowing, stored
-from tests.kit.virtual_time import in_exact_time
+from tests.kit.deadlines import eventually, in_exact_time
+from tests.kit.kafka.shadow import MIXED, TRIPLES
+from tests.kit.kafka.shadow_store import POLL_S, StoredWorld, agreed, reported, shadowing, stored
 
 
 @in_exact_time

@@ -9,7 +9,7 @@ import pytest
 from controller.kafka.shadow.events import Kind
 from controller.kafka.shadow.tracker import ORDER_UNKNOWN, PREFERRED
 from state_machines.model.types import Leadership
-from tests.kit.shadow_kit import MIXED, TRIPLES, WAIT_S, Name, Watcher, World, watched
+from tests.kit.kafka.shadow import MIXED, TRIPLES, WAIT_S, Name, Watcher, World, watched
 
 T0 = ("t", 0)
 

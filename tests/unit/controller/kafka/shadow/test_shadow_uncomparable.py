@@ -11,7 +11,7 @@ from controller.kafka.shadow.timeline import FORGOTTEN, READ_LATE, SEVERAL, UNSE
 from controller.kafka.shadow.tracker import BARE_EPOCH, BEGUN_BEFORE, BEHIND, ISR_UNSEEN, PREFERRED, PREFERRED_UNSEEN
 from controller.kafka.shadow.unmatched import BEING_DELETED, BEING_REASSIGNED
 from state_machines.model.types import NO_LEADER, Leadership
-from tests.kit.shadow_kit import TRIPLES, WAIT_S, Watcher, World, watched
+from tests.kit.kafka.shadow import TRIPLES, WAIT_S, Watcher, World, watched
 
 T0 = ("t", 0)
 

@@ -39,10 +39,10 @@ from state_machines.journal.snapshot import FORMAT, BrokerLine, Header
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.types import Assignment, TopicAssignment
-from tests.kit.journal_kit import DAEMON
-from tests.kit.model import topic_gone
-from tests.kit.polling import eventually
-from tests.kit.snapshot_kit import SESSION_MS, Desk, TermDouble, add_topic, lines_of, model, whole
+from tests.kit.deadlines import eventually
+from tests.kit.journals import DAEMON
+from tests.kit.kafka.model import topic_gone
+from tests.kit.kafka.snapshots import SESSION_MS, Desk, TermDouble, add_topic, lines_of, model, whole
 
 HEADER = Header(FORMAT, 1, "c", 1_000, 5, 17, 1, "command")
 

@@ -21,9 +21,9 @@ from metadata_store.nodes.cluster_nodes import Contended
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Leadership, TopicAssignment, TopicPartition
 from testing.memory import MemoryZooKeeper
-from tests.kit.controller_parts import DAEMON, LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world
-from tests.kit.virtual_time import VirtualTimeLoop
+from tests.kit.deadlines import VirtualTimeLoop
+from tests.kit.kafka.parts import DAEMON, LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.kafka.world import World, in_world
 
 
 def led(w: World) -> dict[tuple[str, int], tuple[int, int]]:

@@ -13,11 +13,10 @@ from controller.role.claim import Claim
 from metadata_store import paths
 from metadata_store.port import ConnectionState
 from state_machines.journal.events import Kind
-from tests.kit.controller_kafka import registration
-from tests.kit.controller_parts import UPDATE_METADATA
-from tests.kit.controller_world import World, in_world
-from tests.kit.polling import eventually
-from tests.kit.virtual_time import VirtualTimeLoop
+from tests.kit.deadlines import VirtualTimeLoop, eventually
+from tests.kit.kafka.cluster import registration
+from tests.kit.kafka.parts import UPDATE_METADATA
+from tests.kit.kafka.world import World, in_world
 
 
 async def running(w: World) -> None:

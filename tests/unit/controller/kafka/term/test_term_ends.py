@@ -21,12 +21,11 @@ from controller.kafka.term.claim_monitor import OUTRANKED
 from controller.role.claim import Claim
 from metadata_store import paths
 from state_machines.decisions.leader_election import ElectionType
-from tests.kit.carried_kit import carried, create, grow, topic
-from tests.kit.controller_parts import DAEMON
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.polling import eventually
-from tests.kit.reassignment_kit import alter
-from tests.kit.virtual_time import in_exact_time, in_virtual_time
+from tests.kit.deadlines import eventually, in_exact_time, in_virtual_time
+from tests.kit.kafka.calls import carried, create, grow, topic
+from tests.kit.kafka.parts import DAEMON
+from tests.kit.kafka.reassignments import alter
+from tests.kit.kafka.world import World, in_world, world
 from tests.unit.controller.kafka.path.test_conflict_rounds import ACTS, REASSIGNMENT, Interruption, prepared
 
 

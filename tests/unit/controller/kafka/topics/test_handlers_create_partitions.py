@@ -11,12 +11,11 @@ from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import OutcomeUnknown
 from state_machines.model.types import Assignment
-from tests.kit.carried_kit import carried, create, created, grow, topic
-from tests.kit.controller_parts import UPDATE_METADATA
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.polling import eventually
-from tests.kit.reassignment_kit import alter
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import eventually, in_virtual_time
+from tests.kit.kafka.calls import carried, create, created, grow, topic
+from tests.kit.kafka.parts import UPDATE_METADATA
+from tests.kit.kafka.reassignments import alter
+from tests.kit.kafka.world import World, in_world, world
 
 
 async def running(w: World) -> None:

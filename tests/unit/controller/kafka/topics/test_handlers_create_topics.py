@@ -14,10 +14,10 @@ from controller.kafka.requests.calls import TOPICS_MAX, Calls
 from metadata_store import paths
 from metadata_store.errors import OutcomeUnknown
 from state_machines.model.types import PartitionState
-from tests.kit.carried_kit import CALL, call, carried, create, created, grow, topic
-from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.calls import CALL, call, carried, create, created, grow, topic
+from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.kafka.world import World, in_world
 
 
 def config(w: World, name: str) -> dict[str, str]:

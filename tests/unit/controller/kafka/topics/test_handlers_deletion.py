@@ -21,9 +21,9 @@ from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
 from state_machines.machines.draft import Draft
 from state_machines.model.types import LEADER_DURING_DELETE, Assignment, PartitionState
-from tests.kit.controller_parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from tests.kit.kafka.world import World, in_world
 
 pytestmark = pytest.mark.seed("S4-78")
 

@@ -12,8 +12,8 @@ from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
 from state_machines.decisions.topic_change import new_partitions
 from state_machines.model.types import Assignment, PartitionState
-from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.kafka.world import World, in_world
 
 
 async def running(w: World, ibp: str = "3.9") -> None:

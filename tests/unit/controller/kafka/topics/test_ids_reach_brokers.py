@@ -20,13 +20,13 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.topic_facts import TopicIdRead
 from state_machines.model.types import LEADER_DURING_DELETE, Assignment, PartitionState, TopicAssignment
 from testing.znodes import remove_by_hand
-from tests.kit import channel_world
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world
-from tests.kit.polling import eventually
-from tests.kit.reassignment_kit import alter, caught_up
-from tests.kit.role_kit import Kafka, kafka
+from tests.kit.deadlines import eventually
+from tests.kit.kafka import channels
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.kafka.reassignments import alter, caught_up
+from tests.kit.kafka.role import Kafka, kafka
+from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.kafka.reassignments.test_topic_rewritten import OTHER_ID, ids_sent, lost, rewrite
 from tests.unit.controller.kafka.topics.test_lost_ids import Silence, upgraded
 
@@ -84,7 +84,7 @@ async def test_a_broker_that_comes_back_is_sent_a_topic_that_stays_without_an_id
     assert last_id(w, 1, UPDATE_METADATA, "other") == id_of("other")
 
 
-def without_ids(w: channel_world.World, *names: str) -> list[int]:
+def without_ids(w: channels.World, *names: str) -> list[int]:
     """Topics with partitions for two turns, as they were loaded from znodes without ids; their indexes."""
     for name in names:
         w.add_topic(name, [(1, 2)] * TURN)
@@ -96,7 +96,7 @@ def without_ids(w: channel_world.World, *names: str) -> list[int]:
 
 async def test_turns_that_were_encoded_before_ids_were_given_are_encoded_again() -> None:
     """Broker 2 is slow with the first snapshot, whose last turns wait for it; broker 1 with the second one."""
-    async with channel_world.world(1, 2, snapshot_turn_partitions=TURN) as w:
+    async with channels.world(1, 2, snapshot_turn_partitions=TURN) as w:
         names = ("t0", "t1", "t2", "t3")
         topics = without_ids(w, *names)
         w.channels.withhold(topics)
@@ -112,7 +112,7 @@ async def test_turns_that_were_encoded_before_ids_were_given_are_encoded_again()
         w.brokers[2].let_go.set()
         await eventually(lambda: w.channels.lag()[2].partitions == 0)
         w.brokers[1].let_go.set()
-        await channel_world.settled(w)
+        await channels.settled(w)
         for broker in w.brokers.values():
             for api in (LEADER_AND_ISR, UPDATE_METADATA):
                 last = {t.topic_name: t.topic_id for heard in broker.of(api) for t in heard.entity.topic_states}
@@ -120,7 +120,7 @@ async def test_turns_that_were_encoded_before_ids_were_given_are_encoded_again()
 
 
 async def test_a_body_that_was_encoded_before_an_id_was_given_serves_no_other_broker() -> None:
-    async with channel_world.world(1, 2) as w:
+    async with channels.world(1, 2) as w:
         without_ids(w, "t")
         w.channels._propagation.metadata_changed([0])
         batcher, cut = w.channels._shared.batcher, w.channels._propagation.feed.number

@@ -15,8 +15,8 @@ from controller.kafka.topics.configurations import ASK_S_MAX, PAUSE_S, UNSETTLED
 from state_machines.admin_rules.inherited_configs import BROKER_SETTINGS, SYNONYMS, Setting, inherited
 from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, as_shown
 from state_machines.model.types import Broker
-from tests.kit.carried_kit import carried, create, topic
-from tests.kit.controller_world import World, in_world
+from tests.kit.kafka.calls import carried, create, topic
+from tests.kit.kafka.world import World, in_world
 
 STATIC, DEFAULT = 4, 5
 LONG_MAX = str(2**63 - 1)

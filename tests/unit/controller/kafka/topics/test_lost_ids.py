@@ -17,11 +17,10 @@ from controller.role.own_znodes import TOPIC_IDS_BEGIN
 from metadata_store import paths
 from state_machines.decisions.topic_change import LOST_SAMPLE_MAX, Evidence, Verdict, judge_ids, sample_of_lost
 from state_machines.model.types import Broker
-from tests.kit.controller_kafka import id_of
-from tests.kit.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.controller_world import World, in_world, world
-from tests.kit.polling import eventually
-from tests.kit.virtual_time import in_virtual_time
+from tests.kit.deadlines import eventually, in_virtual_time
+from tests.kit.kafka.cluster import id_of
+from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.kafka.world import World, in_world, world
 from tests.unit.controller.kafka.reassignments.test_topic_rewritten import (
     OTHER_ID,
     ids_sent,

@@ -12,9 +12,9 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from controller.process.policy_hooks import CommandHook, PolicyFailed
 from metadata_store import paths
-from tests.kit.carried_kit import carried, create, created, topic
-from tests.kit.controller_world import World, in_world
-from tests.kit.polling import eventually
+from tests.kit.deadlines import eventually
+from tests.kit.kafka.calls import carried, create, created, topic
+from tests.kit.kafka.world import World, in_world
 
 POLICY = ("/bin/policy",)
 Asked = list[dict[str, Any]]
