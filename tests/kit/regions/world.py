@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
-from controller.regions.procedures.messages import TABLE_TASK, TableTask
+from controller.regions.procedures import move
+from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
 from controller.regions.term import RegionsTerm
 from regent_agent import codec, protocol
 from regent_agent.protocol import Accepted, Open, Operation, Operations, Owned, Refused, Registered, Response, Result
