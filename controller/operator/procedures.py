@@ -137,6 +137,7 @@ class ProcedureView:
         return [record for pid, record in found.items() if pid not in unusable]
 
     async def known(self) -> tuple[dict[int, Record], dict[int, str]]:
+        """Returns all records by pid, and why some of them cannot be used."""
         term = self.term()
         if term is not None:
             try:
@@ -275,6 +276,7 @@ class ProcedureView:
             ) from failed
 
     def engine_of(self, term: Term) -> Engine[KafkaEnv]:
+        """Returns the engine of a term, once it runs."""
         try:
             return term.procedures.engine
         except requests.Refused as refused:
@@ -287,6 +289,7 @@ class ProcedureView:
         return term
 
     def shown(self) -> Term:
+        """Returns the term; raises :class:`NotActive` where the daemon has none."""
         term = self.term()
         if term is None:
             raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._remedy())
