@@ -19,7 +19,7 @@ from controller.regions.claim import Opening
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain, RegionsMode, shown
 from controller.regions.environment import Options
-from controller.regions.operator.access import acting_term
+from controller.regions.operator.requests import acting_term
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
 from controller.regions.zookeeper_store import ZooKeeperOpened

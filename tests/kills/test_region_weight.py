@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from controller.procedures.writes import Scale
 from controller.regions.environment import Options
-from controller.regions.operator.crashes import failures_of
+from controller.regions.operator.ways import failures_of
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record

@@ -35,9 +35,7 @@ from controller.operator.strays import StrayView
 from controller.operator.throttles import ThrottleView
 from controller.operator.verify import VerifyView
 from controller.operator.view import View
-from controller.regions.http.marks import RegionMarks
-from controller.regions.http.ports import RegionChanges, RegionProcedures, RegionReading, RegionsView
-from controller.regions.http.routes import add_region_routes
+from controller.regions.operator.view import View as RegionsView
 
 ONE: Final = Procedure(pid=7, kind="of the test", state="runnable")
 MORE: Final = "more"
@@ -77,9 +75,11 @@ class Noting:
 
 
 def regions_view(noted: list[Call]) -> RegionsView:
-    """Returns a view of regions that notes its calls."""
-    parts = {"reading": RegionReading, "procedures": RegionProcedures, "changes": RegionChanges, "marks": RegionMarks}
-    return cast("RegionsView", SimpleNamespace(**{name: Noting(part, noted) for name, part in parts.items()}))
+    """Returns the view of regions, whose parts note their calls instead."""
+    view = RegionsView(cast("Any", None), cast("Any", None))
+    for name, part in [one for one in vars(view).items() if one[1] is not None]:
+        setattr(view, name, Noting(type(part), noted))
+    return view
 
 
 PARTS: Final[dict[str, type]] = {
@@ -108,8 +108,8 @@ def _app(*, beside: bool) -> tuple[FastAPI, list[Call]]:
     regions = regions_view(noted)
     if beside:
         kafka = _surface("kafka", lambda app, view: View.add_routes(view, app), daemon_view(noted))
-        return create_app([kafka, _surface("regions", add_region_routes, regions)], mock.Mock(), OWNER), noted
-    return create_app([_surface("regions", add_region_routes, regions)], mock.Mock(), OWNER), noted
+        return create_app([kafka, regions], mock.Mock(), OWNER), noted
+    return create_app([regions], mock.Mock(), OWNER), noted
 
 
 @asynccontextmanager

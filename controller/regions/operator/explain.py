@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from fastapi import FastAPI, Response
+
+from controller.http.documents import document
+from controller.http.models import Document, Item
 from controller.http.procedures import time_of
 from controller.procedures.engine import Engine
 from controller.process.wording import named
+from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
-from controller.regions.http.models import RegionExplanation
 from controller.regions.in_transition import age_ms
 from controller.regions.operator import ways
 from controller.regions.operator.counts import halted
-from controller.regions.operator.crashes import crash_of, failures_of, held_until_ms, works_of
-from controller.regions.operator.items import cause_of, message_of, region_item, step_of, why_of
+from controller.regions.operator.records import cause_of, message_of, step_of, why_of
+from controller.regions.operator.regions import Region as RegionItem
+from controller.regions.operator.regions import region_item
+from controller.regions.operator.requests import active_term, region_of
+from controller.regions.operator.ways import crash_of, failures_of, held_until_ms, works_of
 from controller.regions.procedures.crash import FENCE
 from controller.regions.procedures.log_task import FENCE_LOG
 from controller.regions.procedures.messages import Transit
@@ -24,7 +31,6 @@ from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, ServerState, TableState
 
 S = RegionState
-
 STATES: Final = {
     S.OFFLINE: "no server has it: it is new, or it was closed to be opened again",
     S.OPENING: "a server was chosen for it, and may have it already",
@@ -34,6 +40,36 @@ STATES: Final = {
     S.FAILED_OPEN: "no server could open it, in as many attempts as regions.open_attempts_max allows",
     S.ABNORMALLY_CLOSED: "its server crashed, and may have had it until it was fenced",
 }
+
+
+class RegionExplanation(Item):
+    """State and owner of a region, their reasons, and the events that would change them, in sentences."""
+
+    region: RegionItem
+    state_because: str
+    server_because: str
+    procedure_because: str = ""
+    would_change: list[str] = []
+
+
+class ExplanationView:
+    """Explains the regions of the active term."""
+
+    def __init__(self, domain: RegionsDomain) -> None:
+        self._domain = domain
+
+    def explain(self, region: int) -> RegionExplanation:
+        """Explains the state and the owner of a region."""
+        term = active_term(self._domain)
+        return explained(region_of(term.env.model, region), term.env, term.engine)
+
+
+def add_explanation_route(app: FastAPI, explanations: ExplanationView) -> None:
+    """Adds the route to the surface of a daemon."""
+
+    @app.get("/v1/regions/{region:int}/explanation", response_model=Document[RegionExplanation])
+    async def explained(region: int) -> Response:
+        return document("RegionExplanation", [explanations.explain(region)])
 
 
 def explained(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> RegionExplanation:

@@ -2,20 +2,68 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
+
+from controller.http.documents import document
 from controller.http.errors import Invalid, NotFound, Refused
+from controller.http.models import Document, Item
+from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of
 from controller.regions.domain import RegionsDomain
-from controller.regions.http.marks import MarkRemoval, MarkRequest, RegionMark
-from controller.regions.operator.access import acting_term, active_term, name_of, region_of, server_of
-from controller.regions.operator.starting import caller_of, known, start
+from controller.regions.operator.requests import (
+    NAME_MAX,
+    Change,
+    Name,
+    acting_term,
+    active_term,
+    caller_of,
+    known,
+    named_server,
+    region_of,
+    server_of,
+    start,
+)
 from controller.regions.procedures.servers import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.term import RegionsTerm
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Regions
 
+MarkName = Literal["cordon", "hold", "pin"]
 
-class Marks:
-    """Implements :class:`controller.regions.http.marks.RegionMarks`."""
+
+class RegionMark(Item):
+    """A mark. ``subject``: the server of a cordon or a hold, the region of a pin; ``server``: to which it is pinned."""
+
+    kind: str
+    subject: str
+    server: str | None = None
+    until: datetime | None = Field(None, description="of a hold")
+    principal: str = ""
+    reason: str = ""
+
+
+class MarkRequest(Change):
+    """A mark to set. ``server``: of a pin; ``for_s``: of a hold."""
+
+    kind: MarkName
+    subject: Name
+    server: Annotated[str, Field(max_length=NAME_MAX)] = ""
+    for_s: Annotated[int, Field(ge=0, le=3_600)] = 0
+
+
+class MarkRemoval(Change):
+    """A mark to remove."""
+
+    kind: MarkName
+    subject: Name
+
+
+class MarkView:
+    """Shows the marks of the active term, and starts changes of them."""
 
     def __init__(self, domain: RegionsDomain) -> None:
         self._domain = domain
@@ -58,9 +106,25 @@ class Marks:
         return await start(term, UNMARK, data, caller, request, f"{kind.value} of {request.subject}, removed")
 
 
+def add_mark_routes(app: FastAPI, marks: MarkView) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/regions/marks", response_model=Document[RegionMark])
+    async def listed() -> Response:
+        return document("RegionMark", marks.listed())
+
+    @app.post("/v1/regions/marks", response_model=Document[Procedure])
+    async def mark(wanted: MarkRequest, request: Request) -> Response:
+        return document("Procedure", [await marks.mark(wanted, principal_of(request))])
+
+    @app.post("/v1/regions/marks/remove", response_model=Document[Procedure])
+    async def unmark(wanted: MarkRemoval, request: Request) -> Response:
+        return document("Procedure", [await marks.unmark(wanted, principal_of(request))])
+
+
 def _named(request: MarkRequest | MarkRemoval) -> str:
     """Returns a mark as the message of its procedure has it."""
-    return f"{request.kind} of {name_of(request.subject)}"
+    return f"{request.kind} of {named_server(request.subject)}"
 
 
 def _leaves(term: RegionsTerm, kind: MarkKind, name: str) -> bool:

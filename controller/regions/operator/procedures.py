@@ -3,35 +3,85 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, NamedTuple
 
-from controller.http.errors import Invalid, NotActive, NotFound, Refused
-from controller.http.procedures import Lock, Procedure, ended_item, removed_item, unreadable_item
+from fastapi import FastAPI, Query, Request, Response
+
+from controller.http.documents import document
+from controller.http.errors import Invalid, NotFound, Refused
+from controller.http.models import Document
+from controller.http.peers import principal_of
+from controller.http.procedures import (
+    EndRequest,
+    Lock,
+    Procedure,
+    WaitS,
+    ended_item,
+    reason_of,
+    removed_item,
+    unreadable_item,
+)
 from controller.procedures import requests
 from controller.procedures.engine import Engine
 from controller.procedures.refusals import Refusal, as_ended, not_ended
 from controller.procedures.running import LockItem
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
-from controller.regions.http.ports import EndAct, ProcedurePage, ProcedureQuery
 from controller.regions.operator import ways
-from controller.regions.operator.access import acting_term, active_term
-from controller.regions.operator.behind import holders, waits_behind
-from controller.regions.operator.failing import failing_of, shown
-from controller.regions.operator.items import BY_NAME, procedure_item
-from controller.regions.operator.leaving_out import ACT, done_before, leaving_out
-from controller.regions.operator.progress import aborting, hangs, progress_of
-from controller.regions.procedures import crash
+from controller.regions.operator.progress import (
+    aborting,
+    failing_of,
+    hangs,
+    holders,
+    progress_of,
+    waits_behind,
+    with_failures,
+)
+from controller.regions.operator.records import BY_NAME, message_of, procedure_item
+from controller.regions.operator.requests import (
+    PAGE_DEFAULT,
+    PROCEDURES_COMMAND,
+    Filter,
+    Limit,
+    acting_term,
+    active_term,
+    failed_store,
+    requested,
+)
+from controller.regions.procedures import crash, log_task
+from controller.regions.procedures.messages import LOG_TASK, LOST_PARTS, Crash, LogTask
+from controller.regions.term import RegionsTerm
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Ending, Record
+from state_machines.regions.marks import LeftOut, LostPart, LostParts, has_pid, short
 
-T = TypeVar("T")
-COMMAND: Final = "regent regions procedures"
+EndAct = Literal["abort", "bypass", "remove", "leave-out"]
+LEAVE_OUT: Final = "leave-out"
+REGIONS_KEPT_MAX: Final = 100
+"""Ids of regions that the record of a crash keeps where a part of its log is left out; the others are counted."""
+AfterPid = Annotated[int, Query(ge=0)]
 
 
-class Procedures:
-    """Implements :class:`controller.regions.http.ports.RegionProcedures`."""
+class ProcedureQuery(NamedTuple):
+    """A query of procedures by pid, from the one after ``after``; ``parts``: parts of other procedures, too."""
+
+    limit: int
+    after: int = 0
+    kind: str | None = None
+    live: bool = False
+    parts: bool = False
+
+
+class ProcedurePage(NamedTuple):
+    """Some procedures, and the begin of the next page (None: this is the last)."""
+
+    items: list[Procedure]
+    next: str | None
+
+
+class ProcedureView:
+    """Shows the procedures of the active term, and ends some."""
 
     def __init__(self, domain: RegionsDomain) -> None:
         self._domain = domain
@@ -48,7 +98,7 @@ class Procedures:
         failing = failing_of(active_term(self._domain).env, engine)
         locks = engine.locks()
         found = (
-            _listed(shown(_item(engine, records[pid]), failing), records[pid], locks, engine)
+            _listed(with_failures(_item(engine, records[pid]), failing), records[pid], locks, engine)
             if pid in records
             else _unusable_item(engine, pid)
             for pid in some[: query.limit]
@@ -65,7 +115,7 @@ class Procedures:
             except (TimeoutError, requests.Refused):
                 pass
             except StoreFailed as failed:
-                raise _failed(failed) from failed
+                raise failed_store(failed) from failed
         if (record := engine.records.get(pid)) is not None:
             env = active_term(self._domain).env
             failing = failing_of(env, engine)
@@ -74,7 +124,7 @@ class Procedures:
                 told["ends_by"] = ways.of_procedure(record, env, engine)
             if front := holders(record, engine.locks(), engine):
                 told["ends_by"] = ways.behind(front, env, engine) or told.get("ends_by", "")
-            return shown(_item(engine, record), failing).model_copy(update=told)
+            return with_failures(_item(engine, record), failing).model_copy(update=told)
         if pid in engine.unusable:
             return _unusable_item(engine, pid)
         raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed after its time")
@@ -95,7 +145,7 @@ class Procedures:
 
         Where procedures end term after term, the request waits for the next term, which begins with it.
         """
-        if act == ACT:
+        if act == LEAVE_OUT:
             return await self._left_out(pid, principal, " ".join(reason.split()))
         if self._domain.term is None and self._domain.failed:
             return await self._early(act, pid, Ending(act, principal, " ".join(reason.split())))
@@ -110,7 +160,7 @@ class Procedures:
 
     def _not_ended(self, engine: Engine[RegionsEnv], pid: int, act: EndAct, before: Record | None = None) -> Refusal:
         better, in_vain = self._ends(engine, before or engine.records.get(pid), act)
-        return not_ended(engine, pid, act, COMMAND, better, in_vain=in_vain)
+        return not_ended(engine, pid, act, PROCEDURES_COMMAND, better, in_vain=in_vain)
 
     def _ends(self, engine: Engine[RegionsEnv], record: Record | None, act: EndAct) -> tuple[str, bool]:
         """Returns what ends a procedure better than a bypass of its parts, if anything; and whether that gains nothing.
@@ -144,7 +194,7 @@ class Procedures:
             return procedure_item(done)
         wanted = leaving_out(term, pid, principal, reason)
         if not await requested(term.engine.command(*wanted)):
-            raise Refused(f"pid {wanted.pid}: the crash has ended", f"see '{COMMAND} show {wanted.pid}'")
+            raise Refused(f"pid {wanted.pid}: the crash has ended", f"see '{PROCEDURES_COMMAND} show {wanted.pid}'")
         term.engine.wake(pid)
         return procedure_item(term.engine.records[wanted.pid])
 
@@ -158,20 +208,27 @@ class Procedures:
         return active_term(self._domain).engine
 
 
-async def requested(work: Awaitable[T]) -> T:
-    """Waits for a request to the engine; turns its refusal into a response."""
-    try:
-        return await work
-    except requests.Unusable as unusable:
-        raise Refused(str(unusable), f"'regent regions procedures remove {unusable.pid}' removes it") from unusable
-    except requests.Refused as refused:
-        raise Refused(str(refused), "see 'regent regions procedures list'") from refused
-    except StoreFailed as failed:
-        raise _failed(failed) from failed
+def add_procedure_routes(app: FastAPI, procedures: ProcedureView) -> None:
+    """Adds the routes to the surface of a daemon."""
 
+    @app.get("/v1/regions/procedures", response_model=Document[Procedure])
+    async def listed(
+        kind: Filter = None, live: bool = False, parts: bool = False, limit: Limit = PAGE_DEFAULT, after: AfterPid = 0
+    ) -> Response:
+        page = procedures.list_procedures(ProcedureQuery(limit, after, kind, live, parts))
+        return document("Procedure", page.items, page.next)
 
-def _failed(failed: StoreFailed) -> NotActive:
-    return NotActive(f"the regions' store failed: {failed}", "see the daemon's log, then try again")
+    @app.get("/v1/regions/procedures/{pid:int}", response_model=Document[Procedure])
+    async def one(pid: int, wait_s: WaitS = 0) -> Response:
+        return document("Procedure", [await procedures.one(pid, wait_s)])
+
+    @app.get("/v1/regions/locks", response_model=Document[Lock])
+    async def locks() -> Response:
+        return document("Lock", procedures.locks())
+
+    @app.post("/v1/regions/procedures/{pid:int}/{act}", response_model=Document[Procedure])
+    async def end(pid: int, act: EndAct, request: Request, wanted: EndRequest | None = None) -> Response:
+        return document("Procedure", [await procedures.end(act, pid, principal_of(request), reason_of(wanted))])
 
 
 def _item(engine: Engine[RegionsEnv], record: Record) -> Procedure:
@@ -201,3 +258,53 @@ def _matches(record: Record, query: ProcedureQuery) -> bool:
         and (query.kind is None or record.kind == query.kind)
         and not (query.live and record.state.is_final)
     )
+
+
+# -- parts of logs
+
+
+class Command(NamedTuple):
+    """A command to the crash with a pid."""
+
+    pid: int
+    command: bytes
+    ending: Ending
+
+
+def done_before(term: RegionsTerm, pid: int) -> Record | None:
+    """Returns the crash that goes without the part of an earlier procedure: a repeated command is not judged anew."""
+    if pid in term.engine.records:
+        return None
+    for record in (*term.engine.live(), *term.engine.ended()):
+        if record.kind == crash.NAME:
+            task: Crash | None = message_of(record)
+            if task is not None and has_pid(task.lost, pid):
+                return record
+    return None
+
+
+def leaving_out(term: RegionsTerm, pid: int, principal: str, reason: str) -> Command:
+    """Returns the command that has the crash go on without the part that a procedure is to split.
+
+    The crash stores the part, the operator, the reason, and the regions that may miss edits.
+    """
+    record = term.engine.records.get(pid)
+    parts = [one.pid for one in term.engine.live() if one.parent == pid and one.kind == log_task.SPLIT_LOG.name]
+    if parts:
+        remedy = f"'regent regions procedures leave-out {parts[0]}' leaves the part of that one out"
+        raise Refused(f"pid {pid} has {len(parts)} parts of a log split, each by a procedure of its own", remedy)
+    if record is None or record.kind != log_task.SPLIT_LOG.name:
+        kind = "not known, or has ended" if record is None else record.kind
+        remedy = "'regent regions procedures list --kind split_log' has those that split a part of a log"
+        raise Refused(f"pid {pid} ({kind}) splits no part of a log, and nothing of it can be left out", remedy)
+    if not reason:
+        raise Invalid("reason: it is empty, and edits may be lost", "say why the part is left out")
+    task: LogTask = LOG_TASK.decode(record.data)
+    server = term.env.model.servers.get((task.server, task.incarnation))
+    regions = sorted(server.regions) if server is not None else []
+    name = short(task.part)
+    left = LostParts(
+        (LeftOut((LostPart(name, pid),), principal, reason),), len(regions), tuple(regions[:REGIONS_KEPT_MAX])
+    )
+    ending = Ending(LEAVE_OUT, principal, f"part {name!r}, {len(regions)} regions: {reason}")
+    return Command(record.parent, LOST_PARTS.encode(left), ending)

@@ -1,22 +1,25 @@
-"""Words how far a procedure of regions is, by what the model says now."""
+"""Words how far a procedure of regions is: what it waits for, which locks others hold, and what fails of its parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
+from controller.http.procedures import Procedure
 from controller.procedures.engine import Engine
+from controller.procedures.running import LockItem
 from controller.process.wording import counted, named
 from controller.regions.environment import RegionsEnv
 from controller.regions.in_transition import age_ms, wait_of
-from controller.regions.operator.behind import waits_behind
 from controller.regions.operator.counts import waiting_of_tables
-from controller.regions.operator.crashes import failures_of
 from controller.regions.operator.explain import without_servers
-from controller.regions.operator.items import message_of
-from controller.regions.procedures.messages import Crash, Many, Move, TableTask, Transit
+from controller.regions.operator.records import message_of
+from controller.regions.operator.ways import failures_of
+from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG
+from controller.regions.procedures.messages import Crash, LogTask, Many, Move, TableTask, Transit
 from controller.regions.procedures.servers import DRAIN
+from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.states import IN_TRANSITION, RegionState
@@ -26,6 +29,9 @@ FAILURES_MAX: Final = 2_000
 LOOKED_MAX: Final = 20_000
 """Regions in transition at which one look whether a procedure hangs looks."""
 PARTS_SHOWN: Final = 3
+HOLDERS_SHOWN: Final = 3
+"""Procedures with the lock that one sentence names."""
+LOGS: Final = frozenset({FENCE_LOG.name, SPLIT_LOG.name})
 S = RegionState
 
 
@@ -161,3 +167,92 @@ def _failures(env: RegionsEnv, wanted: Callable[[Region], bool]) -> str:
         return ""
     region, text = found[0]
     return f"; attempts on {counted(len(found), 'region')} failed, the last one on {region}: {text}"
+
+
+# -- locks
+
+
+def holders(record: Record, locks: Sequence[LockItem], engine: Engine[RegionsEnv]) -> list[int]:
+    """Returns the pids that hold what a procedure waits for; without one, those that wait for it with an earlier turn.
+
+    ``locks``: of the engine, by pid. Parts of a holder are left out. A lock above, of a namespace, is not looked at.
+    """
+    found: set[int] = set()
+    family = {record.pid, *record.ancestors}
+    for mine in (one for one in locks if one.pid == record.pid and one.waiting):
+        others = [one for one in locks if one.resource == mine.resource and one.pid not in family]
+        others = [one for one in others if one.pid in engine.records and _excludes(mine, one)]
+        held = {one.pid for one in others if not one.waiting}
+        found |= held or {one.pid for one in others if one.pid < mine.pid}
+    return sorted(pid for pid in found if found.isdisjoint(engine.records[pid].ancestors))
+
+
+def _excludes(one: LockItem, other: LockItem) -> bool:
+    return one.exclusive or other.exclusive or not set(one.parts).isdisjoint(other.parts)
+
+
+def waits_behind(record: Record, locks: Sequence[LockItem], engine: Engine[RegionsEnv]) -> str:
+    """Says that a procedure waits for a lock, and which ones hold it; empty where it does not."""
+    found = holders(record, locks, engine)
+    if not found:
+        return ""
+    more = f" and {len(found) - HOLDERS_SHOWN} more" if len(found) > HOLDERS_SHOWN else ""
+    what = "procedure" if len(found) == 1 else "procedures"
+    names = named(f"{pid} ({engine.records[pid].kind})" for pid in found[:HOLDERS_SHOWN])
+    return f"it waits for the lock of {what} {names}{more}"
+
+
+# -- failing parts
+
+
+class Failing(NamedTuple):
+    """The parts of a procedure whose latest attempts failed. ``attempts``: of the part that has most, as far as known.
+
+    ``last``: the subject of the latest failed attempt, and why it failed.
+    """
+
+    parts: int
+    attempts: int
+    last: str
+
+    def told(self) -> str:
+        """Returns one sentence."""
+        last = self.last if self.parts == 1 else f"{counted(self.parts, 'part')} fail, the last one {self.last}"
+        return f"{counted(self.attempts, 'attempt')} in vain; {last}" if self.attempts else last
+
+
+def failing_of(env: RegionsEnv, engine: Engine[RegionsEnv]) -> dict[int, Failing]:
+    """Returns by pid what fails of the procedures that go on: of each part, and of all above it."""
+    found: dict[int, Failing] = {}
+    for record, attempts, last in _failed(env, engine):
+        for pid in (record.pid, *record.ancestors):
+            known = found.get(pid)
+            if known is None:
+                found[pid] = Failing(1, attempts, last)
+            else:
+                found[pid] = known._replace(parts=known.parts + 1, attempts=max(known.attempts, attempts))
+    return found
+
+
+def _failed(env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[tuple[Record, int, str]]:
+    """Yields the parts whose latest attempt failed, with their failed attempts and the cause, the latest first."""
+    for pid, cause in islice(env.causes.items(), FAILURES_MAX):
+        record, region = engine.records.get(pid), env.model.regions.get(cause.region)
+        if record is not None and not record.state.is_final:
+            attempts = getattr(message_of(record), "retries", 0)
+            yield record, attempts, f"on {region or cause.region}: {cause.text}"
+    logs = (one for one in engine.live() if one.kind in LOGS)
+    for record in islice(logs, FAILURES_MAX):
+        task = message_of(record)
+        if isinstance(task, LogTask) and task.failed:
+            yield record, 0, f"on the log of {task.server},{task.incarnation}: {task.failed}"
+
+
+def with_failures(item: Procedure, failing: Mapping[int, Failing]) -> Procedure:
+    """Returns the item of a procedure with what fails of its parts."""
+    found = failing.get(item.pid)
+    if found is None or item.ended:
+        return item
+    attempts = max(item.attempts, found.attempts)
+    update = {"attempts": attempts, "stuck": item.stuck or attempts >= STUCK_ATTEMPTS}
+    return item.model_copy(update=update | ({} if item.error else {"error": found.told()}))

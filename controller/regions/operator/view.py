@@ -7,26 +7,35 @@ from fastapi import FastAPI
 from configs.settings import Settings
 from controller.http.models import Health
 from controller.regions.domain import RegionsDomain, shown
-from controller.regions.http.routes import add_region_routes
-from controller.regions.metrics import RegionGauges, RegionsCollector
-from controller.regions.operator.changes import Changes
-from controller.regions.operator.gauges import gauges_of
-from controller.regions.operator.marks import Marks
-from controller.regions.operator.procedures import Procedures
-from controller.regions.operator.reading import Reading
+from controller.regions.metrics import WAITING, RegionGauges, RegionsCollector
+from controller.regions.operator.counts import by_state, halted, servers_of, stranded, waiting
+from controller.regions.operator.explain import ExplanationView, add_explanation_route
+from controller.regions.operator.marks import MarkView, add_mark_routes
+from controller.regions.operator.namespaces import NamespaceView, add_namespace_routes
+from controller.regions.operator.procedures import ProcedureView, add_procedure_routes
+from controller.regions.operator.region_changes import RegionChanges, add_region_change_route
+from controller.regions.operator.regions import RegionView, add_region_routes
+from controller.regions.operator.servers import ServerView, add_server_routes
+from controller.regions.operator.status import StatusView, add_status_route
+from controller.regions.operator.tables import TableView, add_table_routes
 
 
 class View:
-    """Implements :class:`controller.regions.http.ports.RegionsView`, the probes and the metrics' view."""
+    """Joins the views of each subject, the probes and the gauges of a domain."""
 
     name = "regions"
 
     def __init__(self, domain: RegionsDomain, settings: Settings) -> None:
         self._domain = domain
-        self.reading = Reading(domain, settings)
-        self.procedures = Procedures(domain)
-        self.changes = Changes(domain)
-        self.marks = Marks(domain)
+        self.status = StatusView(domain, settings)
+        self.regions = RegionView(domain)
+        self.explanations = ExplanationView(domain)
+        self.region_changes = RegionChanges(domain)
+        self.tables = TableView(domain)
+        self.namespaces = NamespaceView(domain)
+        self.servers = ServerView(domain)
+        self.procedures = ProcedureView(domain)
+        self.marks = MarkView(domain)
 
     def liveness(self) -> Health:
         """Reports that the loop turns."""
@@ -34,7 +43,7 @@ class View:
 
     def readiness(self) -> Health:
         """Reports whether the domain is active, or stands by."""
-        return self.reading.health()
+        return self.status.health()
 
     def status_line(self) -> str:
         """Returns mode and reason for systemd."""
@@ -43,7 +52,15 @@ class View:
 
     def add_routes(self, app: FastAPI) -> None:
         """Adds the routes about regions."""
-        add_region_routes(app, self)
+        add_status_route(app, self.status)
+        add_region_routes(app, self.regions)
+        add_explanation_route(app, self.explanations)
+        add_region_change_route(app, self.region_changes)
+        add_table_routes(app, self.tables)
+        add_namespace_routes(app, self.namespaces)
+        add_server_routes(app, self.servers)
+        add_procedure_routes(app, self.procedures)
+        add_mark_routes(app, self.marks)
 
     def collector(self) -> RegionsCollector:
         """Returns the metrics of the domain."""
@@ -55,3 +72,33 @@ class View:
     def region_gauges(self) -> RegionGauges:
         """Returns the present values."""
         return gauges_of(self._domain)
+
+
+def gauges_of(domain: RegionsDomain) -> RegionGauges:
+    """Returns the present values."""
+    term, connections = domain.term, domain.listener.connections
+    if term is None:
+        return RegionGauges(connections=connections)
+    env, model = term.env, term.env.model
+    transit = term.ages.present()
+    return RegionGauges(
+        active=not (suspended := bool(term.suspended())),
+        suspended=suspended,
+        epoch=term.manager.epoch,
+        places=env.places,
+        connections=connections,
+        tables=len(model.tables),
+        regions={state.name.lower(): count for state, count in by_state(model).items()} | {WAITING: waiting(model)},
+        in_transition=transit.regions,
+        overdue=transit.overdue,
+        stranded=stranded(model).total(),
+        damaged_rows=sum(model.damages.count.values()),
+        gaps=len(model.damages.gaps),
+        tables_halted=len(halted(model, term.engine.records.values())),
+        oldest_transition_s=transit.oldest_ms / 1000,
+        unplaced=len(env.unplaced),
+        servers=servers_of(model),
+        procedures=sum(1 for _ in term.engine.live()),
+        procedures_unusable=len(term.engine.unusable),
+        procedures_parked=len(term.engine.parked),
+    )

@@ -7,14 +7,17 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from configs.settings import Settings
 from controller.journal.term_journal import TermJournal
 from controller.process.clock import wall_ms
 from controller.regions.dispatcher import Limits
+from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
+from controller.regions.operator.view import View
 from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.sqlite import SqliteCatalog
@@ -175,3 +178,8 @@ async def stage(
         await asyncio.gather(running, return_exceptions=True)
         term.close(StoreFailed("the test is over"))
         await store.close()
+
+
+def view_of(domain: object, settings: Settings | None = None) -> View:
+    """Returns what operators see and change of a domain, or of what stands for one with a term."""
+    return View(cast("RegionsDomain", domain), cast("Settings", settings))

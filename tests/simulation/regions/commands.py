@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from controller.http.procedures import Procedure
-from controller.regions.http.ports import RegionQuery
 from controller.regions.operator.counts import halted, stranded
-from controller.regions.operator.pages import region_page
+from controller.regions.operator.regions import RegionQuery, region_page
 from controller.regions.procedures import crash
 from metadata_store.records.port import StoreFailed
 from tests.simulation.regions.actions import region_at, verb

@@ -8,7 +8,8 @@ from typing import Any
 from controller.http.errors import Refused
 from controller.procedures import parking, running
 from controller.regions import bypassed, loading
-from controller.regions.operator import checks, counts, explain, pages, procedures
+from controller.regions.operator import counts, explain, procedures, region_changes, regions
+from controller.regions.operator.requests import requested
 from state_machines.regions import changes
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState
@@ -25,7 +26,7 @@ def show_no_closed_region_as_stranded(stack: ExitStack) -> None:
     def blind(region: Region) -> bool:
         return region.state is not RegionState.CLOSED and is_stranded(region)
 
-    for module in (pages, counts):
+    for module in (regions, counts):
         put(stack, module, "is_stranded", blind)
     put(stack, counts, "stranded_at_rest", lambda _: 0)
 
@@ -51,18 +52,17 @@ def explain_no_way_to_open_a_region(stack: ExitStack) -> None:
 @mutation
 def name_a_list_alone_where_a_region_is_in_transition(stack: ExitStack) -> None:
     """Refuses a command about a region on its way, and names no command that ends that."""
-    remedy = checks.region_remedy
+    remedy = region_changes.region_remedy
 
     def vague(model: Any, region: Region, act: Any, server: str) -> str:
         return "see 'regent regions transitions'" if region.pid else remedy(model, region, act, server)
 
-    put(stack, checks, "region_remedy", vague)
+    put(stack, region_changes, "region_remedy", vague)
 
 
 @mutation
 def name_no_command_that_removes_an_unusable_record(stack: ExitStack) -> None:
     """Refuses a bypass of a record that cannot be used as that of one that is not known."""
-    requested = procedures.requested
 
     async def vague(work: Any) -> Any:
         try:

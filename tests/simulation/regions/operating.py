@@ -10,13 +10,16 @@ from typing import Any, Final, NamedTuple, cast
 from controller.http.errors import ViewError
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain, RegionsMode
-from controller.regions.http.marks import MarkRemoval, MarkRequest
-from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
-from controller.regions.operator.changes import Changes
 from controller.regions.operator.explain import explained
-from controller.regions.operator.marks import Marks
-from controller.regions.operator.procedures import Procedures
+from controller.regions.operator.marks import MarkRemoval, MarkRequest, MarkView
+from controller.regions.operator.namespaces import NamespaceCreation
+from controller.regions.operator.procedures import ProcedureView
+from controller.regions.operator.region_changes import RegionChange
+from controller.regions.operator.requests import Change
+from controller.regions.operator.servers import ServerChange
+from controller.regions.operator.tables import TableCreation
 from controller.regions.term import RegionsTerm
+from tests.kit.regions.term import view_of
 
 COMMAND: Final = re.compile(r"regent ((?:regions|tables|servers|namespaces) [^';:()]*)")
 ARGUMENTS: Final = {"move": 2, "pin": 2, "list": 0, "transitions": 0, "status": 0, "marks": 0, "locks": 0}
@@ -95,7 +98,7 @@ class Operator:
         self._term, self._loses_edits = term, loses_edits
         self._server, self._name, self._table = server, name, table
         domain = cast("RegionsDomain", self)
-        self._changes, self._marks, self.procedures = Changes(domain), Marks(domain), Procedures(domain)
+        self._changes, self._marks, self.procedures = view_of(domain), MarkView(domain), ProcedureView(domain)
 
     @property
     def term(self) -> RegionsTerm | None:
@@ -123,15 +126,15 @@ class Operator:
                 return await self._marks.unmark(MarkRemoval(kind="pin", subject=region), WHO)
             case ["regions", ("assign" | "unassign" | "move" | "reopen") as act, region, *to]:
                 change = RegionChange(server="".join(to), force="--force" in words)
-                return await self._changes.change_region(cast("Any", act), int(region), change, WHO)
+                return await self._changes.region_changes.change_region(cast("Any", act), int(region), change, WHO)
             case ["tables", "create", name]:
-                return await self._changes.create_table(TableCreation(name=name, uniform=2), WHO)
+                return await self._changes.tables.create_table(TableCreation(name=name, uniform=2), WHO)
             case ["tables", ("enable" | "disable" | "delete") as act, name]:
-                return await self._changes.change_table(cast("Any", act), name, Change(), WHO)
+                return await self._changes.tables.change_table(cast("Any", act), name, Change(), WHO)
             case ["namespaces", "create", name]:
-                return await self._changes.create_namespace(NamespaceCreation(name=name), WHO)
+                return await self._changes.namespaces.create_namespace(NamespaceCreation(name=name), WHO)
             case ["namespaces", "delete", name]:
-                return await self._changes.delete_namespace(name, Change(), WHO)
+                return await self._changes.namespaces.delete_namespace(name, Change(), WHO)
             case ["servers", ("cordon" | "hold") as kind, name]:
                 for_s = 60 if kind == "hold" else 0
                 return await self._marks.mark(MarkRequest(kind=cast("Any", kind), subject=name, for_s=for_s), WHO)
@@ -139,7 +142,7 @@ class Operator:
                 kind = "hold" if act == "release" else "cordon"
                 return await self._marks.unmark(MarkRemoval(kind=cast("Any", kind), subject=name), WHO)
             case ["servers", ("drain" | "expire") as act, name]:
-                return await self._changes.change_server(
+                return await self._changes.servers.change_server(
                     cast("Any", act), name, ServerChange(force="--force" in words), WHO
                 )
         raise AssertionError(f"no operator knows the command {words}")

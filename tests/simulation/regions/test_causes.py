@@ -18,8 +18,9 @@ from controller.regions.endings import KEPT_MAX, Causes
 from controller.regions.fencing import NotFenced
 from controller.regions.in_transition import oldest
 from controller.regions.operator.explain import explained
-from controller.regions.operator.items import detail_of, transition_item
 from controller.regions.operator.progress import progress_of
+from controller.regions.operator.records import detail_of
+from controller.regions.operator.regions import transition_item
 from controller.regions.procedures import close, many
 from controller.regions.procedures.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm

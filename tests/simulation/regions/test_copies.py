@@ -14,7 +14,7 @@ import pytest
 
 from controller.procedures.writes import BLOCK
 from controller.regions import server_lists
-from controller.regions.operator.reading import _warnings
+from controller.regions.operator.warnings import of_term
 from controller.regions.procedures import tables
 from controller.regions.procedures.messages import MOVE, TABLE_TASK, Move, TableTask
 from controller.regions.restored import NUMBERS_AHEAD_MAX
@@ -154,7 +154,7 @@ async def test_beyond_the_regions_that_a_term_notes_no_process_ends_and_all_are_
     async with running(disk) as term:
         await asyncio.sleep(1.5)
         tasks = [await comes(one, term) for one in reversed(servers)]
-        [at_least] = [one for one in _warnings(term) if "contradict the store" in one]
+        [at_least] = [one for one in of_term(term) if "contradict the store" in one]
         assert "in at least 1 region (" in at_least
 
         def opened() -> bool:

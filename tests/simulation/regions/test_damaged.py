@@ -15,12 +15,11 @@ from controller.http.errors import NotFound, Refused
 from controller.regions import damaged, fencing, loading
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.fencing import LeaseAndFence
-from controller.regions.http.ports import RegionQuery
-from controller.regions.http.requests import Change, NamespaceCreation, TableCreation
-from controller.regions.operator.changes import Changes
-from controller.regions.operator.gauges import gauges_of
-from controller.regions.operator.pages import region_page
-from controller.regions.operator.reading import Reading
+from controller.regions.operator.namespaces import NamespaceCreation
+from controller.regions.operator.regions import RegionQuery, region_page
+from controller.regions.operator.requests import Change
+from controller.regions.operator.tables import TableCreation
+from controller.regions.operator.view import View, gauges_of
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.judging import INT_MAX
@@ -34,6 +33,7 @@ from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
+from tests.kit.regions.term import view_of
 from tests.kit.regions.world import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
 from tests.simulation.regions.test_marks import marked
 
@@ -48,15 +48,15 @@ async def made(disk: RegionDisk, *names: str) -> None:
             await ended(term, creates(term, name, COUNT))
 
 
-def changes_of(term: RegionsTerm) -> Changes:
-    return Changes(cast("RegionsDomain", SimpleNamespace(term=term)))
+def changes_of(term: RegionsTerm) -> View:
+    return view_of(cast("RegionsDomain", SimpleNamespace(term=term)))
 
 
-def reading_of(term: RegionsTerm) -> Reading:
+def reading_of(term: RegionsTerm) -> View:
     listener = SimpleNamespace(port=1, connections=0)
     domain = SimpleNamespace(term=term, mode=RegionsMode.ACTIVE, why="", older="", listener=listener)
     settings = load(environ={"REGENT_REGIONS__HOST": "127.0.0.1"}, kafka_optional=True).settings
-    return Reading(cast("RegionsDomain", domain), settings)
+    return view_of(cast("RegionsDomain", domain), settings)
 
 
 def rows(disk: RegionDisk, table: str = "t") -> list[RegionRow]:
@@ -89,17 +89,17 @@ async def test_a_damaged_region_leaves_a_hole_that_is_shown_and_never_answered()
             *[(True, False)] * 2, (False, True), (True, False),
         ]  # fmt: skip
         assert listed[2].start == bad.start.decode()
-        status = reading_of(term).status()
+        status = reading_of(term).status.status()
         assert (status.damaged_rows, status.gaps, status.regions) == (1, 1, 2 * COUNT - 1)
         assert any(f"left out, region {bad.id}: state is 99" in one for one in status.warnings)
-        page = reading_of(term).list_tables(10, None)
-        for one in (page.items[0], reading_of(term).describe_table("t")):
+        page = reading_of(term).tables.list_tables(10, None)
+        for one in (page.items[0], reading_of(term).tables.describe_table("t")):
             assert (one.name, one.regions, one.gaps) == ("t", COUNT - 1, 1)
             assert f"region {bad.id}: state is 99" in one.damage
             assert "no region has the keys from" in one.damage
         assert (page.items[1].gaps, page.items[1].damage) == (0, "")
         with pytest.raises(NotFound, match=f"region {bad.id} is left out: region {bad.id}: state is 99"):
-            reading_of(term).describe_region(bad.id)
+            reading_of(term).regions.describe_region(bad.id)
         gauges = gauges_of(cast("RegionsDomain", SimpleNamespace(term=term, listener=SimpleNamespace(connections=0))))
         assert (gauges.damaged_rows, gauges.gaps) == (1, 1)
     assert disk.regions[bad.id].state == 99, "it stays as it is"
@@ -134,27 +134,27 @@ async def test_nothing_takes_the_place_of_a_damaged_table_and_no_part_of_it_is_d
     disk.regions[bad.id] = bad._replace(token=-5)
     async with running(disk) as term, serving(Server(term, "a", 2)):
         assert set(term.env.model.tables) == {"u", "v"}
-        told = next(one for one in reading_of(term).status().warnings or () if "left out, with" in one)
+        told = next(one for one in reading_of(term).status.status().warnings or () if "left out, with" in one)
         assert told.startswith(f"2 damaged rows left out, with {COUNT} sound regions of tables that are; ")
         assert "stop the daemon, restore the rows from a copy of the store, then start it" in told
         changes = changes_of(term)
         with pytest.raises(Refused, match=r"table 't' is stored already, and left out \(table t: state is 99"):
-            await changes.create_table(TableCreation(name="t"), "ops")
+            await changes.tables.create_table(TableCreation(name="t"), "ops")
         with pytest.raises(NotFound, match="table 't' is left out"):
-            await changes.change_table("delete", "t", Change(), "ops")
+            await changes.tables.change_table("delete", "t", Change(), "ops")
         refused = await located(term, "t", b"k")
         assert isinstance(refused, RefusedResponse)
         assert refused.code == protocol.DAMAGED
         for table in ("u", "v"):
-            begun = await changes.change_table("disable", table, Change(), "ops")
+            begun = await changes.tables.change_table("disable", table, Change(), "ops")
             assert (await term.engine.result(begun.pid)).state is State.SUCCESS, "the sound part is closed"
         with pytest.raises(Refused, match=f"table 'u' cannot be deleted whole: region {bad.id}: token is -5"):
-            await changes.change_table("delete", "u", Change(), "ops")
-        begun = await changes.change_table("delete", "v", Change(), "ops")
+            await changes.tables.change_table("delete", "u", Change(), "ops")
+        begun = await changes.tables.change_table("delete", "v", Change(), "ops")
         assert (await term.engine.result(begun.pid)).state is State.SUCCESS
         term.env.model.damages.add(Damage(RowKind.NAMESPACE, "row 1", "name", "", "a test", "n"))
         with pytest.raises(Refused, match="namespace 'n' is stored already, and left out: it is damaged"):
-            await changes.create_namespace(NamespaceCreation(name="n"), "ops")
+            await changes.namespaces.create_namespace(NamespaceCreation(name="n"), "ops")
     assert (len(rows(disk, "t")), len(rows(disk, "u")), len(rows(disk, "v"))) == (COUNT, COUNT, 0)
 
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from cli.commands.procedures import end_code
 from cli.exit_codes import Exit
 from controller.http.procedures import Procedure
-from controller.regions.operator.items import BY_NAME, procedure_item
-from controller.regions.operator.unmet import unmet_of
+from controller.regions.operator.records import BY_NAME, procedure_item, unmet_of
 from controller.regions.procedures import many, servers, tables
 from controller.regions.procedures.messages import CRASH, Crash
 from metadata_store.records.codec import sealed

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from controller.http.errors import NotFound, Refused
 from controller.procedures import requests
 from controller.regions.domain import RegionsDomain
-from controller.regions.http.marks import MarkRemoval
-from controller.regions.http.requests import Change, RegionChange, ServerChange
-from controller.regions.operator.changes import Changes
-from controller.regions.operator.marks import Marks
+from controller.regions.operator.marks import MarkRemoval, MarkView
+from controller.regions.operator.region_changes import RegionChange
+from controller.regions.operator.requests import Change
+from controller.regions.operator.servers import ServerChange
 from controller.regions.procedures import close, crash, servers
 from controller.regions.procedures.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
@@ -28,6 +28,7 @@ from state_machines.procedures.record import Record
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
+from tests.kit.regions.term import view_of
 from tests.kit.regions.world import (
     OPTIONS,
     Server,
@@ -113,7 +114,7 @@ async def test_of_two_drains_the_other_one_goes_on_and_its_server_stays_leaving(
 async def test_a_drained_server_gets_regions_again_once_it_is_uncordoned() -> None:
     async with running(RegionDisk()) as term, serving(Server(term, "a"), Server(term, "b")):
         await ended(term, creates(term))
-        marks, removal = Marks(domain(term)), MarkRemoval(kind="cordon", subject="a")
+        marks, removal = MarkView(domain(term)), MarkRemoval(kind="cordon", subject="a")
         with pytest.raises(NotFound):
             await marks.unmark(removal, "User:ops")
         await ended(term, drains(term, "a"))
@@ -128,17 +129,17 @@ async def test_a_drained_server_gets_regions_again_once_it_is_uncordoned() -> No
 async def test_a_drain_of_the_only_server_that_may_get_regions_is_refused_until_there_is_another() -> None:
     async with running(RegionDisk()) as term, serving(Server(term, "a")):
         await ended(term, creates(term))
-        changes, request = Changes(domain(term)), ServerChange()
+        changes, request = view_of(domain(term)), ServerChange()
         with pytest.raises(Refused, match="no server but a,1 may get regions") as refused:
-            await changes.change_server("drain", "a", request, "User:ops")
+            await changes.servers.change_server("drain", "a", request, "User:ops")
         assert refused.value.remedy == "start another server"
         async with serving(other := Server(term, "b")):
             term.env.model.marks.put(Mark(MarkKind.CORDON, "b"))
             with pytest.raises(Refused, match="no server but a,1 may get regions") as refused:
-                await changes.change_server("drain", "a", request, "User:ops")
+                await changes.servers.change_server("drain", "a", request, "User:ops")
             assert "'regent servers uncordon b'" in refused.value.remedy
             term.env.model.marks.drop(MarkKind.CORDON, "b")
-            drain = await changes.change_server("drain", "a", request, "User:ops")
+            drain = await changes.servers.change_server("drain", "a", request, "User:ops")
             await term.engine.result(drain.pid)
             assert other.has == {one.id: one.token for one in regions_of(term)}
 
@@ -150,7 +151,7 @@ async def test_the_cordon_of_a_server_that_is_being_drained_names_the_drain() ->
         drain = await drains(term, "a")
         await until(lambda: term.env.model.servers["a", 1].leaving)
         with pytest.raises(Refused) as refused:
-            await Marks(domain(term)).unmark(MarkRemoval(kind="cordon", subject="a"), "User:ops")
+            await MarkView(domain(term)).unmark(MarkRemoval(kind="cordon", subject="a"), "User:ops")
         assert f"abort {drain}" in refused.value.remedy
 
 
@@ -234,12 +235,12 @@ def test_a_server_whose_expiry_was_refused_crashes_all_the_same(then: str) -> No
         async with running(RegionDisk()) as term, serving(other := Server(term, "b")):
             async with serving(Server(term, "a")):
                 await ended(term, creates(term, regions=4))
-                changes, request = Changes(domain(term)), ServerChange()
+                changes, request = view_of(domain(term)), ServerChange()
                 full = requests.Refused("1000 requests wait: try again")
                 with mock.patch.object(term.engine, "submit", side_effect=full), pytest.raises(Refused, match="1000"):
-                    await changes.change_server("expire", "a", request, "User:ops")
+                    await changes.servers.change_server("expire", "a", request, "User:ops")
                 if then == "an operator tries again":
-                    await changes.change_server("expire", "a", request, "User:ops")
+                    await changes.servers.change_server("expire", "a", request, "User:ops")
             await until(lambda: ("a", 1) not in term.env.model.servers)
             assert other.has == {one.id: one.token for one in regions_of(term)}
 
@@ -249,14 +250,14 @@ def test_a_server_whose_expiry_was_refused_crashes_all_the_same(then: str) -> No
 @virtual
 async def test_a_process_that_counts_as_crashed_is_expired_once() -> None:
     async with running(RegionDisk()) as term, serving(Server(term, "b")):
-        changes, request = Changes(domain(term)), ServerChange()
+        changes, request = view_of(domain(term)), ServerChange()
         await Server(term, "a").register()
         server = term.env.model.servers["a", 1]
         term.manager.expire(server, "a test")
         with pytest.raises(Refused, match="crash begins soon"):
-            await changes.change_server("expire", "a", request, "User:ops")
+            await changes.servers.change_server("expire", "a", request, "User:ops")
         await until(lambda: crash.NAME in [one.kind for one in term.engine.live()])
-        item = await changes.change_server("expire", "a", request, "User:ops")
+        item = await changes.servers.change_server("expire", "a", request, "User:ops")
         assert [one.pid for one in term.engine.live() if one.kind == crash.NAME] == [item.pid]
 
 
@@ -295,7 +296,7 @@ def test_a_region_that_a_server_may_have_without_a_procedure_is_assigned_or_clos
             await until(lambda: not list(term.engine.live()))
             assert (region.state, region.pid) == (S.OPENING, 0)
             request = RegionChange()
-            item = await Changes(domain(term)).change_region(act, region.id, request, "User:ops")
+            item = await view_of(domain(term)).region_changes.change_region(act, region.id, request, "User:ops")
             closing = await server.operation()
             assert isinstance(closing, Close)
             await server.report(done(closing))
@@ -313,11 +314,11 @@ async def test_an_enabling_of_what_is_being_created_is_refused_with_what_ends_it
         await (server := Server(term, "a")).register()
         creation = await creates(term)
         await server.operation()
-        changes = Changes(domain(term))
+        changes = view_of(domain(term))
         with pytest.raises(Refused, match=f"procedure {creation}") as refused:
-            await changes.change_table("enable", "t", Change(), "User:ops")
+            await changes.tables.change_table("enable", "t", Change(), "User:ops")
         assert "'regent tables disable t' or 'regent tables delete t' ends it" in refused.value.remedy
-        item = await changes.change_table("delete", "t", Change(), "User:ops")
+        item = await changes.tables.change_table("delete", "t", Change(), "User:ops")
         polls = asyncio.ensure_future(server.serve())
         await server.report(protocol.Result(regions_of(term)[0].pid, protocol.FAILED_OPEN))
         await term.engine.result(item.pid)

@@ -7,16 +7,15 @@ import asyncio
 import pytest
 
 from controller.http.procedures import Procedure
-from controller.regions.http.ports import ProcedureQuery
-from controller.regions.operator.items import procedure_item
-from controller.regions.operator.procedures import Procedures
+from controller.regions.operator.procedures import ProcedureQuery, ProcedureView
+from controller.regions.operator.records import procedure_item
 from state_machines.procedures.states import State
 from tests.simulation.regions.cases import Case
 from tests.simulation.regions.operating import Refusal
 from tests.simulation.regions.test_named_ways import in_situation, reading
 
 
-def procedures(case: Case) -> Procedures:
+def procedures(case: Case) -> ProcedureView:
     return case.operator.procedures
 
 
@@ -90,7 +89,7 @@ def test_a_change_of_a_table_that_waits_for_its_lock_names_the_holder_and_what_e
         assert waits in shown.progress
         assert "'regent servers expire a'" in shown.ends_by
         assert waits in listed(case, case.pid).detail
-        note = reading(case).describe_table("t").note
+        note = reading(case).tables.describe_table("t").note
         assert note.startswith(f"procedure {case.pid} ({act}_table): {waits}; ")
         assert "'regent servers expire a'" in note
 

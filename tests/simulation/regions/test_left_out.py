@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from controller.http.errors import Invalid, Refused
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.explain import explained
-from controller.regions.operator.procedures import Procedures
+from controller.regions.operator.procedures import ProcedureView
 from controller.regions.procedures import crash
 from controller.regions.procedures.messages import CRASH, LOG_TASK
 from controller.regions.term import RegionsTerm
@@ -58,8 +58,8 @@ class Splitting(Server):
         return super().do(operation)
 
 
-def operator(term: RegionsTerm) -> Procedures:
-    return Procedures(cast("RegionsDomain", SimpleNamespace(term=term, failed=False)))
+def operator(term: RegionsTerm) -> ProcedureView:
+    return ProcedureView(cast("RegionsDomain", SimpleNamespace(term=term, failed=False)))
 
 
 def splitting(term: RegionsTerm) -> list[Record]:

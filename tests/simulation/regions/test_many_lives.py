@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from controller.regions.comparison import LIST_EVERY_S, STRAYS_TOGETHER
 from controller.regions.dispatcher import HOLD_FRACTION, Dispatcher, Limits
 from controller.regions.domain import RegionsDomain
-from controller.regions.http.requests import ServerChange
-from controller.regions.operator.changes import Changes
+from controller.regions.operator.servers import ServerChange
 from controller.regions.procedures import servers
 from controller.regions.procedures.messages import CRASH, MOVE, Crash, Move
 from controller.regions.procedures.servers import MARK_TASK, MarkTask
@@ -26,6 +25,7 @@ from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
+from tests.kit.regions.term import view_of
 from tests.kit.regions.world import (
     OPTIONS,
     UNTIL_S,
@@ -212,9 +212,9 @@ async def test_a_forced_drain_that_is_aborted_forces_no_later_one() -> None:
 @virtual
 async def test_a_dry_run_of_a_forced_drain_forces_nothing() -> None:
     async with running(RegionDisk()) as term, serving(Server(term, "a"), Server(term, "b")):
-        changes = Changes(cast("RegionsDomain", SimpleNamespace(term=term)))
+        changes = view_of(cast("RegionsDomain", SimpleNamespace(term=term)))
         for dry_run in (True, False):
-            await changes.change_server("drain", "a", ServerChange(force=True, dry_run=dry_run), "uid 0")
+            await changes.servers.change_server("drain", "a", ServerChange(force=True, dry_run=dry_run), "uid 0")
             assert term.env.model.servers["a", 1].forced is not dry_run
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from configs.loading import load
 from controller.regions.domain import RegionsDomain
-from controller.regions.http.ports import RegionQuery
 from controller.regions.in_transition import oldest
 from controller.regions.operator.explain import explained
-from controller.regions.operator.gauges import gauges_of
-from controller.regions.operator.reading import Reading
+from controller.regions.operator.regions import RegionQuery
+from controller.regions.operator.view import View, gauges_of
 from state_machines.regions.states import RegionState
+from tests.kit.regions.term import view_of
 from tests.kit.regions.world import virtual
 from tests.simulation.regions.cases import Case, commands_fenced_by
 from tests.simulation.regions.operating import Refusal, acts
@@ -49,13 +49,13 @@ def in_situation(name: str) -> Callable[[Story], Callable[[], None]]:
     return decorate
 
 
-def reading(case: Case) -> Reading:
+def reading(case: Case) -> View:
     domain = SimpleNamespace(
         term=case.term, mode=case.operator.mode, why="", older="", listener=SimpleNamespace(port=1, connections=0)
     )
     environ = {"REGENT_STATE__DIRECTORY": "/nowhere", "REGENT_REGIONS__PORT": "1", "REGENT_REGIONS__HOST": "127.0.0.1"}
     settings = load(environ=environ, kafka_optional=True).settings
-    return Reading(cast("RegionsDomain", domain), settings)
+    return view_of(cast("RegionsDomain", domain), settings)
 
 
 def text_of(case: Case, region: int = 0) -> str:
@@ -76,20 +76,20 @@ async def a_crash_begins(case: Case) -> None:
 @in_situation("a crash whose fence command fails")
 async def test_regions_of_a_process_that_is_not_fenced_yet_do_not_count_as_open(case: Case) -> None:
     look = reading(case)
-    found = look.status()
+    found = look.status.status()
     assert (found.open_regions, found.waiting_regions) == (1, 1)
-    [table] = look.list_tables(10, None).items
+    [table] = look.tables.list_tables(10, None).items
     assert (table.open_regions, table.waiting_regions) == (1, 1)
     domain = cast("RegionsDomain", SimpleNamespace(term=case.term, listener=SimpleNamespace(connections=0)))
     regions = gauges_of(domain).regions
     assert (regions["open"], regions["waiting"]) == (1, 1)
     query = RegionQuery(10, None, "t", None, None, False, False)
-    items = {one.id: one for one in look.list_regions(query).items}
+    items = {one.id: one for one in look.regions.list_regions(query).items}
     one = items[case.region.id]
     assert (one.state, one.waits_for) == ("WAITING", "the crash of server a,1")
-    waiting = look.list_regions(query._replace(state="waiting")).items
+    waiting = look.regions.list_regions(query._replace(state="waiting")).items
     assert [one.id for one in waiting] == [case.region.id]
-    assert len(look.list_regions(query._replace(state="open")).items) == 1
+    assert len(look.regions.list_regions(query._replace(state="open")).items) == 1
     assert any("a,1 crashed with 1 region: end a,1 by hand" in one for one in found.warnings)
 
 
@@ -184,16 +184,16 @@ async def test_a_region_that_no_server_ever_had_is_not_said_to_be_given_up_by_on
 @in_situation("a drain whose close hangs")
 async def test_a_server_that_was_drained_says_everywhere_what_lets_it_get_regions(case: Case) -> None:
     look = reading(case)
-    assert look.describe_server("a").note == f"procedure {case.pid} (drain_server) moves its regions away"
+    assert look.servers.describe_server("a").note == f"procedure {case.pid} (drain_server) moves its regions away"
     case.actors["a"].heal()
     await case.term.engine.result(case.pid)
-    for text in (look.describe_server("a").note, *look.status().warnings):
+    for text in (look.servers.describe_server("a").note, *look.status.status().warnings):
         assert "drained" in text
-    assert "'regent servers uncordon a'" in look.describe_server("a").note
-    assert "'regent servers uncordon NAME'" in " ".join(look.status().warnings)
+    assert "'regent servers uncordon a'" in look.servers.describe_server("a").note
+    assert "'regent servers uncordon NAME'" in " ".join(look.status.status().warnings)
     await case.done("servers uncordon a")
-    assert not look.status().warnings
-    assert not look.describe_server("a").note
+    assert not look.status.status().warnings
+    assert not look.servers.describe_server("a").note
 
 
 @in_situation("a drain whose close hangs")

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from controller.http.errors import Refused
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain
-from controller.regions.http.marks import MarkRemoval, MarkRequest
-from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
-from controller.regions.operator import checks
-from controller.regions.operator.access import server_of
-from controller.regions.operator.changes import Changes
-from controller.regions.operator.crashes import held_until_ms
-from controller.regions.operator.gauges import gauges_of
-from controller.regions.operator.marks import Marks
+from controller.regions.operator.marks import MarkRemoval, MarkRequest, MarkView
+from controller.regions.operator.namespaces import NamespaceCreation
+from controller.regions.operator.region_changes import RegionChange, region_problem
+from controller.regions.operator.requests import Change, server_of
+from controller.regions.operator.servers import ServerChange, drain_remedy
+from controller.regions.operator.tables import TableCreation, table_problem
+from controller.regions.operator.view import View, gauges_of
+from controller.regions.operator.ways import held_until_ms
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import Mark, MarkKind
@@ -28,6 +28,7 @@ from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.model import Server as Process
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
+from tests.kit.regions.term import view_of
 from tests.kit.regions.world import OPTIONS, Server, creates, ended, regions_of, running, serving, until, virtual
 
 S = RegionState
@@ -42,12 +43,12 @@ class Slow(MemoryRegionStore):
         await super().write(puts, deletes, rows)
 
 
-def changes_of(term: RegionsTerm) -> Changes:
-    return Changes(cast("RegionsDomain", SimpleNamespace(term=term)))
+def changes_of(term: RegionsTerm) -> View:
+    return view_of(cast("RegionsDomain", SimpleNamespace(term=term)))
 
 
 async def changed(term: RegionsTerm, act: Any, region: Region, **request: Any) -> None:
-    begun = await changes_of(term).change_region(act, region.id, RegionChange(**request), "uid 0")
+    begun = await changes_of(term).region_changes.change_region(act, region.id, RegionChange(**request), "uid 0")
     await term.engine.result(begun.pid)
 
 
@@ -74,7 +75,8 @@ async def test_one_nonce_for_two_servers_expires_one_of_them() -> None:
             await Server(term, name).register()
         changes, request = changes_of(term), ServerChange(nonce="n1")
         first, second = await asyncio.gather(
-            *(changes.change_server("expire", name, request, "uid 0") for name in ("a", "b")), return_exceptions=True
+            *(changes.servers.change_server("expire", name, request, "uid 0") for name in ("a", "b")),
+            return_exceptions=True,
         )
         assert isinstance(first, Procedure)
         assert isinstance(second, Refused)
@@ -89,28 +91,28 @@ async def test_a_nonce_of_another_request_is_refused_and_one_of_the_same_is_answ
     async with running(RegionDisk(), LONG) as term, serving(Server(term, "a"), Server(term, "b")):
         await ended(term, creates(term, regions=2))
         one, two = regions_of(term)
-        changes, marks = changes_of(term), Marks(cast("RegionsDomain", SimpleNamespace(term=term)))
+        changes, marks = changes_of(term), MarkView(cast("RegionsDomain", SimpleNamespace(term=term)))
         plain, of_region, of_server = Change(nonce="n"), RegionChange(nonce="n"), ServerChange(nonce="n")
-        begun = await changes.change_region("reopen", one.id, of_region, "uid 0")
+        begun = await changes.region_changes.change_region("reopen", one.id, of_region, "uid 0")
         await term.engine.result(begun.pid)
-        assert (await changes.change_region("reopen", one.id, of_region, "uid 0")).pid == begun.pid
+        assert (await changes.region_changes.change_region("reopen", one.id, of_region, "uid 0")).pid == begun.pid
         for other in (
-            changes.change_region("reopen", two.id, of_region, "uid 0"),
-            changes.change_region("unassign", one.id, of_region, "uid 0"),
-            changes.change_table("disable", "t", plain, "uid 0"),
-            changes.create_table(TableCreation(name="u", nonce="n"), "uid 0"),
-            changes.create_namespace(NamespaceCreation(name="shop", nonce="n"), "uid 0"),
-            changes.delete_namespace("shop", plain, "uid 0"),
-            changes.change_server("drain", "a", of_server, "uid 0"),
-            changes.change_server("expire", "a,1", of_server, "uid 0"),
-            changes.change_server("forget", "a", of_server, "uid 0"),
+            changes.region_changes.change_region("reopen", two.id, of_region, "uid 0"),
+            changes.region_changes.change_region("unassign", one.id, of_region, "uid 0"),
+            changes.tables.change_table("disable", "t", plain, "uid 0"),
+            changes.tables.create_table(TableCreation(name="u", nonce="n"), "uid 0"),
+            changes.namespaces.create_namespace(NamespaceCreation(name="shop", nonce="n"), "uid 0"),
+            changes.namespaces.delete_namespace("shop", plain, "uid 0"),
+            changes.servers.change_server("drain", "a", of_server, "uid 0"),
+            changes.servers.change_server("expire", "a,1", of_server, "uid 0"),
+            changes.servers.change_server("forget", "a", of_server, "uid 0"),
             marks.mark(MarkRequest(kind="cordon", subject="a", nonce="n"), "uid 0"),
             marks.unmark(MarkRemoval(kind="cordon", subject="a", nonce="n"), "uid 0"),
         ):
             with pytest.raises(Refused, match=rf"the nonce 'n' is that of procedure {begun.pid} \(move, region t#"):
                 await other
         assert (one.state, two.state, len(term.env.model.tables)) == (S.OPEN, S.OPEN, 1)
-        theirs = await changes.change_region("reopen", two.id, of_region, "uid 7")
+        theirs = await changes.region_changes.change_region("reopen", two.id, of_region, "uid 7")
         assert theirs.pid != begun.pid, "another caller's nonce is another one"
 
 
@@ -119,24 +121,24 @@ async def test_each_request_is_known_by_its_nonce_when_it_is_repeated() -> None:
     async with running(RegionDisk(), LONG) as term, serving(Server(term, "a"), Server(term, "b")):
         await ended(term, creates(term))
         [region] = regions_of(term)
-        changes, marks = changes_of(term), Marks(cast("RegionsDomain", SimpleNamespace(term=term)))
+        changes, marks = changes_of(term), MarkView(cast("RegionsDomain", SimpleNamespace(term=term)))
 
         def requests() -> list[Coroutine[Any, Any, Procedure]]:
             cordon = {"kind": "cordon", "subject": "a"}
             return [
-                changes.change_region("move", region.id, RegionChange(server="b", nonce="1"), "uid 0"),
-                changes.change_region("unassign", region.id, RegionChange(nonce="2"), "uid 0"),
-                changes.change_region("assign", region.id, RegionChange(server="a", nonce="3"), "uid 0"),
-                changes.create_namespace(NamespaceCreation(name="shop", nonce="4"), "uid 0"),
-                changes.create_table(TableCreation(name="shop:u", nonce="5"), "uid 0"),
-                changes.change_table("disable", "shop:u", Change(nonce="6"), "uid 0"),
-                changes.change_table("enable", "shop:u", Change(nonce="7"), "uid 0"),
-                changes.change_table("disable", "shop:u", Change(nonce="8"), "uid 0"),
-                changes.change_table("delete", "shop:u", Change(nonce="9"), "uid 0"),
-                changes.delete_namespace("shop", Change(nonce="10"), "uid 0"),
+                changes.region_changes.change_region("move", region.id, RegionChange(server="b", nonce="1"), "uid 0"),
+                changes.region_changes.change_region("unassign", region.id, RegionChange(nonce="2"), "uid 0"),
+                changes.region_changes.change_region("assign", region.id, RegionChange(server="a", nonce="3"), "uid 0"),
+                changes.namespaces.create_namespace(NamespaceCreation(name="shop", nonce="4"), "uid 0"),
+                changes.tables.create_table(TableCreation(name="shop:u", nonce="5"), "uid 0"),
+                changes.tables.change_table("disable", "shop:u", Change(nonce="6"), "uid 0"),
+                changes.tables.change_table("enable", "shop:u", Change(nonce="7"), "uid 0"),
+                changes.tables.change_table("disable", "shop:u", Change(nonce="8"), "uid 0"),
+                changes.tables.change_table("delete", "shop:u", Change(nonce="9"), "uid 0"),
+                changes.namespaces.delete_namespace("shop", Change(nonce="10"), "uid 0"),
                 marks.mark(MarkRequest(**cordon, nonce="11"), "uid 0"),
                 marks.unmark(MarkRemoval(**cordon, nonce="12"), "uid 0"),
-                changes.change_server("drain", "a,1", ServerChange(nonce="13"), "uid 0"),
+                changes.servers.change_server("drain", "a,1", ServerChange(nonce="13"), "uid 0"),
             ]
 
         begun = list[int]()
@@ -153,11 +155,11 @@ async def test_a_table_whose_keys_are_too_many_bytes_is_refused_also_in_a_dry_ru
     async with running(RegionDisk(), LONG) as term:
         changes = changes_of(term)
         keys = [f"{number:01000}" for number in range(260)]
-        begun = await changes.create_table(TableCreation(name="fits", splits=keys, dry_run=True), "uid 0")
+        begun = await changes.tables.create_table(TableCreation(name="fits", splits=keys, dry_run=True), "uid 0")
         assert begun.detail == "table fits with 261 regions"
         keys += [f"{number:01000}" for number in range(260, 270)]
         with pytest.raises(Refused, match=r"270,\d+ bytes of split keys .* 262,144 are stored") as refused:
-            await changes.create_table(TableCreation(name="t", splits=keys, dry_run=dry_run), "uid 0")
+            await changes.tables.create_table(TableCreation(name="t", splits=keys, dry_run=dry_run), "uid 0")
         assert refused.value.remedy == "give fewer or shorter split keys or options"
 
 
@@ -169,7 +171,7 @@ async def test_a_wanted_server_that_is_named_with_its_incarnation_is_not_said_to
         changes = changes_of(term)
         for server, why in (("b,1", "name 'b'"), ("c,1", "'c,1' is not online"), ("c", "'c' is not online")):
             with pytest.raises(Refused, match=why):
-                await changes.change_region("move", region.id, RegionChange(server=server), "uid 0")
+                await changes.region_changes.change_region("move", region.id, RegionChange(server=server), "uid 0")
 
 
 @virtual
@@ -178,13 +180,13 @@ async def test_a_table_is_enabled_while_another_one_is_created() -> None:
         async with serving(Server(term, "a")):
             await ended(term, creates(term))
             changes = changes_of(term)
-            disabled = await changes.change_table("disable", "t", Change(), "uid 0")
+            disabled = await changes.tables.change_table("disable", "t", Change(), "uid 0")
             await term.engine.result(disabled.pid)
         await creates(term, "u")
         await until(lambda: "u" in term.env.model.tables)
         with pytest.raises(Refused, match=r"table 'u' is creating: procedure \d+ opens its regions"):
-            await changes.change_table("enable", "u", Change(), "uid 0")
-        assert (await changes.change_table("enable", "t", Change(), "uid 0")).kind == "enable_table"
+            await changes.tables.change_table("enable", "u", Change(), "uid 0")
+        assert (await changes.tables.change_table("enable", "t", Change(), "uid 0")).kind == "enable_table"
 
 
 @virtual
@@ -238,13 +240,13 @@ def test_a_name_alone_means_the_newest_process_of_a_server() -> None:
 def test_a_region_of_a_fenced_process_that_is_held_moves_to_a_server_that_is_no_longer_cordoned() -> None:
     model, region = model_of(("a", 1, ServerState.FENCED), ("b", 1, ServerState.ONLINE))
     env = env_of(model)
-    assert checks.region_problem(env, region, "move", "b") is None
+    assert region_problem(env, region, "move", "b") is None
     model.marks.put(Mark(MarkKind.CORDON, "b"))
-    why = checks.region_problem(env, region, "move", "b")
+    why = region_problem(env, region, "move", "b")
     assert why is not None
     assert "'regent servers uncordon b' ends that" in why
     region.state = S.CLOSING
-    assert "sees to it itself" in str(checks.region_problem(env, region, "move", "b"))
+    assert "sees to it itself" in str(region_problem(env, region, "move", "b"))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_a_region_of_a_fenced_process_that_is_held_moves_to_a_server_that_is_no_
 def test_a_region_that_rests_is_moved_by_force_and_reopened_at_any_time(act: Any, force: bool, refused: bool) -> None:
     model, region = model_of(("a", 1, ServerState.ONLINE), ("b", 1, ServerState.ONLINE))
     to = "b" if act == "move" else ""
-    why = checks.region_problem(env_of(model, rests_ms=5_000), region, act, to, force=force)
+    why = region_problem(env_of(model, rests_ms=5_000), region, act, to, force=force)
     assert ("rests for 5.0 s more" in str(why)) is refused
 
 
@@ -262,27 +264,27 @@ def test_a_region_that_no_server_has_is_not_closed_a_second_time(state: S) -> No
     model, region = model_of(("a", 1, ServerState.ONLINE))
     if state is not S.OPEN:
         region.state, region.server = state, None
-    why = checks.region_problem(env_of(model), region, "unassign", "")
+    why = region_problem(env_of(model), region, "unassign", "")
     assert (why is None) is (state is S.OPEN)
 
 
 def test_a_table_with_a_part_of_its_regions_is_disabled_and_not_enabled() -> None:
     model, region = model_of(("a", 1, ServerState.ONLINE))
     region.table.state, region.end = TableState.DISABLED, b"m"
-    assert "its creation was ended: delete it" in str(checks.table_problem(model, region.table, "enable"))
+    assert "its creation was ended: delete it" in str(table_problem(model, region.table, "enable"))
     region.table.state = TableState.CREATING
-    assert checks.table_problem(model, region.table, "disable") is None
+    assert table_problem(model, region.table, "disable") is None
     region.table.state, region.end = TableState.DISABLED, b""
-    assert checks.table_problem(model, region.table, "enable") is None
+    assert table_problem(model, region.table, "enable") is None
 
 
 def test_the_last_server_that_is_cordoned_needs_another_one_to_be_drained() -> None:
     model, _ = model_of(("a", 1, ServerState.ONLINE), ("b", 1, ServerState.ONLINE))
     server = model.servers["a", 1]
     model.marks.put(Mark(MarkKind.CORDON, "a"))
-    assert checks.drain_remedy(model, server) == "start another server"
+    assert drain_remedy(model, server) == "start another server"
     model.marks.put(Mark(MarkKind.CORDON, "b"))
-    assert checks.drain_remedy(model, server).endswith("'regent servers uncordon b'")
+    assert drain_remedy(model, server).endswith("'regent servers uncordon b'")
 
 
 def test_a_hold_keeps_regions_of_a_fenced_process_until_its_server_is_back() -> None:

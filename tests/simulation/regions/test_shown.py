@@ -13,17 +13,15 @@ from msgspec.structs import replace
 
 from controller.http.errors import Invalid
 from controller.regions.domain import RegionsDomain, RegionsMode
-from controller.regions.http.marks import MarkRemoval, MarkRequest
-from controller.regions.http.ports import ProcedureQuery, RegionQuery
-from controller.regions.http.requests import ServerChange
-from controller.regions.operator import pages, ways
-from controller.regions.operator.changes import Changes
-from controller.regions.operator.items import cause_of, server_item, step_of, why_of
-from controller.regions.operator.marks import Marks
-from controller.regions.operator.pages import region_page, table_page
-from controller.regions.operator.procedures import Procedures
-from controller.regions.operator.reading import Reading, _crashed
-from controller.regions.operator.unmet import unmet_of
+from controller.regions.operator import regions as listing_of_regions
+from controller.regions.operator import ways
+from controller.regions.operator.marks import MarkRemoval, MarkRequest, MarkView
+from controller.regions.operator.procedures import ProcedureQuery, ProcedureView
+from controller.regions.operator.records import cause_of, step_of, unmet_of, why_of
+from controller.regions.operator.regions import RegionQuery, region_page
+from controller.regions.operator.servers import ServerChange, server_item
+from controller.regions.operator.tables import table_page
+from controller.regions.operator.warnings import crashed
 from controller.regions.procedures import assign
 from controller.regions.procedures.messages import MANY, TABLE_TASK, TRANSIT, Many, TableTask, Transit
 from controller.regions.term import RegionsTerm
@@ -32,6 +30,7 @@ from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.daemon import settings_of
+from tests.kit.regions.term import view_of
 from tests.kit.regions.world import (
     OPTIONS,
     Server,
@@ -64,7 +63,7 @@ def domain_of(term: RegionsTerm) -> RegionsDomain:
 @virtual
 async def test_a_hold_is_listed_until_its_time_is_over_and_a_mark_takes_what_is_its_own() -> None:
     async with running(RegionDisk(), LONG) as term, serving(Server(term, "a"), Server(term, "b")):
-        marks = Marks(domain_of(term))
+        marks = MarkView(domain_of(term))
         for one in (
             MarkRequest(kind="hold", subject="a", for_s=60),
             MarkRequest(kind="cordon", subject="b"),
@@ -121,7 +120,7 @@ async def test_procedures_are_listed_with_their_parts_by_kind_and_those_that_liv
     async with running(RegionDisk(), LONG) as term:
         async with serving(Server(term, "a")):
             await ended(term, creates(term, regions=2))
-        listing = Procedures(domain_of(term))
+        listing = ProcedureView(domain_of(term))
         made = await creates(term, "u")
         await until(lambda: any(one.kind == assign.NAME for one in term.engine.live()))
 
@@ -147,19 +146,19 @@ def test_servers_are_counted_and_named_by_their_state(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(RegionDisk(), LONG) as term, serving(*(Server(term, name) for name in "abcd")):
             await ended(term, creates(term, regions=4))
-            reading, model = Reading(domain_of(term), settings), term.env.model
+            reading, model = view_of(domain_of(term), settings), term.env.model
             states = {"b": ServerState.CRASHED, "c": ServerState.FENCED}
             for name, state in states.items():
                 model.servers[name, 1].state = state
             model.servers["d", 1].leaving = model.servers["b", 1].leaving = True
-            found = reading.status()
+            found = reading.status.status()
             assert (found.servers, found.crashed_servers) == (2, 2)
-            assert [one.state for one in reading.list_servers()] == ["online", "crashed", "fenced", "leaving"]
+            assert [one.state for one in reading.servers.list_servers()] == ["online", "crashed", "fenced", "leaving"]
             drained = [one for one in found.warnings if "were drained" in one]
             assert drained == ["servers d were drained, and get no regions until 'regent servers uncordon NAME'"]
             term.env.draining.update({98: ("a", 1), 99: ("d", 1)})
-            assert not [one for one in reading.status().warnings if "were drained" in one], "it is being drained"
-            assert reading.describe_server("d").note.startswith("procedure 99 ")
+            assert not [one for one in reading.status.status().warnings if "were drained" in one], "it is being drained"
+            assert reading.servers.describe_server("d").note.startswith("procedure 99 ")
             model.servers["a", 1].deadline_s = term.env.clock() - 5
             assert server_item(model.servers["a", 1], term.env).lease_left_s == 0.0
             term.env.draining.clear()
@@ -170,11 +169,13 @@ def test_servers_are_counted_and_named_by_their_state(tmp_path: Path) -> None:
 @virtual
 async def test_a_planned_drain_is_planned_although_its_nonce_is_known() -> None:
     async with running(RegionDisk(), LONG) as term, serving(Server(term, "a"), Server(term, "b")):
-        changes = Changes(domain_of(term))
-        begun = await changes.change_server("drain", "a", ServerChange(nonce="n", reason="new  kernel "), "uid 0")
+        changes = view_of(domain_of(term))
+        begun = await changes.servers.change_server(
+            "drain", "a", ServerChange(nonce="n", reason="new  kernel "), "uid 0"
+        )
         assert (begun.reason, begun.state != "planned") == ("new kernel", True)
         await term.engine.result(begun.pid)
-        planned = await changes.change_server("drain", "a", ServerChange(nonce="n", dry_run=True), "uid 0")
+        planned = await changes.servers.change_server("drain", "a", ServerChange(nonce="n", dry_run=True), "uid 0")
         assert (planned.pid, planned.state) == (0, "planned")
 
 
@@ -241,7 +242,7 @@ async def test_the_largest_crashes_are_named_with_what_they_wait_for_and_the_oth
                 model.move(region, S.OPEN, largest, 0)
             for server in model.servers.values():
                 server.state = ServerState.CRASHED
-            told = list(_crashed(term))
+            told = list(crashed(term))
             assert told[0].startswith("e,1 crashed with 4 regions: its crash begins with the next look at leases")
             assert (len(told), told[3]) == (4, "1 more servers crashed: see 'regent servers list'")
             for server in model.servers.values():
@@ -284,8 +285,8 @@ async def test_each_region_is_listed_once_also_where_few_of_many_match() -> None
             term.env.model.regions[id_].state = RegionState.FAILED_OPEN
         at_one = [one for one in every if str(term.env.model.regions[one].server) == "s1,1"]
         with pytest.MonkeyPatch.context() as patch:
-            for scanned in (pages.SCANNED_ROWS_MAX, 4):
-                patch.setattr(pages, "SCANNED_ROWS_MAX", scanned)
+            for scanned in (listing_of_regions.SCANNED_ROWS_MAX, 4):
+                patch.setattr(listing_of_regions, "SCANNED_ROWS_MAX", scanned)
                 for limit in (1, 2, 7, 100):
                     assert regions_in(term, limit) == every
                     assert regions_in(term, limit, table="b") == [one.id for one in regions_of(term, "b")]
@@ -324,7 +325,7 @@ async def test_each_procedure_is_listed_once() -> None:
         async with serving(Server(term, "s1")):
             for name in ("a", "b", "c"):
                 await ended(term, creates(term, name, 2))
-        listing = Procedures(cast("RegionsDomain", SimpleNamespace(term=term)))
+        listing = ProcedureView(cast("RegionsDomain", SimpleNamespace(term=term)))
         every = sorted(term.engine.records)
         assert len(every) == 3
         for limit in (1, 2, 3, 4):

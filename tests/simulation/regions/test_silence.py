@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from controller.http.procedures import Procedure
 from controller.regions.dispatcher import WORKERS_MAX
 from controller.regions.fencing import LOG
-from controller.regions.operator.reading import _warnings
+from controller.regions.operator.warnings import of_term
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from state_machines.procedures.states import State
@@ -97,7 +97,7 @@ async def test_most_of_them_have_one_lease_more_and_the_status_says_so(caplog: p
         began_s = await found.silent("a", "b")
         await asyncio.sleep(1.5 * LEASE_S)
         assert online(term) == {"a", "b", "c"}
-        assert [one for one in _warnings(term) if one.startswith("2 of 3 servers do not poll")]
+        assert [one for one in of_term(term) if one.startswith("2 of 3 servers do not poll")]
         assert len([one for one in caplog.messages if "points to the network of this daemon" in one]) == 1
         await until(lambda: online(term) == {"c"})
         assert 1.7 * LEASE_S < asyncio.get_running_loop().time() - began_s < 2.2 * LEASE_S

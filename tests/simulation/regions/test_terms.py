@@ -15,9 +15,8 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.endings import Left
 from controller.regions.environment import WOKEN_TOGETHER
 from controller.regions.fencing import LeaseAndFence
-from controller.regions.http.requests import NamespaceCreation
 from controller.regions.manager import Manager
-from controller.regions.operator.changes import Changes
+from controller.regions.operator.namespaces import NamespaceCreation
 from controller.regions.procedures.messages import TABLE_TASK, TRANSIT, TableTask, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.records.port import StoreFailed
@@ -29,6 +28,7 @@ from state_machines.procedures.states import State
 from state_machines.regions.model import Region, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
+from tests.kit.regions.term import view_of
 from tests.kit.regions.world import (
     OPTIONS,
     Server,
@@ -235,13 +235,13 @@ async def test_processes_that_register_together_are_bounded_too(monkeypatch: pyt
 @virtual
 async def test_a_request_that_is_sent_again_while_it_is_stored_has_the_same_procedure() -> None:
     async with running(RegionDisk(), store=Slow) as term:
-        changes = Changes(cast("RegionsDomain", SimpleNamespace(term=term)))
+        changes = view_of(cast("RegionsDomain", SimpleNamespace(term=term)))
         request = NamespaceCreation(name="shop", nonce="n1")
-        first = asyncio.ensure_future(changes.create_namespace(request, "User:ops"))
+        first = asyncio.ensure_future(changes.namespaces.create_namespace(request, "User:ops"))
         found = []
         while not first.done():
             await asyncio.sleep(WRITE_S / 5)
-            found.append(asyncio.ensure_future(changes.create_namespace(request, "User:ops")))
+            found.append(asyncio.ensure_future(changes.namespaces.create_namespace(request, "User:ops")))
         assert {one.pid for one in await asyncio.gather(*found)} == {first.result().pid}
         assert len(found) > 4
 

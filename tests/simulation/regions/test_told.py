@@ -7,11 +7,12 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from controller.regions.operator.checks import region_problem
 from controller.regions.operator.explain import explained
-from controller.regions.operator.items import detail_of, region_item
 from controller.regions.operator.progress import progress_of
-from controller.regions.operator.reading import _warnings
+from controller.regions.operator.records import detail_of
+from controller.regions.operator.region_changes import region_problem
+from controller.regions.operator.regions import region_item
+from controller.regions.operator.warnings import of_term
 from controller.regions.procedures import move, servers
 from controller.regions.procedures.messages import CRASH, MOVE, Crash, Move
 from controller.regions.procedures.servers import DRAIN
@@ -150,7 +151,7 @@ def test_the_status_names_the_first_regions_that_hang_or_fail_with_their_wait_an
     async def story(case: Case) -> None:
         await asyncio.sleep(120)
         region = next(iter(case.term.env.model.transit.values()))
-        warnings = reading(case).status().warnings
+        warnings = reading(case).status.status().warnings
         assert warnings is not None
         [found] = [one for one in warnings if f"region {region}" in one]
         assert found.startswith(f"procedure {region.pid} (")
@@ -174,16 +175,18 @@ async def test_a_region_that_no_server_has_been_found_for_is_listed_with_its_wai
 @in_situation("a region that failed to open")
 async def test_the_status_says_where_regions_that_no_server_could_open_are_listed(case: Case) -> None:
     said = "2 regions could be opened by no server: see 'regent regions list --state failed_open', and"
-    assert [one for one in reading(case).status().warnings or () if one.startswith(said)]
+    assert [one for one in reading(case).status.status().warnings or () if one.startswith(said)]
     await case.done("tables disable t")
-    assert [one for one in reading(case).status().warnings or () if one.startswith(said)], "the alert counts it, too"
+    assert [one for one in reading(case).status.status().warnings or () if one.startswith(said)], (
+        "the alert counts it, too"
+    )
     await case.done("tables delete t")
-    assert not reading(case).status().warnings
+    assert not reading(case).status.status().warnings
 
 
 @in_situation("a move whose close hangs")
 async def test_a_region_that_has_just_begun_to_move_is_no_warning(case: Case) -> None:
-    assert not [one for one in reading(case).status().warnings or () if "in transition" in one]
+    assert not [one for one in reading(case).status.status().warnings or () if "in transition" in one]
 
 
 @virtual
@@ -196,7 +199,7 @@ async def test_of_many_regions_that_hang_three_are_named_and_the_others_counted(
         await asyncio.sleep(70)
         case = Case(term.options)
         case._term = term
-        found = [one for one in reading(case).status().warnings or () if "in transition" in one]
+        found = [one for one in reading(case).status.status().warnings or () if "in transition" in one]
         assert [one.startswith("procedure ") for one in found] == [True, True, True, False]
         assert found[3] == "17 more regions in transition for over 60 s: see 'regent regions transitions'"
         polls.cancel()
@@ -219,13 +222,13 @@ async def test_a_store_that_was_restored_says_for_how_long_it_waits_before_it_pl
         polls = asyncio.ensure_future(server.serve())
         await creates(term)
         await until(lambda: term.env.unplaced)
-        [told] = _warnings(term)
+        [told] = of_term(term)
         for text in (told, _explained(term)):
             assert "the store was restored from a copy" in text
             assert "one lease to come or to stop" in text
         assert "servers have come" not in told
         await until(lambda: term.env.places)
-        assert not _warnings(term)
+        assert not of_term(term)
         polls.cancel()
 
 

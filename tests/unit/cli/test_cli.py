@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 import httpx
 import pytest
@@ -27,7 +28,7 @@ from controller.metrics.gauges import ShownMode
 from controller.operator.brokers import Broker
 from controller.operator.partitions import Only, PartitionQuery
 from controller.operator.verify import Difference
-from controller.regions import http as regions_http
+from controller.regions import operator as regions_operator
 from state_machines.journal.events import Row
 from tests.kit.command import items, regent
 from tests.kit.http_world import DaemonDouble, daemon_in_thread
@@ -112,13 +113,13 @@ WITHOUT_MODEL = {
 
 def test_every_column_is_a_field_of_its_kind() -> None:
     """A renamed field must not turn a column into dashes."""
-    rooms = (http, operator, regions_http)
+    rooms = (http, operator, regions_operator)
     modules = [import_module(f"{room.__name__}.{one.name}") for room in rooms for one in iter_modules(room.__path__)]
     made = {"Procedure": {"flag"}}  # by the command, of other fields
     for kind, columns in COLUMNS.items():
         if kind not in WITHOUT_MODEL:
-            named = (getattr(module, kind, None) or getattr(module, f"{kind}Item", None) for module in modules)
-            model = next(filter(None, named))
+            named = (getattr(module, name, None) for module in modules for name in (kind, f"{kind}Item"))
+            model: Any = next(one for one in named if hasattr(one, "model_fields"))
             fields = {field.alias for field in model.model_fields.values()}
             assert {column.key for column in columns} - made.get(kind, set()) <= fields, kind
     assert {column.key for column in COLUMNS["Event"]} - {"time", "what", "told"} <= set(Row.__struct_fields__)

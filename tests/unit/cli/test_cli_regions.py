@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from cli.commands.tables import UNIFORM_MAX
 from cli.exit_codes import Exit
-from controller.regions.http.requests import TableCreation
 from controller.regions.metrics import RegionGauges
+from controller.regions.operator.tables import TableCreation
 from state_machines.regions.layout import key_of
 from tests.kit.command import items, regent, unwrapped
 from tests.kit.deadlines import eventually

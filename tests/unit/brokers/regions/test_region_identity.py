@@ -18,10 +18,9 @@ from controller.http.errors import NotFound
 from controller.http.errors import Refused as OperatorRefused
 from controller.regions import admission
 from controller.regions.admission import AHEAD_MS_MAX
-from controller.regions.http.requests import ServerChange
-from controller.regions.operator.changes import Changes
-from controller.regions.operator.reading import _ahead
+from controller.regions.operator.servers import ServerChange
 from controller.regions.operator.view import View
+from controller.regions.operator.warnings import ahead
 from controller.regions.procedures.messages import CRASH, Crash
 from controller.regions.procedures.servers import FORGET
 from controller.regions.process import domain_of
@@ -37,6 +36,7 @@ from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.deadlines import eventually
 from tests.kit.regions.daemon import Opens, World, settings_of
+from tests.kit.regions.term import view_of
 from tests.kit.regions.world import Wall, until, virtual
 from tests.kit.regions.world import running as running_term
 
@@ -311,26 +311,26 @@ async def test_an_operator_has_a_name_forgotten_that_an_absurd_incarnation_had()
     async with running_term(disk, wall=wall) as term:
         assert await registered(term, "s1", absurd, OTHER) == ""
     async with running_term(disk, wall=Wall()) as term:
-        changes, status = Changes(domain_with(term)), warned(term)
+        changes, status = view_of(domain_with(term)), warned(term)
         assert await registered(term, "s1", 5, PROOF) == protocol.DEAD
         assert "servers s1 have an incarnation beyond" in status()
         with pytest.raises(OperatorRefused, match=f"regent servers expire s1,{absurd} --wait"):
-            await changes.change_server("forget", "s1", ServerChange(), "User:ops")
-        await changes.change_server("expire", "s1", ServerChange(), "User:ops")
+            await changes.servers.change_server("forget", "s1", ServerChange(), "User:ops")
+        await changes.servers.change_server("expire", "s1", ServerChange(), "User:ops")
         await until(lambda: not term.env.model.servers)
         refused = await term.service.handle(Register("s1", 5, "s1:1"), PROOF)
         assert isinstance(refused, Refused)
         assert (refused.code, refused.above) == (protocol.DEAD, 0)
         assert "'regent servers forget s1'" in refused.text
         assert "the fenced incarnations of s1 are beyond" in status()
-        planned = await changes.change_server("forget", "s1", ServerChange(dry_run=True), "User:ops")
+        planned = await changes.servers.change_server("forget", "s1", ServerChange(dry_run=True), "User:ops")
         assert planned.state == "planned"
-        begun = await changes.change_server("forget", "s1", ServerChange(reason="absurd"), "User:ops")
+        begun = await changes.servers.change_server("forget", "s1", ServerChange(reason="absurd"), "User:ops")
         await term.engine.result(begun.pid)
         assert "s1" not in term.env.model.buried
         assert not status()
         with pytest.raises(NotFound, match="no fenced process of a server 's1' is remembered"):
-            await changes.change_server("forget", "s1", ServerChange(), "User:ops")
+            await changes.servers.change_server("forget", "s1", ServerChange(), "User:ops")
     async with running_term(disk, wall=Wall()) as term:
         assert await registered(term, "s1", 5, PROOF) == "", "it is stored"
 
@@ -352,7 +352,7 @@ def domain_with(term: RegionsTerm) -> Any:
 
 def warned(term: RegionsTerm) -> Callable[[], str]:
     """Returns a function that returns the warnings of the status about incarnations."""
-    return lambda: "".join(_ahead(term))
+    return lambda: "".join(ahead(term))
 
 
 @virtual

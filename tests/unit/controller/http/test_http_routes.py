@@ -18,9 +18,14 @@ from controller.operator.snapshots import SnapshotRequest
 from controller.operator.stray_removal import StrayRemovalRequest
 from controller.operator.throttle_settings import ClearRequest
 from controller.operator.throttles import LiftRequest, ThrottleRequest
-from controller.regions.http.marks import MarkRemoval, MarkRequest
-from controller.regions.http.ports import ProcedureQuery, RegionQuery
-from controller.regions.http.requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
+from controller.regions.operator.marks import MarkRemoval, MarkRequest
+from controller.regions.operator.namespaces import NamespaceCreation
+from controller.regions.operator.procedures import ProcedureQuery
+from controller.regions.operator.region_changes import RegionChange
+from controller.regions.operator.regions import RegionQuery
+from controller.regions.operator.requests import Change
+from controller.regions.operator.servers import ServerChange
+from controller.regions.operator.tables import TableCreation
 from state_machines.decisions.hindrances import StopCause
 from tests.kit.routes_kit import CALLER, MORE, Call, noting_client
 

@@ -18,9 +18,9 @@ from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import KafkaCollector, ProcessMetrics, registry
 from controller.regions.domain import RegionsMode
-from controller.regions.http.ports import EndAct
-from controller.regions.http.requests import ServerChange
 from controller.regions.metrics import RegionsCollector
+from controller.regions.operator.procedures import EndAct
+from controller.regions.operator.servers import ServerChange
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from controller.regions.sqlite_store import SqliteOpened
@@ -144,8 +144,8 @@ async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
                 command = f"'regent --server {world.settings.http.socket}' on this machine sends requests to it"
                 assert f"(pid {os.getpid()}) has the store; {command}" in refused.json()["message"]
                 for change in (
-                    view.changes.change_server("expire", "s1", ServerChange(), "User:ops"),
-                    view.changes.change_server("forget", "s1", ServerChange(), "User:ops"),
+                    view.servers.change_server("expire", "s1", ServerChange(), "User:ops"),
+                    view.servers.change_server("forget", "s1", ServerChange(), "User:ops"),
                     view.procedures.end("leave-out", 7, "User:ops", "its file is gone"),
                 ):
                     with pytest.raises(NotActive, match=r"is standby: the daemon on .* has the store") as failure:

@@ -48,11 +48,11 @@ async def test_an_empty_store_beside_a_journal_of_later_epochs_is_shown_and_logg
             assert domain.term is not None
             data = TABLE_TASK.encode(TableTask(table, uniform=1))
             await domain.term.engine.submit("create_table", data, Caller("User:ops"))
-            assert not [one for one in view.reading.status().warnings if "the journal in" in one]
+            assert not [one for one in view.status.status().warnings if "the journal in" in one]
     assert not [one for one in caplog.records if "the journal in" in one.getMessage()]
     await asyncio.to_thread(remove, tmp_path)
     async with started(tmp_path) as (domain, view):
-        [shown] = [one for one in view.reading.status().warnings if "the journal in" in one]
+        [shown] = [one for one in view.status.status().warnings if "the journal in" in one]
         assert "the store begins epoch 1, but" in shown
         assert "has rows of epoch 2: the store is new, another one, or was restored from a copy" in shown
     assert len([one for one in caplog.records if shown in one.getMessage()]) == 1
@@ -66,7 +66,7 @@ async def test_the_status_shows_that_lists_of_servers_contradict_the_store(tmp_p
         assert domain.term is not None
         owned = [protocol.Owned(1_001, 7)]
         await domain.term.service.handle(protocol.Register("s1", 1, "s1:1", owned=owned))
-        [shown] = [one for one in view.reading.status().warnings if "contradict" in one]
+        [shown] = [one for one in view.status.status().warnings if "contradict" in one]
         assert shown == (
             "lists of servers contradict the store in 1 region (s1,1 has region 1001 with token 7, the store has no "
             "such region): was it restored from a copy? See 'A store that was restored' in the runbook of regions"

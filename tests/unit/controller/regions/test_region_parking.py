@@ -16,9 +16,10 @@ from controller.procedures.parking import TERMS_MAX, TOGETHER
 from controller.procedures.stepping import Stepping
 from controller.regions import domain, loading
 from controller.regions.domain import RegionsMode
-from controller.regions.http.ports import ProcedureQuery
-from controller.regions.http.requests import Change, TableCreation
 from controller.regions.metrics import RegionsCollector
+from controller.regions.operator.procedures import ProcedureQuery
+from controller.regions.operator.requests import Change
+from controller.regions.operator.tables import TableCreation
 from controller.regions.procedures import many
 from controller.regions.procedures.messages import CRASH, Crash
 from controller.regions.server_lists import Claimants
@@ -47,7 +48,7 @@ def faulty() -> Any:
 
 
 async def create(world: World, name: str) -> int:
-    begun = await world.view.changes.create_table(TableCreation(name=name, uniform=4), "User:ops")
+    begun = await world.view.tables.create_table(TableCreation(name=name, uniform=4), "User:ops")
     return (await world.view.procedures.one(begun.pid, 10)).pid
 
 
@@ -66,7 +67,7 @@ async def test_it_is_parked_shown_and_ended_while_other_tables_go_on(tmp_path: P
         await create(world, "t")
         terms = world.domain.counters.terms
         with faulty():
-            await world.view.changes.change_table("disable", "t", Change(reason="old"), "User:ops")
+            await world.view.tables.change_table("disable", "t", Change(reason="old"), "User:ops")
             await eventually(lambda: bool(world.domain.parking.parked))
             await eventually(lambda: world.domain.counters.terms == terms + TERMS_MAX)
             await eventually(lambda: world.domain.term is not None)
@@ -74,7 +75,7 @@ async def test_it_is_parked_shown_and_ended_while_other_tables_go_on(tmp_path: P
             [batch] = parked(world)
             item = await world.view.procedures.one(batch, 0)
             assert "3 terms in a row: KeyError: 99" in item.parked
-            warnings = " ".join(world.view.reading.status().warnings)
+            warnings = " ".join(world.view.status.status().warnings)
             assert f"1 procedure parked, because steps ended terms (pid {batch})" in warnings
             assert "'regent regions procedures bypass PID' ends one" in warnings
             metrics = registry(RegionsCollector(world.domain.counters, world.view.region_gauges))
@@ -95,7 +96,7 @@ async def test_a_bypass_between_two_terms_is_carried_out_first(tmp_path: Path, m
         await create(world, "t")
         monkeypatch.setattr(domain, "AGAIN_S", 0.5)
         with faulty():
-            begun = await world.view.changes.change_table("disable", "t", Change(), "User:ops")
+            begun = await world.view.tables.change_table("disable", "t", Change(), "User:ops")
             await eventually(lambda: world.domain.failed)
             [suspect] = world.domain.parking.suspects
             with pytest.raises(NotActive):
@@ -122,7 +123,7 @@ async def test_a_bypass_waits_for_the_term_after_one_whose_load_fails(
     async with regions_world(settings_of(tmp_path)) as world:
         await create(world, "t")
         with faulty():
-            await world.view.changes.change_table("disable", "t", Change(), "User:ops")
+            await world.view.tables.change_table("disable", "t", Change(), "User:ops")
             await eventually(lambda: world.domain.failed)
             monkeypatch.setattr(loading, "lost", fails)
             [suspect] = world.domain.parking.suspects

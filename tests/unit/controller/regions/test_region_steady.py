@@ -16,8 +16,8 @@ import pytest
 from controller.regions.clock import KIND, STORED_EVERY_MS, SteadyClock, Uptime, uptime
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
-from controller.regions.operator.items import server_item
-from controller.regions.operator.marks import Marks
+from controller.regions.operator.marks import MarkView
+from controller.regions.operator.servers import server_item
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import MarkRow, PutMark, PutServer, ServerRow, Write
 from metadata_store.catalog.sqlite import SqliteCatalog
@@ -102,11 +102,11 @@ async def test_the_end_of_a_hold_is_shown_as_the_machines_clock_will_show_it(tmp
         machine.set_ms += set_ms
         ends = datetime.fromtimestamp((machine.wall_ms() + HOUR_MS) / 1000, UTC)
         domain = cast("RegionsDomain", SimpleNamespace(term=term))
-        assert [(one.kind, one.until) for one in Marks(domain).listed()] == [("cordon", None), ("hold", ends)]
+        assert [(one.kind, one.until) for one in MarkView(domain).listed()] == [("cordon", None), ("hold", ends)]
         [server] = term.env.model.servers.values()
         assert server_item(server, term.env).held_until == ends
         machine.since_ms += HOUR_MS
-        assert [one.kind for one in Marks(domain).listed()] == ["cordon"]
+        assert [one.kind for one in MarkView(domain).listed()] == ["cordon"]
         assert server_item(server, term.env).held_until is None
 
 

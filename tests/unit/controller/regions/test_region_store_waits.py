@@ -13,7 +13,7 @@ import pytest
 from controller.http.errors import NotActive
 from controller.regions import domain as domains
 from controller.regions.domain import RegionsDomain, RegionsMode
-from controller.regions.operator.access import active_term
+from controller.regions.operator.requests import active_term
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from metadata_store.records import sqlite, sqlite_watch
@@ -50,7 +50,7 @@ async def test_status_and_commands_name_the_lock_of_another_process_and_no_other
         async with running(tmp_path) as (domain, view):
 
             def failed_twice() -> bool:
-                found = view.reading.status()
+                found = view.status.status()
                 seen.add((found.mode, found.why))
                 return domain.mode is RegionsMode.FAILING and "locked" in found.why
 

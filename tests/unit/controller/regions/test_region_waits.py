@@ -15,8 +15,8 @@ from controller.regions import in_transition
 from controller.regions.endings import Causes
 from controller.regions.environment import Options
 from controller.regions.in_transition import SHOWN_MAX, SLICE, Aged, Ages, counted, oldest, tell_overdue
-from controller.regions.operator.crashes import failures_of
-from controller.regions.operator.failing import Failing, failing_of, shown
+from controller.regions.operator.progress import Failing, failing_of, with_failures
+from controller.regions.operator.ways import failures_of
 from controller.regions.procedures.messages import LOG_TASK, TRANSIT, LogTask, Transit
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
@@ -193,7 +193,9 @@ def test_the_attempts_of_a_procedure_are_those_of_the_part_that_has_most_and_the
 
 def test_an_item_that_goes_on_has_the_attempts_of_its_parts_and_is_stuck_from_a_number_on() -> None:
     def item(attempts: int = 0, **fields: Any) -> Procedure:
-        return shown(Procedure(pid=1, kind="create_table", state="waiting", attempts=attempts, **fields), {1: failing})
+        return with_failures(
+            Procedure(pid=1, kind="create_table", state="waiting", attempts=attempts, **fields), {1: failing}
+        )
 
     failing = Failing(3, STUCK_ATTEMPTS - 1, "on 105: said 5")
     assert (item().attempts, item().stuck) == (STUCK_ATTEMPTS - 1, False)

@@ -23,7 +23,7 @@ from controller.regions.operator.counts import (
     stranded,
     waiting,
 )
-from controller.regions.operator.items import table_item
+from controller.regions.operator.tables import table_item
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State

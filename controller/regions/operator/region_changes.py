@@ -1,24 +1,112 @@
-"""Checks changes that operators request, before a procedure is started: each refusal says what is in the way."""
+"""Takes requests to assign, unassign, move or reopen a region: checks them, and starts their procedures.
+
+Each refusal says what is in the way, and names the remedy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from controller.regions.damaged import REMEDY
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
+
+from controller.http.documents import document
+from controller.http.models import Document
+from controller.http.peers import principal_of
+from controller.http.procedures import Procedure
+from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
-from controller.regions.http.ports import RegionAct, TableAct
-from state_machines.regions.changes import awaits_crash, change_problem, partly_made
-from state_machines.regions.model import Region, Regions, Server, Table, namespace_of
-from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState, TableState
+from controller.regions.operator import ways
+from controller.regions.operator.requests import (
+    NAME_MAX,
+    Change,
+    acting_term,
+    caller_of,
+    known,
+    refuse,
+    region_of,
+    start,
+)
+from controller.regions.operator.tables import table_remedy
+from controller.regions.procedures import assign, close, move
+from controller.regions.procedures.messages import MOVE, TRANSIT, Move, Transit
+from controller.regions.term import RegionsTerm
+from state_machines.regions.changes import awaits_crash
+from state_machines.regions.model import Region, Regions
+from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState
 
-S = RegionState
-ENDS: Final[Mapping[TableAct, TableState]] = {"enable": TableState.ENABLED, "disable": TableState.DISABLED}
-BEGINS: Final[Mapping[TableAct, TableState]] = {
-    "enable": TableState.ENABLING,
-    "disable": TableState.DISABLING,
-    "delete": TableState.DELETING,
+RegionAct = Literal["assign", "unassign", "move", "reopen"]
+REGION_KINDS: Final[Mapping[RegionAct, str]] = {
+    "assign": assign.NAME,
+    "unassign": close.NAME,
+    "move": move.NAME,
+    "reopen": move.NAME,
 }
+S = RegionState
+
+
+class RegionChange(Change):
+    """A region to assign, unassign, move or reopen. ``server``: name of the wanted one; empty: by the placement.
+
+    ``force``: a move does not wait until the region has rested after the one before.
+    """
+
+    server: Annotated[str, Field(max_length=NAME_MAX)] = ""
+    force: bool = False
+
+
+class RegionChanges:
+    """Starts the changes of regions on the active daemon."""
+
+    def __init__(self, domain: RegionsDomain) -> None:
+        self._domain = domain
+
+    async def change_region(self, act: RegionAct, region: int, request: RegionChange, principal: str) -> Procedure:
+        """Assigns, unassigns, moves or reopens a region."""
+        term, caller = acting_term(self._domain), caller_of(request, principal)
+        if (again := known(term, caller, request, REGION_KINDS[act], str(region))) is not None:
+            return again
+        found = region_of(term.env.model, region)
+        refuse(
+            region_problem(term.env, found, act, request.server, force=request.force),
+            region_remedy(term.env.model, found, act, request.server, _goes_on_with_crash(term, found)),
+        )
+        kind, data = _of_region(act, found, request)
+        return await start(term, kind, data, caller, request, f"region {found}: {act}")
+
+
+def add_region_change_route(app: FastAPI, changes: RegionChanges) -> None:
+    """Adds the route to the surface of a daemon."""
+
+    @app.post("/v1/regions/{region:int}/{act}", response_model=Document[Procedure])
+    async def change(region: int, act: RegionAct, wanted: RegionChange, request: Request) -> Response:
+        return document("Procedure", [await changes.change_region(act, region, wanted, principal_of(request))])
+
+
+def _of_region(act: RegionAct, region: Region, request: RegionChange) -> tuple[str, bytes]:
+    """Returns the kind and the message of a change of a region."""
+    table, why = region.table.name, request.reason
+    match act:
+        case "assign":
+            return assign.NAME, TRANSIT.encode(Transit(region.id, table, why, to=request.server))
+        case "unassign":
+            return close.NAME, TRANSIT.encode(Transit(region.id, table, why))
+        case "move":
+            return move.NAME, MOVE.encode(Move(region.id, table, request.server, why))
+        case "reopen":
+            return move.NAME, MOVE.encode(Move(region.id, table, "", why, reopens=True))
+
+
+def _goes_on_with_crash(term: RegionsTerm, region: Region) -> str:
+    """Returns what goes on with the crash of a region's server; empty where that has not crashed."""
+    server = region.server
+    if server is None or server.state is ServerState.ONLINE:
+        return ""
+    return "; ".join(ways.of_crash(server, term.env, term.engine))
+
+
+# -- checks
 
 
 def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str, *, force: bool = False) -> str | None:
@@ -112,76 +200,3 @@ def region_remedy(model: Regions, region: Region, act: RegionAct, server: str, o
         return f"'regent regions move {region.id} SERVER' moves it, 'regent regions reopen {region.id}' opens it again"
     absent = (act == "move" and not server) or (bool(server) and model.current(server) is None)
     return "see 'regent servers list', and name one that is online" if absent else f"see {explains}"
-
-
-def creation_problem(model: Regions, table: str) -> str | None:
-    """Returns why a table cannot be created; None where it can."""
-    if table in model.tables:
-        return f"table {table!r} exists already"
-    if why := model.damages.of_table(table):
-        return f"table {table!r} is stored already, and left out ({why})"
-    if namespace_of(table) not in model.namespaces:
-        return f"namespace {namespace_of(table)!r} does not exist"
-    return None
-
-
-def creation_remedy(model: Regions, table: str) -> str:
-    """Returns what lets the creation of a table begin."""
-    if model.damages.of_table(table) and table not in model.tables:
-        return REMEDY
-    if namespace_of(table) not in model.namespaces:
-        return f"'regent namespaces create {namespace_of(table)}' creates it"
-    if (found := model.tables.get(table)) is not None and found.state is TableState.CREATING:
-        return f"'regent tables enable {table}' goes on with its creation, 'regent tables delete {table}' takes it back"
-    return f"give another name; 'regent tables describe {table}' has what is there"
-
-
-def table_problem(model: Regions, table: Table, act: TableAct, opens: int = 0) -> str | None:
-    """Returns why a table cannot be changed; None where it can. ``opens``: pid of a change that opens its regions."""
-    if act == "delete" and (left_out := model.damages.of_rows(table.name)):
-        return f"table {table.name!r} cannot be deleted whole: {left_out}"
-    if table.state is ENDS.get(act):
-        return f"table {table.name!r} is {table.state.name.lower()} already"
-    if act == "enable" and opens:
-        return f"table {table.name!r} is {table.state.name.lower()}: procedure {opens} opens its regions"
-    why = change_problem(table.name, table.state, BEGINS[act])
-    return partly_made(table) if why is None and act == "enable" else why
-
-
-def table_remedy(model: Regions, table: Table, act: TableAct) -> str:
-    """Returns what lets the change of a table begin: where it is on its way to another state, it goes there first."""
-    name = table.name
-    if act == "delete" and model.damages.of_rows(name):
-        return REMEDY
-    match table.state:
-        case TableState.CREATING | TableState.ENABLING if act == "enable":
-            delete = f" or 'regent tables delete {name}'" if table.state is TableState.CREATING else ""
-            return f"wait for its end; 'regent tables disable {name}'{delete} ends it before"
-        case TableState.DELETING:
-            return f"'regent tables delete {name} --wait' goes on with that"
-        case TableState.DISABLING if act != "disable":
-            return f"'regent tables disable {name} --wait' goes on with that; then repeat this"
-        case TableState.ENABLED | TableState.ENABLING if act == "delete":
-            return f"regent tables disable {name} --wait"
-        case TableState.DISABLED if act == "enable":
-            return f"'regent tables enable {name}' opens its regions"
-        case _:
-            return f"see 'regent tables describe {name}'"
-
-
-def drain_problem(model: Regions, server: Server) -> str | None:
-    """Returns why a server cannot be drained; None where it can."""
-    if server.state is not ServerState.ONLINE:
-        return f"server {server} is {server.state.name.lower()}: its regions go elsewhere by themselves"
-    if not any(one is not server for one in model.online()):
-        return f"no server but {server} may get regions: its own could go nowhere"
-    return None
-
-
-def drain_remedy(model: Regions, server: Server) -> str:
-    """Returns what lets the drain of a server begin."""
-    if server.state is not ServerState.ONLINE:
-        return "see 'regent regions procedures list --kind crash --live'"
-    cordoned = sorted(one.name for one in model.servers.values() if model.marks.is_cordoned(one.name))
-    others = [one for one in cordoned if one != server.name]
-    return f"start another server, or 'regent servers uncordon {others[0]}'" if others else "start another server"

@@ -1,1 +1,0 @@
-"""Routes requests about regions: models, ports and routes."""

@@ -1,0 +1,219 @@
+"""Describes procedures by their records: step, subject and reason, and what an ended one did not bring about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from controller.http.procedures import Procedure, record_item
+from controller.procedures.kinds import Kind
+from controller.process.wording import counted
+from controller.regions.environment import RegionsEnv
+from controller.regions.procedures.every import KINDS
+from controller.regions.procedures.messages import (
+    CRASH,
+    LOG_TASK,
+    MANY,
+    MOVE,
+    TABLE_TASK,
+    TRANSIT,
+    Crash,
+    LogTask,
+    Many,
+    Move,
+    TableTask,
+    Transit,
+)
+from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
+from controller.regions.procedures.servers import CRASHED, MARK_TASK, MarkTask
+from controller.regions.procedures.tables import SUPERSEDED
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+from state_machines.regions.layout import count_of
+
+BY_NAME: Final[Mapping[str, Kind[RegionsEnv]]] = {kind.name: kind for kind in KINDS}
+CODECS: Final[Mapping[str, Any]] = {
+    "assign": TRANSIT,
+    "close": TRANSIT,
+    "close_stray": TRANSIT,
+    "move": MOVE,
+    "assign_many": MANY,
+    "close_many": MANY,
+    "crash": CRASH,
+    "drain_server": CRASH,
+    "forget_server": CRASH,
+    "fence_log": LOG_TASK,
+    "split_log": LOG_TASK,
+    "create_table": TABLE_TASK,
+    "enable_table": TABLE_TASK,
+    "disable_table": TABLE_TASK,
+    "delete_table": TABLE_TASK,
+    "mark": MARK_TASK,
+    "unmark": MARK_TASK,
+    "create_namespace": NAMESPACE_TASK,
+    "delete_namespace": NAMESPACE_TASK,
+}
+MET: Final = frozenset({"", "open", "it is open already", "it is there already"})
+"""Results of an assign or a move after which the region is where it was wanted."""
+CLOSED: Final = frozenset({"", "the region is gone", "it is closed already", "it is failed_open already"})
+"""Results of a close after which no server has the region."""
+WHERE: Final = "see 'regent regions transitions' and 'regent regions list --state failed_open'"
+STRANDED: Final = "'regent regions list --stranded' lists regions that it has left"
+LEFT: Final[Mapping[str, str]] = {
+    "crash": "it begins anew: 'regent regions procedures list --kind crash --live' has its pid",
+    "drain_server": "the server may have regions still, and gets some again: 'regent servers list' counts them",
+    "create_table": f"'regent tables list' shows the state of the table, and {STRANDED}",
+    "enable_table": f"'regent tables list' shows the state of the table, and {STRANDED}",
+    "disable_table": f"'regent tables list' shows the state of the table, and {STRANDED}",
+    "delete_table": "'regent tables list' shows whether the table is there, and its state",
+    "assign": STRANDED,
+    "close": STRANDED,
+    "move": STRANDED,
+    "forget_server": "the name may be remembered still: the command may be repeated",
+    "mark": "'regent regions marks' shows whether the mark is there",
+    "unmark": "'regent regions marks' shows whether the mark is there",
+    "create_namespace": "'regent namespaces list' shows whether it is there",
+    "delete_namespace": "'regent namespaces list' shows whether it is there",
+}
+"""By kind, the end of a sentence about a procedure that was ended as it is: where its effect is to be seen."""
+
+
+def procedure_item(record: Record, unusable: str = "") -> Procedure:
+    """Describes a procedure."""
+    unmet = unmet_of(record)
+    found = record_item(record, step_of(record), detail_of(record), (), unusable, unmet)
+    return found.model_copy(update={"state": shown_state(record, unmet)})
+
+
+def step_of(record: Record) -> str:
+    """Returns the name of a record's step; its number where this daemon lacks the kind."""
+    kind = BY_NAME.get(record.kind)
+    return kind.steps[record.step].name if kind is not None and record.step < len(kind.steps) else str(record.step)
+
+
+def message_of(record: Record) -> Any:
+    """Returns the decoded message of a record; None where it cannot be read."""
+    codec = CODECS.get(record.kind)
+    try:
+        return codec.decode(record.data) if codec is not None else None
+    except msgspec.DecodeError:
+        return None
+
+
+def subject_of(record: Record) -> str:
+    """Returns the region, table, namespace, server or mark that a procedure of an operator is about."""
+    match message_of(record):
+        case Transit() | Move() as task:
+            return str(task.region)
+        case TableTask() as task:
+            return task.table
+        case NamespaceTask() as task:
+            return task.namespace
+        case MarkTask() as task:
+            return f"{task.kind.value} of {task.subject}"
+        case Crash() as task:
+            return task.server
+        case _:
+            return ""
+
+
+def why_of(record: Record) -> str:
+    """Returns the reason of a procedure: its caller's, or the one that its parent gave it."""
+    return record.caller.reason or getattr(message_of(record), "why", "")
+
+
+def cause_of(record: Record, env: RegionsEnv) -> str:
+    """Returns why the latest attempt of a procedure on one region failed, as far as this term or its record knows."""
+    return env.causes.of(record.pid) or getattr(message_of(record), "failed", "")
+
+
+def detail_of(record: Record) -> str:
+    """Returns what a procedure is about, and how far it is."""
+    match message_of(record):
+        case Transit() as task:
+            to = f" to {task.server},{task.incarnation}" if task.server else ""
+            failed = f", {task.retries} attempts failed" if task.retries else ""
+            last = f"; {task.failed}" if task.failed else ""
+            return f"region {task.table}#{task.region}{to}{failed}{last}"
+        case Move() as task:
+            where = "opened again" if task.reopens else f"to {task.to or 'another server'}"
+            return f"region {task.table}#{task.region} {where}"
+        case Many() as task:
+            count = len(task.ids) or task.count
+            return f"up to {count} regions of {task.table}"
+        case Crash() as task:
+            return f"server {task.server},{task.incarnation}" + (f": {task.why}" if task.why else "")
+        case LogTask() as task:
+            at = f" at {task.worker},{task.worker_incarnation}" if task.worker else ""
+            part = f", part {task.part}" if task.part else ""
+            failed = f"; {task.failed}" if task.failed else ""
+            return f"log of {task.server},{task.incarnation}{part}{at}{failed}"
+        case TableTask() as task:
+            made = f", {task.made} of {count_of(task.splits, task.uniform)} regions stored" if task.made else ""
+            return f"table {task.table}{made}"
+        case MarkTask() as task:
+            return f"{task.kind.value} of {task.subject}" + (f" to {task.value}" if task.value else "")
+        case NamespaceTask() as task:
+            return f"namespace {task.namespace}"
+        case _:
+            return ""
+
+
+# -- what an ended procedure did not bring about
+
+
+def unmet_of(record: Record) -> str:
+    """Returns one sentence, empty where all is done, or where the procedure has not ended, or was undone."""
+    if record.state is not State.SUCCESS:
+        return ""
+    if record.bypassed:
+        by = f" by {record.ending.principal}" if record.ending.principal else ""
+        left = LEFT.get(record.kind, "")
+        return f"it was ended as it is{by}, before it was done" + (f"; {left}" if left else "")
+    judge = _JUDGES.get(record.kind)
+    return "" if judge is None else judge(record.result.decode("utf-8", "replace"))
+
+
+def shown_state(record: Record, unmet: str) -> str:
+    """Returns the state that operators see: success is for a procedure that an operator or a later one did not end."""
+    if record.state is State.SUCCESS and record.bypassed:
+        return "bypassed"
+    return "superseded" if is_superseded(unmet) else record.state.name.lower()
+
+
+def is_superseded(result: str) -> bool:
+    """Checks whether a later change of the same table has ended a change with this result."""
+    return result.startswith(SUPERSEDED.decode())
+
+
+def _of_region(result: str) -> str:
+    return "" if result in MET else f"the region is not where it was wanted: {result}"
+
+
+def _of_close(result: str) -> str:
+    return "" if result in CLOSED else f"the region may not be closed: {result}"
+
+
+def _of_drain(result: str) -> str:
+    return result if result.startswith(CRASHED.decode()) else ""
+
+
+def _of_table(result: str) -> str:
+    if is_superseded(result):
+        return result
+    count = int(result) if result.isdigit() else 0
+    if not count:
+        return ""
+    return f"{counted(count, 'region')} not open: {WHERE}"
+
+
+_JUDGES: Final[Mapping[str, Callable[[str], str]]] = {
+    "assign": _of_region,
+    "close": _of_close,
+    "move": _of_region,
+    "drain_server": _of_drain,
+    "create_table": _of_table,
+    "enable_table": _of_table,
+}
