@@ -28,6 +28,7 @@ from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.kafka.brokers.broker_change import broker_change
+from controller.kafka.metrics.values import Counters
 from controller.kafka.partitions.controlled_shutdown import controlled_shutdown_call
 from controller.kafka.path.adoption import Adoption
 from controller.kafka.path.agenda import DeletionQueue
@@ -38,7 +39,6 @@ from controller.kafka.path.gate import Gate
 from controller.kafka.requests.calls import PendingShutdown
 from controller.kafka.term.failover import fail_over
 from controller.kafka.term.setup import channel_settings
-from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
 from controller.role.lease import Lease
 from metadata_store import paths

@@ -13,7 +13,7 @@ from controller.domain import Surface
 from controller.http.documents import add_errors, no_path, respond
 from controller.http.models import Health
 from controller.http.peers import ChangeGuard
-from controller.metrics.exposition import exposition
+from controller.metrics import exposition
 
 OF_REGIONS: Final = "/v1/regions"
 """Begin of the paths about regions."""

@@ -23,7 +23,7 @@ from controller.app import create_app
 from controller.domain import Domain, Part, running
 from controller.http.server import SocketTaken, serving
 from controller.http.tcp import serving_remotely
-from controller.metrics.exposition import ProcessMetrics, registry
+from controller.metrics import ProcessMetrics, registry
 from controller.process.logs import logging_to
 from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager

@@ -16,8 +16,8 @@ from brokers.listener.inbound import ListenerLimits
 from brokers.regions.listener import RegionListener
 from configs.journal_section import JournalSettings
 from controller.journal.journal import Journal
+from controller.kafka.metrics.values import Counters
 from controller.main import tune
-from controller.metrics.counters import Counters
 from controller.process.clock import wall_ms
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain

@@ -21,9 +21,9 @@ from configs.settings import Settings
 from controller.daemon.candidate import STANDBY_POLL_S, Candidate
 from controller.daemon.state import DaemonState, Mode, SecretWatch
 from controller.journal.journal import Journal
+from controller.kafka.metrics.values import Counters
 from controller.kafka.shadow.report import report_path
 from controller.kafka.shadow.shadow import Shadow
-from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
 from controller.process.stall_guard import StallGuard
 from controller.process.zookeeper import digest_pair

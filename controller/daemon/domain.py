@@ -20,8 +20,8 @@ from controller.journal.journal import Journal
 from controller.journal.segments import folder_in
 from controller.journal.topic import JournalTopic
 from controller.journal.topic_producer import connect
+from controller.kafka.metrics.values import Counters
 from controller.kafka.path.events import Event, EventKind
-from controller.metrics.counters import Counters
 from controller.process.stall_guard import StallGuard
 from controller.process.zookeeper import connections
 from controller.role.lease import Lease

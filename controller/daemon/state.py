@@ -25,11 +25,11 @@ from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.journal.journal import Journal
+from controller.kafka.metrics.values import Counters
 from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import weakly
 from controller.kafka.requests.calls import Calls
 from controller.kafka.term.term import Term
-from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
 from controller.role.claim import Role
 from controller.role.lease import Lease

@@ -13,11 +13,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from configs.journal_section import JournalSettings
 from controller.journal.topic_producer import Connect, NotTaken, Producer, Record, TooLarge
-from controller.metrics.counters import Counters
 
 log = logging.getLogger("regent.journal")
 
@@ -36,10 +35,19 @@ CLOSE_S_MAX: Final = 3.0
 """Longest time for the last rows at a stop, and again for the end of the connections."""
 
 
+class TopicCounters(Protocol):
+    """Counts for the metrics of the domain; the thread writes, the loop reads."""
+
+    journal_topic_rows: int
+    journal_topic_rows_lost: int
+    journal_topic_bytes_waiting: int
+    journal_topic_failing: str
+
+
 class JournalTopic:
     """The topic of one daemon's journal. Only the thread waits for brokers."""
 
-    def __init__(self, settings: JournalSettings, counters: Counters, connect: Connect) -> None:
+    def __init__(self, settings: JournalSettings, counters: TopicCounters, connect: Connect) -> None:
         self._topic = settings.topic
         self._given = [server.strip() for server in settings.topic_bootstrap.split(",") if server.strip()]
         self._brokers: Callable[[], Sequence[str]] = list
@@ -128,7 +136,7 @@ class TopicQueue:
     Slices are staged until the files have them, so that the topic has no row that the files lack.
     """
 
-    def __init__(self, bytes_max: int, counters: Counters) -> None:
+    def __init__(self, bytes_max: int, counters: TopicCounters) -> None:
         self._bytes_max = bytes_max
         self._counters = counters
         self._lock = threading.Lock()
@@ -193,7 +201,7 @@ class Sending:
         self,
         topic: str,
         queue: TopicQueue,
-        counters: Counters,
+        counters: TopicCounters,
         connect: Connect,
         bootstrap: Callable[[], Sequence[str]],
         clock: Callable[[], float] = time.monotonic,

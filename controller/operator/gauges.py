@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
+from controller.kafka.metrics import values as gauge
+from controller.kafka.metrics.values import BrokerGauges, Gauges
 from controller.kafka.procedures import reassign
 from controller.kafka.term.dispatch import controller_state
 from controller.kafka.term.term import Term
-from controller.metrics import gauges as gauge
-from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.operator.brokers import dead_brokers
 from controller.operator.counts import Counts, Deletions, imbalance, partitions_of
 from controller.operator.health import rates_of

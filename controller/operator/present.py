@@ -16,10 +16,10 @@ from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
 from controller.http.errors import NotActive, Refused
+from controller.kafka.metrics.values import HolderKind
 from controller.kafka.path.topic_settings import read_min_isr
 from controller.kafka.procedures.throttle_settings import Standing, find_throttled, settings_in, settings_of
 from controller.kafka.term.term import Term
-from controller.metrics.gauges import HolderKind
 from controller.operator.counts import Counted
 from controller.operator.progress import ProgressWatch
 from controller.role.claim import Role

@@ -14,9 +14,9 @@ from controller.daemon.daemon import Daemon as Running
 from controller.http.documents import document
 from controller.http.errors import NotActive
 from controller.http.models import Document, Item
+from controller.kafka.metrics.values import ShownMode
 from controller.kafka.path.adoption import IBP, ibp_is_set
 from controller.kafka.term.term import Term
-from controller.metrics.gauges import ShownMode
 from controller.operator.brokers import lags_of
 from controller.operator.counts import Counts, partitions_of
 from controller.operator.health import (

@@ -15,11 +15,11 @@ from brokers.queries import Dial, dial_for
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
 from controller.http.models import Health
+from controller.kafka.metrics.exposition import KafkaCollector
+from controller.kafka.metrics.values import Gauges
 from controller.kafka.snapshots.keeper import SnapshotKeeper
 from controller.kafka.snapshots.writer import folder_in
 from controller.kafka.term.dispatch import KAFKA_STATES
-from controller.metrics.exposition import KafkaCollector
-from controller.metrics.gauges import Gauges
 from controller.operator.brokers import BrokerView, EarlierDeaths, add_broker_routes
 from controller.operator.cordons import CordonView, add_cordon_routes
 from controller.operator.deletions import DeletionView, add_deletion_routes

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from controller.metrics.counters import Counters
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind
 from metadata_store.errors import ZkError
@@ -63,13 +62,20 @@ class Ledger(NamedTuple):
     now_ms: Callable[[], int]
 
 
+class CallCounts(Protocol):
+    """Counts calls over all terms, for the metrics of the domain."""
+
+    recorded_calls: int
+    unrecorded_calls: int
+
+
 class Recorder:
     """Gives calls their records. ``ledger`` is None while the records cannot be used, and after the term.
 
     It refers to nothing of the term otherwise: the model would stay in memory.
     """
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: CallCounts) -> None:
         self.ledger: Ledger | None = None
         self.counters = counters
 

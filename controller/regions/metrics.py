@@ -14,8 +14,7 @@ from typing import Final
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from controller.metrics.counters import Timer
-from controller.metrics.metric_families import by_label, counter, gauge, histogram
+from controller.metrics import Timer, by_label, counter, gauge, histogram
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
 from state_machines.regions.states import RegionState

@@ -22,10 +22,10 @@ from controller.http.errors import NotActive, NotFound, Refused, ViewError
 from controller.http.models import Health, Operation, OperationRequest
 from controller.http.procedures import Lock, PlannedChange, Procedure, ServerResult
 from controller.http.server import serving
+from controller.kafka.metrics.exposition import KafkaCollector
+from controller.kafka.metrics.values import Counters, Gauges, ShownMode
 from controller.kafka.term.dispatch import KAFKA_STATES
-from controller.metrics.counters import Counters
-from controller.metrics.exposition import KafkaCollector, registry
-from controller.metrics.gauges import Gauges, ShownMode
+from controller.metrics import registry
 from controller.operator.brokers import Broker, Listener
 from controller.operator.cordons import CordonedBroker, CordonRequest
 from controller.operator.drains import DrainRequest, Shutdown, ShutdownRequest, UndrainRequest

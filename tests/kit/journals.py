@@ -14,7 +14,7 @@ from controller.journal.entries import Entry
 from controller.journal.journal import J, Journal, encoded
 from controller.journal.reader import CUT_SHORT, Gap, joined, parsed, read
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.metrics.counters import Counters
+from controller.kafka.metrics.values import Counters
 from state_machines.journal.audit import Violation, judge
 from state_machines.journal.events import Kind, Row
 

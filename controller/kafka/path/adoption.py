@@ -20,7 +20,7 @@ import msgspec
 
 from brokers.wire.versions import Ibp, UnknownIbp
 from configs.sections import ControllerSettings
-from controller.metrics.counters import Counters
+from controller.kafka.metrics.values import Counters
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store import paths
 from metadata_store.codecs.base import decoded

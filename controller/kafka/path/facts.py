@@ -14,13 +14,13 @@ from brokers.outbound.channels import Channels
 from brokers.queries import Dial
 from brokers.wire.versions import Ibp
 from controller.kafka.journal.term_journal import KafkaJournal, record
+from controller.kafka.metrics.values import Counters
 from controller.kafka.path.adoption import Adoption
 from controller.kafka.path.agenda import DeletionQueue, ReassignmentQueue
 from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.path.gate import Gate
 from controller.kafka.path.remembered import LostIds, RecentChanges
 from controller.kafka.path.stray_memory import StrayMemory
-from controller.metrics.counters import Counters
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import MultiFailed, NotConnected, OutcomeUnknown, ZkError

@@ -17,8 +17,8 @@ import anyio.to_thread
 import msgspec
 from msgspec import Struct
 
+from controller.kafka.metrics.values import Counters
 from controller.kafka.shadow.judgement import Step, same_isr
-from controller.metrics.counters import Counters
 from metadata_store.codecs.base import decoded
 from state_machines.model.types import Leadership
 

@@ -17,12 +17,12 @@ from typing import Final
 
 import anyio
 
+from controller.kafka.metrics.values import Counters
 from controller.kafka.shadow.read_only import ReadOnly
 from controller.kafka.shadow.reading import Reader, RoleReading
 from controller.kafka.shadow.report import SHOWN_MAX, Report, ReportKeeper, Statistics
 from controller.kafka.shadow.timeline import Timeline
 from controller.kafka.shadow.tracker import Tracker
-from controller.metrics.counters import Counters
 from metadata_store import paths
 from metadata_store.errors import NotConnected, SessionLost
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper

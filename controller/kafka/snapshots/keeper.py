@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from configs.journal_section import SnapshotsSettings
+from controller.kafka.metrics.values import Counters
 from controller.kafka.snapshots.taking import NotTaken, Taken, TermOver, take
 from controller.kafka.term.term import Term
-from controller.metrics.counters import Counters
 from state_machines.model.min_isr import UNKNOWN
 
 log = logging.getLogger("regent.snapshots")

@@ -18,9 +18,9 @@ from brokers.outbound.delivery import BrokerResponse, ChannelFailed, LogsStopped
 from brokers.wire.errors import Error, error_name
 from brokers.wire.versions import Api
 from controller.kafka.brokers.log_directories import Failed
+from controller.kafka.metrics.values import Counters
 from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.term.claim_monitor import ClaimMonitor
-from controller.metrics.counters import Counters
 from controller.process.clock import wall_ms
 from state_machines.model.cluster import Cluster
 from state_machines.model.facts import (

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable
 
 from controller.kafka.journal.term_journal import KafkaJournal
+from controller.kafka.metrics.values import Counters
 from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.path.gate import Gate
-from controller.metrics.counters import Counters
 from controller.role.claim import Claim, Role
 from controller.role.lease import Outage
 from metadata_store import paths

@@ -14,6 +14,7 @@ from controller.kafka.brokers.log_directories import Failed, log_dir_event, repl
 from controller.kafka.brokers.marks import cordon_change, pause_change, undrain_call
 from controller.kafka.clients.cluster_calls import allocate_producer_ids, update_features
 from controller.kafka.clients.credentials import alter_scram_credentials, expired_tokens
+from controller.kafka.metrics.kafka_names import KafkaState, KafkaStates
 from controller.kafka.partitions.controlled_shutdown import controlled_shutdown_call, undo_shutdown_call
 from controller.kafka.partitions.elections import AutoBalance, elect_leaders, preferred_election
 from controller.kafka.partitions.isr_changes import alter_partition, isr_notification
@@ -34,7 +35,6 @@ from controller.kafka.topics.lost_ids import lost_ids
 from controller.kafka.topics.repair import replace_daemons
 from controller.kafka.topics.topic_change import partition_modifications, topic_change
 from controller.kafka.topics.topic_policy import TopicPolicy
-from controller.metrics.kafka_metrics import KafkaState, KafkaStates
 from metadata_store import paths
 from metadata_store.nodes.acl_nodes import CHANGES as ACL_CHANGES
 from metadata_store.nodes.cordon_node import PATH as CORDONS

@@ -18,6 +18,7 @@ from controller.kafka.brokers.broker_settings import load_kept_settings
 from controller.kafka.brokers.marks import cordon_change, pause_change
 from controller.kafka.clients import credentials
 from controller.kafka.journal.report import Reason
+from controller.kafka.metrics.values import Counters
 from controller.kafka.partitions.isr_changes import discard
 from controller.kafka.path.controller import Controller, carry_out_portions, portions
 from controller.kafka.path.events import EventKind
@@ -26,7 +27,6 @@ from controller.kafka.reassignments.strays import load_strays
 from controller.kafka.topics.deletion import queue_markers
 from controller.kafka.topics.lost_ids import begin as ask_for_lost_ids
 from controller.kafka.topics.topic_change import bring_in
-from controller.metrics.counters import Counters
 from controller.process.clock import wall_ms
 from controller.role.claim import Claim
 from controller.role.own_znodes import close_own, closes

@@ -23,6 +23,7 @@ from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.kafka.journal.term_journal import KafkaJournal
+from controller.kafka.metrics.values import Counters
 from controller.kafka.path.adoption import Adoption
 from controller.kafka.path.agenda import DeletionQueue
 from controller.kafka.path.controller import Controller
@@ -36,7 +37,6 @@ from controller.kafka.term.failover import PARENTS, arm_parents, close_own_znode
 from controller.kafka.term.newcomers import serve_clients
 from controller.kafka.term.procedures import TermProcedures
 from controller.kafka.term.setup import channel_settings, parts_of
-from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
 from controller.process.wording import named
 from controller.role.claim import Claim, Role

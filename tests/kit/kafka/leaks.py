@@ -22,13 +22,13 @@ from brokers.queries import BrokerQueries
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
+from controller.kafka.metrics.exposition import KafkaCollector
 from controller.kafka.path.events import Event, EventKind
 from controller.kafka.path.remembered import RecentChanges
 from controller.kafka.requests.calls import Calls
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.kafka.term.term import Term
-from controller.metrics.counters import Timer
-from controller.metrics.exposition import KafkaCollector, exposition, registry
+from controller.metrics import Timer, exposition, registry
 from controller.operator.view import View
 from controller.role.claim import Role
 from controller.role.own_znodes import this_process

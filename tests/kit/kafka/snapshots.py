@@ -14,9 +14,9 @@ import msgspec
 
 from configs.journal_section import SnapshotsSettings
 from controller.kafka.journal.term_journal import KafkaJournal
+from controller.kafka.metrics.values import Counters
 from controller.kafka.snapshots.keeper import Attempt, SnapshotKeeper
 from controller.kafka.term.term import Term
-from controller.metrics.counters import Counters
 from state_machines.journal.snapshot import Header, Line, PartitionsLine, Trailer
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr

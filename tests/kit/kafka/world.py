@@ -28,11 +28,11 @@ from brokers.wire.calls import AllocateProducerIdsCall, AlterPartitionCall, Cont
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Ibp
 from controller.kafka.journal.term_journal import KafkaJournal
+from controller.kafka.metrics.values import Counters
 from controller.kafka.path.events import Event, EventKind
 from controller.kafka.requests.calls import Calls
 from controller.kafka.requests.values import DeleteTopicsCall, DeleteTopicsReply, ElectLeadersCall
 from controller.kafka.term.term import Term
-from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
 from controller.role.claim import Claim, Role
 from controller.role.lease import Lease

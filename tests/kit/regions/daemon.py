@@ -16,7 +16,7 @@ from configs.settings import Settings
 from controller.app import create_app
 from controller.domain import running
 from controller.http.server import serving
-from controller.metrics.exposition import registry
+from controller.metrics import registry
 from controller.regions.domain import RegionsDomain
 from controller.regions.metrics import RegionsCollector
 from controller.regions.operator.view import View

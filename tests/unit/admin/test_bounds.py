@@ -33,8 +33,8 @@ from configs.settings import Settings
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import listener_limits
 from controller.journal.journal import Journal
+from controller.kafka.metrics.values import Counters
 from controller.kafka.term.setup import channel_settings, parts_of
-from controller.metrics.counters import Counters
 from controller.process.zookeeper import connection
 from controller.role.holder import until
 from metadata_store.errors import NotConnected

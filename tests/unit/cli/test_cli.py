@@ -24,7 +24,7 @@ from cli.exit_codes import Exit
 from controller import http, operator
 from controller.http.models import Operation
 from controller.http.server import listening
-from controller.metrics.gauges import ShownMode
+from controller.kafka.metrics.values import ShownMode
 from controller.operator.brokers import Broker
 from controller.operator.partitions import Only, PartitionQuery
 from controller.operator.verify import Difference

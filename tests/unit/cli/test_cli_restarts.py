@@ -16,7 +16,7 @@ import pytest
 
 from cli.commands.restart import BROKERS_MAX
 from cli.exit_codes import Exit
-from controller.metrics.gauges import ShownMode
+from controller.kafka.metrics.values import ShownMode
 from controller.operator.brokers import Broker
 from controller.operator.restarts import Hindrance, RestartNext
 from controller.operator.status import Cluster

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from controller import main
 from controller.domain import Part
 from controller.http.models import Health
-from controller.metrics.exposition import ProcessMetrics
+from controller.metrics import ProcessMetrics
 from tests.kit.deadlines import eventually
 from tests.kit.regions.daemon import settings_of
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.kafka.metrics.exposition import KafkaCollector
+from controller.kafka.metrics.values import BrokerGauges, Counters, Gauges
 from controller.kafka.term.dispatch import KAFKA_STATES
-from controller.metrics.counters import Counters
-from controller.metrics.exposition import KafkaCollector, ProcessMetrics, exposition, registry
-from controller.metrics.gauges import BrokerGauges, Gauges
+from controller.metrics import ProcessMetrics, exposition, registry
 from controller.regions.metrics import RegionCounters, RegionGauges, RegionsCollector
 from scripts.dashboard_kit import Dashboard
 from scripts.dashboard_panels import DASHBOARDS

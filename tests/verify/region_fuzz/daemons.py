@@ -17,7 +17,7 @@ from cli.demo.regions_process import RegionsProcess
 from controller.app import create_app
 from controller.domain import running
 from controller.http.server import serving
-from controller.metrics.exposition import registry
+from controller.metrics import registry
 from controller.regions.claim import Opened, Opening
 from controller.regions.metrics import RegionsCollector
 from controller.regions.operator.view import View

@@ -18,7 +18,7 @@ import pytest
 from controller.app import create_app
 from controller.http.models import Operation
 from controller.http.peers import BODY_BYTES_MAX
-from controller.metrics.gauges import ShownMode
+from controller.kafka.metrics.values import ShownMode
 from controller.operator.partitions import Only, PartitionQuery
 from controller.operator.verify import Difference
 from tests.kit.deadlines import eventually

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.metrics.gauges import ShownMode
+from controller.kafka.metrics.values import ShownMode
 from controller.operator.brokers import BROKERS_MAX
 from controller.operator.restarts import RestartNext, RestartQuery
 from state_machines.decisions.hindrances import StopCause

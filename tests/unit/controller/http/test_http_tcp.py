@@ -24,9 +24,10 @@ from controller.app import create_app
 from controller.http import remote, tcp
 from controller.http.tcp import AddressUnusable, serving_remotely
 from controller.http.token import TokenUnusable
+from controller.kafka.metrics.exposition import KafkaCollector
+from controller.kafka.metrics.values import Counters
 from controller.kafka.term.dispatch import KAFKA_STATES
-from controller.metrics.counters import Counters
-from controller.metrics.exposition import KafkaCollector, registry
+from controller.metrics import registry
 from tests.kit.certificates import Authority
 from tests.kit.deadlines import eventually
 from tests.kit.http_world import DaemonDouble

@@ -21,7 +21,7 @@ from controller.journal.reader import CUT_SHORT, HOLE, TORN, Gap
 from controller.journal.segments import SegmentName, segments_in
 from controller.kafka.journal.report import Report
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.metrics.counters import Counters
+from controller.kafka.metrics.values import Counters
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind
 from state_machines.model.decision import Change

@@ -18,7 +18,7 @@ from controller.journal.segments import segments_in
 from controller.journal.topic import QUIET_S, RETRY_S, JournalTopic, Sending, Slice, TopicQueue, records_of
 from controller.journal.topic_producer import NotTaken, Producer, Record, TooLarge, connect
 from controller.kafka.journal.term_journal import KafkaJournal
-from controller.metrics.counters import Counters
+from controller.kafka.metrics.values import Counters
 from tests.kit.deadlines import in_exact_time
 from tests.kit.journals import DAEMON, Disk, record
 

@@ -12,12 +12,19 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from configs.version import product_version
+from controller.kafka.metrics.exposition import KafkaCollector
+from controller.kafka.metrics.kafka_names import KafkaState
+from controller.kafka.metrics.values import (
+    HOLDERS,
+    QUEUE_TIME_KEPT_S,
+    BrokerGauges,
+    Counters,
+    Gauges,
+    HolderKind,
+    ShownMode,
+)
 from controller.kafka.term.dispatch import KAFKA_STATES
-from controller.metrics.counters import QUEUE_TIME_KEPT_S, Counters, Timer
-from controller.metrics.exposition import KafkaCollector, ProcessMetrics, exposition, registry
-from controller.metrics.gauges import HOLDERS, BrokerGauges, Gauges, HolderKind, ShownMode
-from controller.metrics.kafka_metrics import KafkaState
-from controller.metrics.metric_families import LABELS_MAX
+from controller.metrics import LABELS_MAX, ProcessMetrics, Timer, exposition, registry
 
 CONTROLLER = "kafka_controller_kafkacontroller"
 QUEUE = "kafka_controller_controllereventmanager"
@@ -218,7 +225,7 @@ def test_timers_have_count_and_quantiles_in_milliseconds() -> None:
 def test_an_idle_queue_shows_no_old_waiting_times() -> None:
     counters = Counters()
     quantile = f'{QUEUE}_eventqueuetimems{{quantile="0.99"}}'
-    with mock.patch("controller.metrics.counters.time.monotonic", return_value=1_000.0) as now:
+    with mock.patch("controller.metrics.time.monotonic", return_value=1_000.0) as now:
         counters.queue_time.record(0.5)
         counters.events["broker_change"].record(0.5)
         now.return_value += QUEUE_TIME_KEPT_S

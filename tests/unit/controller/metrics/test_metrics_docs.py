@@ -11,11 +11,11 @@ from prometheus_client.metrics_core import Metric
 from cli.exit_codes import Exit
 from configs.rules import RULES
 from configs.settings import keys
+from controller.kafka.metrics.exposition import KafkaCollector
+from controller.kafka.metrics.kafka_names import KafkaState
+from controller.kafka.metrics.values import BrokerGauges, Counters, Gauges
 from controller.kafka.term.dispatch import KAFKA_STATES
-from controller.metrics.counters import Counters
-from controller.metrics.exposition import KafkaCollector, ProcessMetrics
-from controller.metrics.gauges import BrokerGauges, Gauges
-from controller.metrics.kafka_metrics import KafkaState
+from controller.metrics import ProcessMetrics
 from controller.regions.metrics import RegionCounters, RegionGauges, RegionsCollector
 from tests.kit.command import regent
 

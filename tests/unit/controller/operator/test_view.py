@@ -14,7 +14,7 @@ from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
 from controller.http.errors import NotActive, NotFound, Refused
 from controller.http.models import OperationRequest
-from controller.metrics.gauges import ShownMode as GaugeMode
+from controller.kafka.metrics.values import ShownMode as GaugeMode
 from controller.operator.gauges import MODES
 from controller.operator.partitions import PartitionQuery
 from controller.operator.present import Announced, announced

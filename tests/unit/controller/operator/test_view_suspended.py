@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from controller.http.errors import NotActive
-from controller.metrics.gauges import ShownMode as GaugeMode
+from controller.kafka.metrics.values import ShownMode as GaugeMode
 from controller.operator.present import CONFIGS_S
 from controller.operator.view import View
 from controller.process.clock import boottime_s

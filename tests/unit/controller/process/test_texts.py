@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from controller.app import create_app
 from controller.http.models import RequestItem
+from controller.kafka.metrics.exposition import KafkaCollector
+from controller.kafka.metrics.values import Counters
 from controller.kafka.term.dispatch import KAFKA_STATES
-from controller.metrics.counters import Counters
-from controller.metrics.exposition import KafkaCollector, registry
+from controller.metrics import registry
 from controller.process.wording import problem_in, text_problem
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of

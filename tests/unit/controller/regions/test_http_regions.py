@@ -14,9 +14,10 @@ import pytest
 from controller.app import create_app
 from controller.domain import running
 from controller.http.errors import NotActive
+from controller.kafka.metrics.exposition import KafkaCollector
+from controller.kafka.metrics.values import Counters
 from controller.kafka.term.dispatch import KAFKA_STATES
-from controller.metrics.counters import Counters
-from controller.metrics.exposition import KafkaCollector, ProcessMetrics, registry
+from controller.metrics import ProcessMetrics, registry
 from controller.regions.domain import RegionsMode
 from controller.regions.metrics import RegionsCollector
 from controller.regions.operator.procedures import EndAct

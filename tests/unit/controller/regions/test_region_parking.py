@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from controller.http.errors import NotActive, Refused
-from controller.metrics.exposition import registry
+from controller.metrics import registry
 from controller.procedures.parking import TERMS_MAX, TOGETHER
 from controller.procedures.stepping import Stepping
 from controller.regions import domain, loading

@@ -11,11 +11,11 @@ from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.messages import CARRIED
 from brokers.wire.replies import AllocateProducerIdsReply
+from controller.kafka.metrics.kafka_names import KafkaState
 from controller.kafka.path.events import Event, EventKind, EventQueue, QueueFull
 from controller.kafka.requests.calls import AS_CARRIED, Calls, PendingProducerIds
 from controller.kafka.requests.codec import TRANSLATIONS
 from controller.kafka.term.dispatch import EVENTS, HANDLERS, RAISED, REREAD, Watched, changed, controller_state
-from controller.metrics.kafka_metrics import KafkaState
 from metadata_store import paths
 from metadata_store.nodes.cordon_node import PATH as CORDONS
 from metadata_store.nodes.endpoint_znode import endpoint_path

@@ -22,13 +22,13 @@ from controller.journal.journal import Journal
 from controller.kafka.access.authorizer import Authorizer, principals
 from controller.kafka.brokers.endpoint_change import GONE_S
 from controller.kafka.clients import credentials
+from controller.kafka.metrics.values import Counters
 from controller.kafka.path.adoption import Values
 from controller.kafka.path.events import EventKind, QueueFull
 from controller.kafka.path.remembered import LostIds
 from controller.kafka.topics import lost_ids
 from controller.kafka.topics.configurations import DefaultConfigs
 from controller.kafka.topics.deletion import NOT_DELETED
-from controller.metrics.counters import Counters
 from controller.role import own_znodes as own
 from controller.role.claim import Claim, Role
 from controller.role.queue import ClaimRefused

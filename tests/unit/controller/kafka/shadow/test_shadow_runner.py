@@ -14,6 +14,7 @@ from unittest import mock
 import anyio
 import pytest
 
+from controller.kafka.metrics.values import Counters
 from controller.kafka.shadow.events import Kind
 from controller.kafka.shadow.read_only import ReadOnly, WriteRefused
 from controller.kafka.shadow.reading import Reader
@@ -31,7 +32,6 @@ from controller.kafka.shadow.shadow import AGAIN_S_MAX, AGAIN_S_MIN, CATCHING_UP
 from controller.kafka.shadow.timeline import FORGOTTEN, READ_LATE
 from controller.kafka.shadow.tracker import BEGUN_BEFORE
 from controller.kafka.shadow.unmatched import BEING_DELETED, BEING_REASSIGNED
-from controller.metrics.counters import Counters
 from metadata_store import paths
 from metadata_store.errors import SessionLost
 from metadata_store.port import Check, Create, WatchEvent, WatchKind

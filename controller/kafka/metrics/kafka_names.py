@@ -12,9 +12,8 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
-from controller.metrics.counters import Counters, Timer
-from controller.metrics.gauges import Gauges, ShownMode
-from controller.metrics.metric_families import by_broker, counter, gauge
+from controller.kafka.metrics.values import Counters, Gauges, ShownMode
+from controller.metrics import Timer, by_broker, counter, gauge
 
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 """Quantiles of a Kafka timer."""

@@ -1,11 +1,64 @@
-"""Declares a daemon's mode and the values of its metrics, at one moment."""
+"""Declares the values behind the metrics of a cluster's controller: counters that grow, and gauges of one moment."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal, Protocol
+
+from controller.metrics import Timer
+
+QUEUE_TIME_KEPT_S: Final = 300.0
+"""Time without events after which no recent queue time is shown, as by Kafka (KAFKA-10189): an alert must not stick."""
+
+
+@dataclass
+class Counters:
+    """Counts that only grow, over all terms of the process."""
+
+    commits: int = 0
+    writes: int = 0
+    conflicts: int = 0
+    unknown_outcomes: int = 0
+    unclean_elections: int = 0
+    interim_terms: int = 0
+    terms: int = 0
+    standstills: int = 0
+    """Times that the lease of a term ran out."""
+    resignations: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+    events: defaultdict[str, Timer] = field(default_factory=lambda: defaultdict(Timer))
+    queue_time: Timer = field(default_factory=lambda: Timer(kept_s=QUEUE_TIME_KEPT_S))
+    heartbeats: Timer = field(default_factory=Timer)
+    commit_time: Timer = field(default_factory=Timer)
+    propagation: Timer = field(default_factory=Timer)
+    broker_requests: defaultdict[int, Timer] = field(default_factory=lambda: defaultdict(Timer))
+    malformed: dict[str, str] = field(default_factory=dict)
+    open_znodes: str = ""
+    repaired_assignments: int = 0
+    recorded_calls: int = 0
+    unrecorded_calls: int = 0
+    fenced: int = 0
+    shadow_compared: int = 0
+    shadow_differences: int = 0
+    journal_rows: int = 0
+    journal_rows_lost: int = 0
+    journal_bytes: int = 0
+    journal_failing: str = ""
+    journal_topic_rows: int = 0
+    journal_topic_rows_lost: int = 0
+    journal_topic_bytes_waiting: int = 0
+    journal_topic_failing: str = ""
+    snapshots: int = 0
+    snapshot_failures: int = 0
+    snapshot_s: float | None = None
+    """When the last snapshot was complete, on the monotonic clock; None: this process has taken none."""
+    lowered_ibp_brokers: set[int] = field(default_factory=set)
+
 
 HolderKind = Literal["daemon", "broker", "nobody"]
 HOLDERS: Final[tuple[HolderKind, ...]] = ("daemon", "broker", "nobody")

@@ -1,6 +1,6 @@
-"""Exposes Prometheus metrics, read at each scrape; nothing is computed for them in between.
+"""Exposes the metrics of a cluster's controller, read at each scrape; nothing is computed for them in between.
 
-``regent_*`` are the daemon's own names, in base units; :mod:`controller.metrics.kafka_metrics` adds the names of
+``regent_*`` are the daemon's own names, in base units; :mod:`controller.kafka.metrics.kafka_names` adds the names of
 Kafka's controller. ``docs/reference/metrics.md`` lists both. No metric has a label for a partition or a topic.
 """
 
@@ -9,19 +9,15 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from configs.version import product_version
-from controller.metrics import kafka_metrics
-from controller.metrics.counters import Counters, Timer
-from controller.metrics.gauges import HOLDERS, Gauges, MetricsView, ShownMode
-from controller.metrics.kafka_metrics import KafkaStates
-from controller.metrics.metric_families import by_broker, by_label, counter, gauge, histogram
+from controller.kafka.metrics import kafka_names
+from controller.kafka.metrics.kafka_names import KafkaStates
+from controller.kafka.metrics.values import HOLDERS, Counters, Gauges, MetricsView, ShownMode
+from controller.metrics import by_broker, by_label, counter, gauge, histogram
 
 log = logging.getLogger("regent.metrics")
 
@@ -50,7 +46,7 @@ class KafkaCollector(Collector):
         yield from _outcomes(self._counters, gauges)
         yield from _loop(self._counters, gauges)
         yield from _propagation(self._counters, gauges)
-        yield from kafka_metrics.collect(self._counters, gauges, self._states)
+        yield from kafka_names.collect(self._counters, gauges, self._states)
 
     def _gauges(self) -> Gauges:
         try:
@@ -59,42 +55,6 @@ class KafkaCollector(Collector):
             self._failures += 1
             log.exception("a scrape shows zeros because the daemon's state could not be read")
             return Gauges()
-
-
-class ProcessMetrics(Collector):
-    """What every daemon has: its version, its log, its loop. ``lines_dropped`` counts lost log lines."""
-
-    def __init__(self, controller_id: int, lines_dropped: Callable[[], int]) -> None:
-        self._build = {"version": product_version(), "controller_id": str(controller_id)}
-        self._lines_dropped = lines_dropped
-        self.loop_lag = Timer()
-
-    def describe(self) -> Iterable[Metric]:
-        """Yields nothing, because the registration of the collector must not scrape."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields all metrics of one scrape."""
-        yield InfoMetricFamily("regent_build", "Version and id of this daemon", value=self._build)
-        yield counter("regent_log_lines_dropped", "Log lines lost to a reader that stood still", self._lines_dropped())
-        yield histogram("regent_loop_lag_seconds", "How late the event loop runs what is due", {"": self.loop_lag})
-        yield gauge("regent_loop_lag_longest_seconds", "The longest such delay since the start", self.loop_lag.max_s)
-
-
-def registry(*collectors: Collector) -> CollectorRegistry:
-    """Returns a registry of the daemon's, the process's and the garbage collector's metrics."""
-    found = CollectorRegistry()
-    for collector in collectors:
-        found.register(collector)
-    ProcessCollector(registry=found)
-    GCCollector(registry=found)
-    return found
-
-
-def exposition(found: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """Returns a scrape's body and content type, in the format that the ``Accept`` header selects."""
-    encode, content_type = choose_encoder(accept)
-    return encode(found), content_type
 
 
 def _role(g: Gauges) -> Iterator[Metric]:
