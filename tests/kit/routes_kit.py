@@ -16,26 +16,9 @@ from fastapi import FastAPI
 from controller.app import create_app
 from controller.domain import Surface
 from controller.http.procedures import Procedure
-from controller.operator.brokers import BrokerView
-from controller.operator.cordons import CordonView
-from controller.operator.deletions import DeletionView
-from controller.operator.drains import DrainView
-from controller.operator.elections import ElectionView
-from controller.operator.explain import ExplainView
-from controller.operator.partitions import PartitionView
-from controller.operator.pauses import PauseView
-from controller.operator.plans import PlanView
-from controller.operator.procedures import ProcedureView
-from controller.operator.restarts import RestartView
-from controller.operator.role import RoleView
-from controller.operator.snapshots import SnapshotView
-from controller.operator.status import StatusView
-from controller.operator.stray_removal import StrayRemovalView
-from controller.operator.strays import StrayView
-from controller.operator.throttles import ThrottleView
-from controller.operator.verify import VerifyView
 from controller.operator.view import View
 from controller.regions.operator.view import View as RegionsView
+from tests.kit.answering import PARTS
 
 ONE: Final = Procedure(pid=7, kind="of the test", state="runnable")
 MORE: Final = "more"
@@ -80,15 +63,6 @@ def regions_view(noted: list[Call]) -> RegionsView:
     for name, part in [one for one in vars(view).items() if one[1] is not None]:
         setattr(view, name, Noting(type(part), noted))
     return view
-
-
-PARTS: Final[dict[str, type]] = {
-    "whole": StatusView, "brokers": BrokerView, "partitions": PartitionView, "explanations": ExplainView,
-    "verifications": VerifyView, "role": RoleView, "cordons": CordonView, "procedures": ProcedureView,
-    "plans": PlanView, "drains": DrainView, "throttles": ThrottleView, "elections": ElectionView,
-    "restarts": RestartView, "pauses": PauseView, "snapshots": SnapshotView, "strays": StrayView,
-    "stray_removal": StrayRemovalView, "deletions": DeletionView,
-}  # fmt: skip
 
 
 def daemon_view(noted: list[Call]) -> View:

@@ -22,6 +22,7 @@ from cli.columns import COLUMNS
 from cli.commands.observe import arranged, bad_rows
 from cli.exit_codes import Exit
 from controller import http, operator
+from controller.http.errors import Refused
 from controller.http.models import Operation
 from controller.http.server import listening
 from controller.kafka.metrics.values import ShownMode
@@ -30,24 +31,24 @@ from controller.operator.partitions import Only, PartitionQuery
 from controller.operator.verify import Difference
 from controller.regions import operator as regions_operator
 from state_machines.journal.events import Row
+from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent
-from tests.kit.http_world import DaemonDouble, daemon_in_thread
 
 REGENT = [sys.executable, "-c", "from cli.main import main; main()"]
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DaemonDouble, Path]]:
-    double = DaemonDouble()
+def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Answering, Path]]:
+    double = Answering()
     with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
         yield double, socket
 
 
 @pytest.fixture(autouse=True)
-def view(surface: tuple[DaemonDouble, Path], monkeypatch: pytest.MonkeyPatch) -> DaemonDouble:
+def view(surface: tuple[Answering, Path], monkeypatch: pytest.MonkeyPatch) -> Answering:
     """Resets the double of a daemon, which every command reaches."""
-    vars(surface[0]).update(vars(DaemonDouble()))
+    surface[0].reset()
     monkeypatch.setenv("REGENT_SERVER", str(surface[1]))
     return surface[0]
 
@@ -88,10 +89,10 @@ def test_tables_have_a_line_for_each_item_and_more_columns_when_wide() -> None:
     assert "INTERNAL" not in narrow[1]
 
 
-def test_a_dead_broker_has_the_time_of_its_death_beside_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_broker_has_the_time_of_its_death_beside_its_state(view: Answering) -> None:
     died = datetime(2026, 11, 28, 12, 50, 3, 7, tzinfo=UTC)
     dead = [Broker(id=1, state="dead", dead_since=died), Broker(id=2, state="dead", dead_before=died), Broker(id=3)]
-    monkeypatch.setattr(DaemonDouble, "list_brokers", lambda _: dead)
+    view.answers["brokers.listed"] = dead
     first, second, third = regent("list", "brokers").stdout.splitlines()[1:]
     assert "dead since 2026-11-28 12:50:03 UTC" in first
     assert "dead before 2026-11-28 12:50:03 UTC" in second
@@ -143,9 +144,9 @@ FILTERS = [(f"--{only}", PartitionQuery(None, frozenset({only}), 1_000, None)) f
         ("--topic orders --broker 0", PartitionQuery("orders", frozenset(), 1_000, None, 0)),
     ],
 )
-def test_options_become_filters_of_the_query(view: DaemonDouble, options: str, query: PartitionQuery) -> None:
+def test_options_become_filters_of_the_query(view: Answering, options: str, query: PartitionQuery) -> None:
     lines = regent("list", "partitions", *options.split()).stdout.splitlines()
-    assert view.queries == [query]
+    assert view.noted("partitions.list_partitions") == [query]
     assert options != "--offline" or [line.split()[:4] for line in lines[1:]] == [
         ["orders", "4", "OFFLINE", "-"],
         ["payments", "4", "OFFLINE", "-"],
@@ -168,7 +169,7 @@ def test_the_history_of_the_role_has_time_author_and_reason() -> None:
     ]
 
 
-def test_health_is_the_exit_code(view: DaemonDouble) -> None:
+def test_health_is_the_exit_code(view: Answering) -> None:
     regent("health")
     view.ready = False
     regent("health")
@@ -177,7 +178,7 @@ def test_health_is_the_exit_code(view: DaemonDouble) -> None:
     regent("health", code=Exit.FAILED)
 
 
-def test_verify_lists_differences_and_ends_with_refused(view: DaemonDouble) -> None:
+def test_verify_lists_differences_and_ends_with_refused(view: Answering) -> None:
     assert "ZooKeeper, memory and every broker agree" in regent("verify").stderr
     view.mode = ShownMode.STANDBY
     assert "ZooKeeper and every broker agree (no memory to compare" in regent("verify").stderr
@@ -195,7 +196,7 @@ def test_a_missing_topic_or_broker_is_a_failure_with_a_remedy() -> None:
     assert "regent list brokers" in regent("describe", "broker", "9", code=Exit.FAILED).stderr
 
 
-def test_a_standby_names_the_active_daemon_and_shows_unknown_numbers_as_dashes(view: DaemonDouble) -> None:
+def test_a_standby_names_the_active_daemon_and_shows_unknown_numbers_as_dashes(view: Answering) -> None:
     active = regent("status").stdout.splitlines()
     view.mode = ShownMode.STANDBY
     assert "ask daemon 1000002" in regent("list", "brokers", code=Exit.UNREACHABLE).stderr
@@ -260,16 +261,16 @@ def test_wrong_usage_has_its_exit_code() -> None:
     assert "--shadow or --takeover" in regent("run", "--shadow", "--takeover", code=Exit.USAGE).stderr
 
 
-def test_a_hand_back_without_a_terminal_needs_yes(view: DaemonDouble) -> None:
+def test_a_hand_back_without_a_terminal_needs_yes(view: Answering) -> None:
     assert "--yes" in regent("handback", code=Exit.USAGE).stderr
-    assert view.requests == []
+    assert view.noted("role.takeover", "role.handback") == []
 
 
-def test_a_dry_run_needs_no_yes_and_prints_the_steps(view: DaemonDouble) -> None:
+def test_a_dry_run_needs_no_yes_and_prints_the_steps(view: Answering) -> None:
     result = regent("handback", "--dry-run", "--reason", "upgrade")
     assert "set the flag" in result.stdout
-    assert view.requests[0].dry_run
-    assert view.requests[0].reason == "upgrade"
+    assert view.noted("role.takeover", "role.handback")[0].dry_run
+    assert view.noted("role.takeover", "role.handback")[0].reason == "upgrade"
 
 
 def test_a_hand_back_in_a_pipe_does_not_wait() -> None:
@@ -278,8 +279,8 @@ def test_a_hand_back_in_a_pipe_does_not_wait() -> None:
     assert "regent status" in result.stderr
 
 
-def test_a_hand_back_with_wait_prints_its_steps_and_its_end(view: DaemonDouble) -> None:
-    view.current = Operation(kind="handback", state="done", message="broker 2 holds the role", steps=["a", "b", "c"])
+def test_a_hand_back_with_wait_prints_its_steps_and_its_end(view: Answering) -> None:
+    view.operation = Operation(kind="handback", state="done", message="broker 2 holds the role", steps=["a", "b", "c"])
     result = regent("handback", "--yes", "--wait")
     assert "broker 2 holds the role" in result.stdout
     assert result.stderr.splitlines()[:3] == ["set the flag", "drain", "c"]
@@ -288,15 +289,18 @@ def test_a_hand_back_with_wait_prints_its_steps_and_its_end(view: DaemonDouble) 
 @pytest.mark.parametrize(
     "line", ["explain orders 1", "list topics", "list brokers", "list partitions", "describe topic orders"]
 )
-def test_a_response_from_an_old_model_is_marked_once(view: DaemonDouble, line: str) -> None:
+def test_a_response_from_an_old_model_is_marked_once(view: Answering, line: str) -> None:
     assert "may be old" not in regent(*line.split()).stderr
-    view.old = "the connection to ZooKeeper is lost: no heartbeat for 7 s"
+    why = "the connection to ZooKeeper is lost: no heartbeat for 7 s"
+    view.grows_old(why)
     message = regent(*line.split()).stderr.replace("\n", " ")
-    assert message.count(f"this may be old, the daemon answers from memory: {view.old}") == 1
+    assert message.count(f"this may be old, the daemon answers from memory: {why}") == 1
 
 
-def test_a_hand_back_that_fails_has_its_exit_code_and_remedy(view: DaemonDouble) -> None:
-    view.current = Operation(kind="handback", state="failed", message="no broker was elected", remedy="start a broker")
+def test_a_hand_back_that_fails_has_its_exit_code_and_remedy(view: Answering) -> None:
+    view.operation = Operation(
+        kind="handback", state="failed", message="no broker was elected", remedy="start a broker"
+    )
     result = regent("handback", "--yes", "--wait", "-o", "json", code=Exit.FAILED)
     assert json.loads(result.stdout)["items"][0]["state"] == "failed"
     assert "start a broker" in result.stderr
@@ -306,8 +310,8 @@ def test_a_hand_back_unfinished_at_its_time_out_has_its_exit_code() -> None:
     regent("handback", "--yes", "--wait", "--timeout", "1", code=Exit.UNFINISHED)
 
 
-def test_a_refusal_of_the_daemon_has_its_exit_code_and_remedy(view: DaemonDouble) -> None:
-    view.refuse = "a reassignment runs"
+def test_a_refusal_of_the_daemon_has_its_exit_code_and_remedy(view: Answering) -> None:
+    view.answers["role.handback"] = Refused("a reassignment runs", "finish the reassignment first")
     result = regent("handback", "--yes", code=Exit.REFUSED)
     assert "a reassignment runs" in result.stderr
     assert "finish the reassignment first" in result.stderr
@@ -374,7 +378,7 @@ def test_the_version_is_a_command_and_an_option() -> None:
     assert regent("--version").stdout.startswith(f"regent {item['regent']}")
 
 
-def test_a_status_begins_with_what_is_wrong_and_leaves_identity_to_wide(view: DaemonDouble) -> None:
+def test_a_status_begins_with_what_is_wrong_and_leaves_identity_to_wide(view: Answering) -> None:
     rows = [line.split()[0] for line in regent("status").stdout.splitlines() if not line.startswith(" ")]
     assert rows[:2] == ["health", "mode"]
     assert not {"version", "ibp", "cluster"} & set(rows)

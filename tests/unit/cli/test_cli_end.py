@@ -13,13 +13,13 @@ from controller.http.procedures import Procedure
 from controller.operator.drains import UndrainRequest
 from controller.operator.plan_requests import Move, ReassignRequest
 from controller.operator.throttles import LiftRequest
+from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent, unwrapped
-from tests.kit.http_world import DaemonDouble, daemon_in_thread
 
 
 @pytest.fixture
-def double(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonDouble]:
-    found = DaemonDouble()
+def double(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
+    found = Answering()
     with daemon_in_thread(tmp_path_factory.mktemp("daemon"), found) as socket:
         monkeypatch.setenv("REGENT_SERVER", str(socket))
         yield found
@@ -90,48 +90,48 @@ def test_a_procedure_being_taken_back_in_vain_names_the_last_way_out() -> None:
     assert "'regent procedures bypass 12' ends it as it is" in way_of(found, [found], undo=True).does
 
 
-def test_a_plan_is_stopped_after_a_question_and_the_way_is_said(double: DaemonDouble) -> None:
+def test_a_plan_is_stopped_after_a_question_and_the_way_is_said(double: Answering) -> None:
     assert "give --yes" in regent("end", 12, code=Exit.USAGE).stderr
-    assert [request for request in double.running.seen if request[0] == "command"] == []
+    assert [request for request in double.of("procedures", "plans") if request[0] == "command"] == []
     said = unwrapped(regent("end", 12, "--yes", "--reason", "wrong rack").stderr)
     assert "queued moves do not begin" in said
     assert "(regent reassign cancel 12)" in said
     stopped = ("command", 12, {"stop": True, "reason": "wrong rack"})
     items("end", 12, "--undo", "--yes", "--reason", "w")
-    acts = [request for request in double.running.seen if request[0] in ("command", "abort")]
-    assert (acts, double.running.reasons[-1][1]) == ([stopped, ("abort", 12)], "w")
+    acts = [request for request in double.of("procedures", "plans") if request[0] in ("command", "abort")]
+    assert (acts, double.reasons[-1][1]) == ([stopped, ("abort", 12)], "w")
 
 
 BACK = Move(topic="orders", partition=0, origin=(3, 2), target=(1, 2), status="planned")
 STAYS = Move(topic="orders", partition=1, origin=(3,), target=(1,), status="refused", why="it was moved since")
 
 
-def applied(double: DaemonDouble) -> list[ReassignRequest]:
-    return [request[1] for request in double.running.seen if request[0] == "apply"]
+def applied(double: Answering) -> list[ReassignRequest]:
+    return [request[1] for request in double.of("procedures", "plans") if request[0] == "apply"]
 
 
-def test_a_drain_that_has_ended_and_moved_no_replicas_is_undone_by_its_marks_alone(double: DaemonDouble) -> None:
-    double.running.others = [Procedure(pid=15, kind="drain", state="success", ended=True, brokers=[3])]
+def test_a_drain_that_has_ended_and_moved_no_replicas_is_undone_by_its_marks_alone(double: Answering) -> None:
+    double.others = [Procedure(pid=15, kind="drain", state="success", ended=True, brokers=[3])]
     said = unwrapped(regent("end", 15, "--undo", "--yes", "--reason", "done").stderr)
-    assert double.drained == [("undrain", UndrainRequest(brokers=[3]))]
+    assert double.of("drains") == [("undrain", UndrainRequest(brokers=[3]))]
     assert "no replica is to be moved back (regent undrain 3)" in said
     assert ("reassign" in said, applied(double)) == (False, [])
 
 
-def test_a_drain_that_moved_replicas_is_undone_by_its_marks_and_then_by_a_plan(double: DaemonDouble) -> None:
-    double.running.others = [Procedure(pid=15, kind="drain", state="success", ended=True, brokers=[3])]
-    double.running.back = [BACK]
+def test_a_drain_that_moved_replicas_is_undone_by_its_marks_and_then_by_a_plan(double: Answering) -> None:
+    double.others = [Procedure(pid=15, kind="drain", state="success", ended=True, brokers=[3])]
+    double.answers["plans.way_back"] = [BACK]
     said = unwrapped(regent("end", 15, "--undo", "--yes", "--reason", "wrong broker").stderr)
-    assert double.drained == [("undrain", UndrainRequest(brokers=[3]))]
+    assert double.of("drains") == [("undrain", UndrainRequest(brokers=[3]))]
     [plan] = applied(double)
     assert [(m.topic, m.partition, m.origin, m.target) for m in plan.moves] == [("orders", 0, (3, 2), (1, 2))]
     assert plan.reason == "wrong broker"
     assert "plan 12 moves replicas back" in said
 
 
-def test_a_plan_that_has_ended_is_taken_back_by_a_further_plan_after_a_question(double: DaemonDouble) -> None:
-    double.running.others = [Procedure(pid=15, kind="reassign", state="success", ended=True)]
-    double.running.back = [BACK, STAYS]
+def test_a_plan_that_has_ended_is_taken_back_by_a_further_plan_after_a_question(double: Answering) -> None:
+    double.others = [Procedure(pid=15, kind="reassign", state="success", ended=True)]
+    double.answers["plans.way_back"] = [BACK, STAYS]
     assert "give --yes" in regent("end", 15, "--undo", code=Exit.USAGE).stderr
     assert applied(double) == []
     done = regent("end", 15, "--undo", "--yes", "--reason", "r")
@@ -142,30 +142,30 @@ def test_a_plan_that_has_ended_is_taken_back_by_a_further_plan_after_a_question(
     assert "regent reassign plan --undo 15 --out back.json" in said
 
 
-def test_a_dry_run_shows_the_way_and_its_moves_and_does_nothing(double: DaemonDouble) -> None:
-    double.running.others = [
+def test_a_dry_run_shows_the_way_and_its_moves_and_does_nothing(double: Answering) -> None:
+    double.others = [
         Procedure(pid=15, kind="drain", state="success", ended=True, brokers=[3]),
         Procedure(pid=16, kind="throttle", state="waiting_timeout"),
     ]
-    double.running.back = [BACK]
+    double.answers["plans.way_back"] = [BACK]
     done = regent("end", 15, "--undo", "--dry-run")
     assert "orders" in done.stdout
     assert "nothing was done" in done.stderr
     assert [one["status"] for one in items("end", 15, "--undo", "--dry-run")] == ["planned"]
     assert "regent throttle lift 16" in unwrapped(regent("end", 16, "--dry-run").stderr)
-    assert (double.drained, applied(double), double.throttles.seen) == ([], [], [])
+    assert (double.of("drains"), applied(double), double.noted("throttles.lift")) == ([], [], [])
 
 
-def test_a_plan_of_which_nothing_is_left_to_take_back_says_so(double: DaemonDouble) -> None:
-    double.running.others = [Procedure(pid=15, kind="reassign", state="success", ended=True)]
+def test_a_plan_of_which_nothing_is_left_to_take_back_says_so(double: Answering) -> None:
+    double.others = [Procedure(pid=15, kind="reassign", state="success", ended=True)]
     assert "has its former replicas already" in unwrapped(regent("end", 15, "--undo").stderr)
-    double.running.back = [STAYS]
+    double.answers["plans.way_back"] = [STAYS]
     assert "nothing of plan 15 can be taken back" in regent("end", 15, "--undo", code=Exit.REFUSED).stderr
     assert applied(double) == []
 
 
-def test_a_throttle_is_lifted_and_what_has_ended_is_left_alone(double: DaemonDouble) -> None:
-    double.running.others = [Procedure(pid=15, kind="throttle", state="waiting_timeout")]
+def test_a_throttle_is_lifted_and_what_has_ended_is_left_alone(double: Answering) -> None:
+    double.others = [Procedure(pid=15, kind="throttle", state="waiting_timeout")]
     regent("end", 15, "--yes", "--reason", "r")
-    assert double.throttles.seen == [LiftRequest(pids=[15], reason="r")]
+    assert double.noted("throttles.lift") == [LiftRequest(pids=[15], reason="r")]
     assert "has ended already (success): nothing was done" in unwrapped(regent("end", 13).stderr)

@@ -15,8 +15,8 @@ import pytest
 from typer.core import TyperGroup
 
 from cli.help import Command, Panel
+from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import command, regent
-from tests.kit.http_world import DaemonDouble, daemon_in_thread
 
 PANELS = {
     Panel.RUN: {"run", "admin-endpoint", "demo", "config"},
@@ -123,7 +123,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), DaemonDouble()) as found:
+    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), Answering()) as found:
         yield found
 
 

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -26,8 +25,8 @@ from state_machines.planning.json_files import decode_plan
 from state_machines.planning.planner import plan
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.znodes import create_topic
+from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent, unwrapped
-from tests.kit.http_world import DaemonDouble, ProceduresDouble, daemon_in_thread
 from tests.kit.kafka.cluster import registration
 
 SIZES = {("t", 0): 700, ("t", 1): 10}
@@ -207,14 +206,14 @@ def test_the_way_back_of_a_file_is_a_plan(planned: Path, tmp_path: Path) -> None
 def test_the_way_back_of_a_procedure_is_read_from_the_daemon(
     planned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    double = DaemonDouble()
+    double = Answering()
     with daemon_in_thread(tmp_path, double) as socket:
         monkeypatch.setenv("REGENT_SERVER", str(socket))
         assert "regent end 12 --undo takes it back" in undo(planned, 12, code=Exit.REFUSED)
-        double.running.state = "success"
+        double.ends("success")
         said = undo(planned, 12, code=Exit.REFUSED)
         assert "undo procedure 12: 0 moves" in said
         assert "orders-0 and 1 more: it does not exist any more" in said
-        double.running.refuse = NotFound("no reassign plan has pid 13", "look")
-        with mock.patch.object(ProceduresDouble, "list_all", return_value=[]):
-            assert "give the plan's file" in undo(planned, 13, code=Exit.REFUSED)
+        double.refuse = NotFound("no reassign plan has pid 13", "look")
+        double.answers["procedures.list_all"] = []
+        assert "give the plan's file" in undo(planned, 13, code=Exit.REFUSED)

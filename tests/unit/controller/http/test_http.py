@@ -16,13 +16,15 @@ import httpx
 import pytest
 
 from controller.app import create_app
+from controller.http.errors import Refused
 from controller.http.models import Operation
 from controller.http.peers import BODY_BYTES_MAX
 from controller.kafka.metrics.values import ShownMode
 from controller.operator.partitions import Only, PartitionQuery
 from controller.operator.verify import Difference
+from controller.operator.verify import Difference, Verification, VerifyView
+from tests.kit.answering import Answering, served, socket_of
 from tests.kit.deadlines import eventually
-from tests.kit.http_world import DaemonDouble, app_settings, http_world
 
 DOCUMENTS = {
     "/v1/status": "Status",
@@ -44,20 +46,20 @@ FRESH = ("/v1/status", "/v1/settings", "/v1/verification", "/v1/role/history")
 
 @pytest.mark.parametrize("path", DOCUMENTS)
 async def test_a_document_has_version_kind_and_items_and_names_an_old_model(tmp_path: Path, path: str) -> None:
-    view = DaemonDouble()
-    async with http_world(tmp_path, view) as client:
+    view = Answering()
+    async with served(tmp_path, view) as client:
         response = await client.get(path)
-        view.old = "no heartbeat for 7 s"
+        view.grows_old("no heartbeat for 7 s")
         later = (await client.get(path)).json()
     body = response.json()
     assert (response.status_code, body["apiVersion"], body["kind"]) == (200, "regent/v1", DOCUMENTS[path])
     assert body["items"]
     assert "stale" not in body
-    assert later.get("stale") == (None if path in FRESH else view.old)
+    assert later.get("stale") == (None if path in FRESH else "no heartbeat for 7 s")
 
 
 async def test_a_daemon_without_regions_says_what_would_give_it_some(tmp_path: Path) -> None:
-    async with http_world(tmp_path, DaemonDouble()) as client:
+    async with served(tmp_path, Answering()) as client:
         refused = (await client.get("/v1/regions")).json()
         assert refused["message"] == "this daemon assigns no regions"
         assert "a section [regions]" in refused["remedy"]
@@ -65,7 +67,7 @@ async def test_a_daemon_without_regions_says_what_would_give_it_some(tmp_path: P
 
 
 async def test_unknown_values_are_left_out(tmp_path: Path) -> None:
-    async with http_world(tmp_path, DaemonDouble()) as client:
+    async with served(tmp_path, Answering()) as client:
         status = (await client.get("/v1/status")).json()["items"][0]
     assert (status["controllerEpoch"], status["offlinePartitions"]) == (7, 2)
     assert "clusterId" not in status
@@ -74,7 +76,7 @@ async def test_unknown_values_are_left_out(tmp_path: Path) -> None:
 async def test_long_lists_come_in_pages(tmp_path: Path) -> None:
     seen: list[tuple[str, int]] = []
     pages = 0
-    async with http_world(tmp_path, DaemonDouble()) as client:
+    async with served(tmp_path, Answering()) as client:
         after: str | None = None
         while pages == 0 or after:
             query: dict[str, str | int] = {"limit": 4, **({"after": after} if after else {})}
@@ -84,25 +86,6 @@ async def test_long_lists_come_in_pages(tmp_path: Path) -> None:
             pages += 1
     assert pages == 3
     assert seen == [(topic, number) for topic in ("orders", "payments") for number in range(5)]
-
-
-async def test_a_query_of_partitions_reaches_the_daemon_whole(tmp_path: Path) -> None:
-    view = DaemonDouble()
-    query: dict[str, Any] = {
-        "only": ["offline", "not-preferred"],
-        "topic": "orders",
-        "broker": 3,
-        "limit": 7,
-        "after": "2",
-    }
-    async with http_world(tmp_path, view) as client:
-        await client.get("/v1/partitions", params=query)
-        await client.get("/v1/partitions")
-    filters = frozenset({Only.OFFLINE, Only.NOT_PREFERRED})
-    assert view.queries == [
-        PartitionQuery("orders", filters, 7, "2", 3),
-        PartitionQuery(None, frozenset(), 500, None, None),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -120,20 +103,20 @@ async def test_a_query_of_partitions_reaches_the_daemon_whole(tmp_path: Path) ->
 async def test_a_query_out_of_bounds_is_refused_by_the_name_of_its_parameter(
     tmp_path: Path, query: dict[str, str | int], code: int
 ) -> None:
-    async with http_world(tmp_path, DaemonDouble()) as client:
+    async with served(tmp_path, Answering()) as client:
         response = await client.get("/v1/partitions", params=query)
     assert response.status_code == code
     assert code == 200 or next(iter(query)) in response.json()["message"]
 
 
 async def test_an_error_has_its_status_a_message_and_a_remedy(tmp_path: Path) -> None:
-    view = DaemonDouble()
-    async with http_world(tmp_path, view) as client:
+    view = Answering()
+    async with served(tmp_path, view) as client:
         missing = await client.get("/v1/topics/nothing")
         nowhere = await client.get("/v2/status")
         view.mode = ShownMode.STANDBY
         standby = await client.get("/v1/brokers")
-        view.broken = True
+        view.answers["whole.status"] = RuntimeError("no model yet")
         broken = await client.get("/v1/status")
     assert (missing.status_code, standby.status_code, nowhere.status_code) == (404, 503, 404)
     assert missing.json() == {"message": "topic nothing does not exist", "remedy": "see `regent list topics`"}
@@ -145,8 +128,9 @@ async def test_an_error_has_its_status_a_message_and_a_remedy(tmp_path: Path) ->
 
 @pytest.mark.parametrize("mode", list(ShownMode))
 async def test_probes_and_metrics_are_served_in_every_mode(tmp_path: Path, mode: ShownMode) -> None:
-    view = DaemonDouble(mode=mode, ready=mode in (ShownMode.ACTIVE, ShownMode.STANDBY, ShownMode.SHADOW))
-    async with http_world(tmp_path, view) as client:
+    view = Answering(mode=mode)
+    view.ready = mode in (ShownMode.ACTIVE, ShownMode.STANDBY, ShownMode.SHADOW)
+    async with served(tmp_path, view) as client:
         live, ready = await client.get("/liveness"), await client.get("/readiness")
         scrape = await client.get("/metrics")
     assert live.status_code == (503 if mode is ShownMode.STOPPING else 200)
@@ -157,20 +141,20 @@ async def test_probes_and_metrics_are_served_in_every_mode(tmp_path: Path, mode:
 
 
 async def test_the_daemons_user_may_change(tmp_path: Path) -> None:
-    view = DaemonDouble()
-    async with http_world(tmp_path, view) as client:
+    view = Answering()
+    async with served(tmp_path, view) as client:
         response = await client.post("/v1/role/handback", json={"reason": "upgrade", "dryRun": True})
         after = await client.get("/v1/role/operation")
     assert response.json()["items"][0]["state"] == "planned"
-    assert view.requests[0].reason == "upgrade"
-    assert view.requests[0].dry_run
+    assert view.noted("role.handback")[0].reason == "upgrade"
+    assert view.noted("role.handback")[0].dry_run
     assert after.json()["items"][0]["kind"] == "handback"
 
 
 async def test_other_users_may_only_read(tmp_path: Path) -> None:
     """The kernel names the caller. It is neither root nor the owner of the surface."""
-    view = DaemonDouble()
-    async with http_world(tmp_path, view, owner=os.geteuid() + 1) as client:
+    view = Answering()
+    async with served(tmp_path, view, owner=os.geteuid() + 1) as client:
         caller = await client.get("/v1/status")
         if os.geteuid() == 0:
             code = await as_other_user(tmp_path)
@@ -178,12 +162,12 @@ async def test_other_users_may_only_read(tmp_path: Path) -> None:
             code = (await client.post("/v1/role/handback", json={})).status_code
     assert caller.status_code == 200
     assert code == 403
-    assert view.requests == []
+    assert view.noted("role.handback") == []
 
 
 async def as_other_user(folder: Path) -> int:
     """Requests a hand-back in a process without root's rights, for which the way to the socket is opened."""
-    socket = app_settings(folder).socket
+    socket = socket_of(folder).socket
     for part in (socket, *socket.parents):
         if part.is_relative_to(folder.parents[2]) and part != part.parent:
             part.chmod(part.stat().st_mode | 0o007)
@@ -214,13 +198,13 @@ async def as_other_user(folder: Path) -> int:
     ],
 )
 async def test_only_root_and_the_daemons_user_may_change(client: tuple[str, int] | None, code: int) -> None:
-    view = DaemonDouble()
+    view = Answering()
     transport = httpx.ASGITransport(create_app([view], mock.Mock(), owner=7), client=client)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://regent") as http:
         assert (await http.get("/v1/status")).status_code == 200
         for path in ("/v1/role/handback", "/v1/role/takeover"):
             assert (await http.post(path, json={})).status_code == code
-    assert len(view.requests) == (2 if code == 200 else 0)
+    assert len(view.noted("role.handback", "role.takeover")) == (2 if code == 200 else 0)
 
 
 @pytest.mark.parametrize(
@@ -235,40 +219,54 @@ async def test_only_root_and_the_daemons_user_may_change(client: tuple[str, int]
     ids=["largest", "too large", "unknown field", "longest reason", "too long a reason"],
 )
 async def test_a_request_for_a_change_is_bounded_and_checked(tmp_path: Path, body: bytes, code: int) -> None:
-    view = DaemonDouble()
-    async with http_world(tmp_path, view) as client:
+    view = Answering()
+    async with served(tmp_path, view) as client:
         response = await client.post("/v1/role/handback", content=body, headers={"content-type": "application/json"})
     assert response.status_code == code
-    assert len(view.requests) == (code == 200)
+    assert len(view.calls) == (code == 200)
 
 
 async def test_a_body_of_unknown_length_is_not_read(tmp_path: Path) -> None:
     async def endless() -> object:
         yield b"{}"
 
-    view = DaemonDouble()
-    async with http_world(tmp_path, view) as client:
+    view = Answering()
+    async with served(tmp_path, view) as client:
         response = await client.post("/v1/role/handback", content=endless())  # type: ignore[arg-type]
-    assert (response.status_code, view.requests) == (413, [])
+    assert (response.status_code, view.calls) == (413, [])
 
 
 async def test_a_refusal_of_the_daemon_is_a_conflict(tmp_path: Path) -> None:
-    async with http_world(tmp_path, DaemonDouble(refuse="a reassignment runs")) as client:
+    async with served(tmp_path, Answering({"role.handback": Refused("a reassignment runs", "wait")})) as client:
         response = await client.post("/v1/role/handback", json={})
         never = await client.get("/v1/role/operation")
     assert (response.status_code, never.status_code) == (409, 404)
     assert response.json()["message"] == "a reassignment runs"
 
 
+def hanging() -> tuple[Answering, asyncio.Event]:
+    """Returns a view whose verification waits for an event, and that event."""
+    view, may_end = Answering(), asyncio.Event()
+
+    async def verified() -> Verification:
+        await may_end.wait()
+        total = len(view.differences)
+        return Verification(partitions=10, brokers=[1, 2, 3], differences=view.differences, differences_total=total)
+
+    real: Any = VerifyView(mock.Mock(), mock.Mock(), mock.Mock())
+    real._verified = verified
+    view.answers["verifications.verify"] = real.verify
+    return view, may_end
+
+
 async def test_one_verification_at_a_time(tmp_path: Path) -> None:
-    view = DaemonDouble(verification_may_end=asyncio.Event())
+    view, may_end = hanging()
     view.differences.append(Difference(topic="t", partition=0, field="leader", expected="1", found="2", broker=3))
-    async with http_world(tmp_path, view) as client:
+    async with served(tmp_path, view) as client:
         first = asyncio.create_task(client.get("/v1/verification", timeout=20))
         assert await eventually(partial(busy, client))
         second = await client.get("/v1/verification")
-        assert view.verification_may_end is not None
-        view.verification_may_end.set()
+        may_end.set()
         response = await first
         again = await client.get("/v1/verification")
     assert second.json()["message"] == "a verification is running already"
@@ -285,8 +283,8 @@ async def busy(client: httpx.AsyncClient) -> bool:
 
 
 async def test_the_socket_is_private_and_is_removed_at_the_end(tmp_path: Path) -> None:
-    socket = app_settings(tmp_path).socket
-    async with http_world(tmp_path, DaemonDouble()):
+    socket = socket_of(tmp_path).socket
+    async with served(tmp_path, Answering()):
         assert stat.S_IMODE(socket.stat().st_mode) == 0o660
         assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o750
     assert not socket.exists()
@@ -294,36 +292,35 @@ async def test_the_socket_is_private_and_is_removed_at_the_end(tmp_path: Path) -
 
 async def test_a_stop_is_bounded(tmp_path: Path) -> None:
     """A request that never ends does not delay the daemon's end, and the socket is removed."""
-    view = DaemonDouble(verification_may_end=asyncio.Event())
-    async with http_world(tmp_path, view) as client:
-        hanging = asyncio.create_task(client.get("/v1/verification"))
+    view, _ = hanging()
+    async with served(tmp_path, view) as client:
+        waiting = asyncio.create_task(client.get("/v1/verification"))
         await eventually(partial(busy, client))
-    assert not app_settings(tmp_path).socket.exists()
-    await asyncio.wait({hanging})
-    assert hanging.exception() is not None
+    assert not socket_of(tmp_path).socket.exists()
+    await asyncio.wait({waiting})
+    assert waiting.exception() is not None
 
 
 async def test_a_cancelled_surface_completes_its_requests_in_progress(tmp_path: Path) -> None:
-    view = DaemonDouble(verification_may_end=asyncio.Event())
-    assert view.verification_may_end is not None
-    transport = httpx.AsyncHTTPTransport(uds=str(app_settings(tmp_path).socket))
+    view, may_end = hanging()
+    transport = httpx.AsyncHTTPTransport(uds=str(socket_of(tmp_path).socket))
     async with httpx.AsyncClient(transport=transport, base_url="http://regent") as client:
         with anyio.CancelScope() as scope:
-            async with http_world(tmp_path, view):
+            async with served(tmp_path, view):
                 in_progress = asyncio.create_task(client.get("/v1/verification"))
                 await eventually(partial(busy, client))
-                asyncio.get_running_loop().call_later(0.2, view.verification_may_end.set)
+                asyncio.get_running_loop().call_later(0.2, may_end.set)
                 scope.cancel()
                 await asyncio.Event().wait()
         assert scope.cancelled_caught
         assert "http" not in {task.get_name() for task in asyncio.all_tasks()}, "no task stays behind"
         assert (await in_progress).status_code == 200
-    assert not app_settings(tmp_path).socket.exists()
+    assert not socket_of(tmp_path).socket.exists()
 
 
 async def test_signals_stay_with_the_daemon(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    async with http_world(tmp_path, DaemonDouble()) as client:
+    async with served(tmp_path, Answering()) as client:
         await client.get("/liveness")
         assert signal.getsignal(signal.SIGTERM) is before
 

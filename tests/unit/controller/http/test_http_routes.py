@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.http.models import OperationRequest
+from controller.operator.brokers import BROKERS_MAX
 from controller.operator.cordons import CordonRequest
 from controller.operator.drains import DrainRequest, ShutdownRequest, UndrainRequest
 from controller.operator.elections import ElectionRequest
@@ -27,6 +28,7 @@ from controller.regions.operator.requests import Change
 from controller.regions.operator.servers import ServerChange
 from controller.regions.operator.tables import TableCreation
 from state_machines.decisions.hindrances import StopCause
+from state_machines.decisions.restarts import BATCH_MAX
 from tests.kit.routes_kit import CALLER, MORE, Call, noting_client
 
 WHY = {"reason": "it is full", "nonce": "n1"}
@@ -257,3 +259,40 @@ async def test_a_request_beyond_a_bound_reaches_no_view(method: str, path: str, 
             url, body = (path % value, None) if method == "GET" else (path, value)
             codes.append((await client.request(method, url, json=body)).status_code)
     assert (codes, len(noted)) == ([200, 400], 1)
+
+
+LARGEST_EPOCH = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "code", "named"),
+    [
+        ("can-stop", {}, 400, "broker"),
+        ("can-stop", {"broker": -1}, 400, "broker"),
+        ("can-stop", {"broker": 0}, 200, ""),
+        ("can-stop", {"broker": 2**31 - 1}, 200, ""),
+        ("can-stop", {"broker": 2**31}, 400, "broker"),
+        ("can-stop", {"broker": [1] * BROKERS_MAX}, 200, ""),
+        ("can-stop", {"broker": [1] * (BROKERS_MAX + 1)}, 400, "broker"),
+        ("can-stop", {"broker": 1, "accept": list(StopCause)}, 200, ""),
+        ("can-stop", {"broker": 1, "accept": "luck"}, 400, "accept"),
+        ("can-remove", {"broker": [1] * (BROKERS_MAX + 1)}, 400, "broker"),
+        ("restart-next", {"since": "1"}, 400, "since"),
+        ("restart-next", {"since": "1:x"}, 400, "since"),
+        ("restart-next", {"since": f"{2**31 - 1}:{LARGEST_EPOCH}"}, 200, ""),
+        ("restart-next", {"since": "1:" + "9" * 20}, 400, "since"),
+        ("restart-next", {"since": [f"{b}:{LARGEST_EPOCH}" for b in range(1000, 1000 + BROKERS_MAX)]}, 200, ""),
+        ("restart-next", {"since": ["1:1"] * (BROKERS_MAX + 1)}, 400, "since"),
+        ("restart-next", {"batchMax": 0}, 400, "batchMax"),
+        ("restart-next", {"batchMax": 1}, 200, ""),
+        ("restart-next", {"batchMax": BATCH_MAX}, 200, ""),
+        ("restart-next", {"batchMax": BATCH_MAX + 1}, 400, "batchMax"),
+    ],
+)
+async def test_a_query_about_brokers_out_of_bounds_is_refused_by_the_name_of_its_parameter(
+    path: str, query: dict[str, Any], code: int, named: str
+) -> None:
+    async with noting_client(beside=True) as (client, noted):
+        response = await client.get(f"/v1/{path}", params=query)
+    assert (response.status_code, len(noted)) == (code, int(code == 200)), response.text
+    assert named in response.text

@@ -28,9 +28,10 @@ from controller.kafka.metrics.exposition import KafkaCollector
 from controller.kafka.metrics.values import Counters
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics import registry
+from tests.kit.answering import Answering
 from tests.kit.certificates import Authority
 from tests.kit.deadlines import eventually
-from tests.kit.http_world import DaemonDouble
+from tests.unit.controller.http.test_http import hanging
 
 TOKEN = "0123456789abcdef-of-the-scrape"
 HALF, WHOLE = b"GET /metrics HTTP/1.1\r\nHost: localhost", b"GET /liveness HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -38,9 +39,9 @@ READING = ("/metrics", "/v1/status", "/v1/brokers", "/v1/partitions", "/v1/verif
 
 
 @asynccontextmanager
-async def surface(view: DaemonDouble | None = None, **settings: Any) -> AsyncIterator[Address]:
+async def surface(view: Answering | None = None, **settings: Any) -> AsyncIterator[Address]:
     """Serves a double on a free port of this machine."""
-    view = view or DaemonDouble()
+    view = view or Answering()
     metrics = registry(KafkaCollector(Counters(), view, KAFKA_STATES))
     app = create_app([view], metrics)
     async with serving_remotely(app, HttpSettings(address="127.0.0.1:0", **settings)) as bound:
@@ -103,7 +104,7 @@ async def closed(connection: socket.socket) -> bool:
 
 
 async def test_without_an_address_nothing_listens() -> None:
-    async with serving_remotely(create_app([DaemonDouble()], mock.Mock()), HttpSettings()) as bound:
+    async with serving_remotely(create_app([Answering()], mock.Mock()), HttpSettings()) as bound:
         assert bound is None
 
 
@@ -150,17 +151,18 @@ async def test_on_loopback_each_document_is_read_without_credentials() -> None:
 
 
 async def test_a_change_is_refused_before_it_reaches_the_daemon(token_file: Path) -> None:
-    view = DaemonDouble()
+    view = Answering()
     async with surface(view, token_file=token_file) as at, client(at, token=TOKEN) as http:
         for path in ("/v1/role/takeover", "/v1/role/handback"):
             assert (await http.post(path, json={"reason": "mine"})).status_code == 405
         assert (await http.delete("/v1/topics/orders")).status_code == 405
         assert (await http.request("GET", "/v1/status", content=b"x")).status_code == 413
-    assert view.requests == []
+    assert view.calls == []
 
 
 async def test_without_the_token_only_short_probes_are_served(token_file: Path) -> None:
-    view = DaemonDouble(ready=False)
+    view = Answering()
+    view.ready = False
     async with surface(view, token_file=token_file) as at:
         for wrong in ("", "x" * 20, TOKEN[:-1], TOKEN + "x"):
             async with client(at, token=wrong) as http:
@@ -445,7 +447,7 @@ async def reached(most: Any) -> bool:
 
 
 async def test_a_request_that_takes_too_long_ends_with_an_error() -> None:
-    view = DaemonDouble(verification_may_end=asyncio.Event())
+    view, _ = hanging()
     with mock.patch.object(remote, "REQUEST_S_MAX", 0.2):
         async with surface(view) as at, client(at) as http:
             response = await http.get("/v1/verification")
@@ -453,8 +455,8 @@ async def test_a_request_that_takes_too_long_ends_with_an_error() -> None:
 
 
 async def test_requests_that_took_too_long_hold_up_no_later_one() -> None:
-    may_end = asyncio.Event()
-    async with surface(DaemonDouble(verification_may_end=may_end)) as at, client(at) as http:
+    view, may_end = hanging()
+    async with surface(view) as at, client(at) as http:
         with mock.patch.object(remote, "REQUEST_S_MAX", 0.1):
             for _ in range(remote.AT_A_TIME_MAX + 1):
                 response = await http.get("/v1/verification")
@@ -495,13 +497,13 @@ async def test_probes_of_strangers_take_no_turn_of_clients_with_credentials(toke
 async def test_a_failure_of_the_daemon_is_a_response_with_its_traceback_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with surface(DaemonDouble(broken=True)) as at, client(at) as http:
+    async with surface(Answering({"whole.status": RuntimeError("no model yet")})) as at, client(at) as http:
         assert (await http.get("/v1/status")).status_code == 500
     assert any(record.exc_info for record in caplog.records)
 
 
 async def test_the_end_does_not_wait_for_clients() -> None:
-    view = DaemonDouble(verification_may_end=asyncio.Event())
+    view, _ = hanging()
     loop = asyncio.get_running_loop()
     async with surface(view) as at:
         with connections(at, 1) as [connection]:

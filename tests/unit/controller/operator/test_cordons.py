@@ -16,8 +16,8 @@ from state_machines.admin_rules.topic_configs import TakenNames
 from state_machines.decisions.plan_checks import faults
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.model.types import Assignment, TopicAssignment
+from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent
-from tests.kit.http_world import DaemonDouble, daemon_in_thread
 from tests.kit.kafka.model import P, make_cluster
 from tests.kit.kafka.world import World, in_world
 
@@ -195,7 +195,7 @@ async def test_a_term_that_may_not_write_marks_nothing(w: World) -> None:
 def test_the_commands_mark_brokers_and_remove_the_marks(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), DaemonDouble()) as socket:
+    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), Answering()) as socket:
         monkeypatch.setenv("REGENT_SERVER", str(socket))
         assert [item["broker"] for item in items("cordon", 3, 4, "--reason", "disk")] == [3, 4]
         assert [item["reason"] for item in items("uncordon", 4)] == ["disk"]

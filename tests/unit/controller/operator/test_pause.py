@@ -19,8 +19,8 @@ from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.plan_progress import ReassignPlan, Status
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
+from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent
-from tests.kit.http_world import DaemonDouble, daemon_in_thread
 from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     applied,
@@ -239,14 +239,14 @@ def test_a_pause_holds_up_to_its_end(until_ms: int, holds: bool) -> None:
 def test_the_commands_pause_and_resume(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    double = DaemonDouble()
+    double = Answering()
     with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
         monkeypatch.setenv("REGENT_SERVER", str(socket))
         for given, seconds in (("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)):
             assert items("pause", "--for", given, "--reason", "disks")[0]["paused"]
-            assert double.pause.seen[-1] == PauseRequest(for_s=seconds, reason="disks")
+            assert double.noted("pauses.pause", "pauses.resume")[-1] == PauseRequest(for_s=seconds, reason="disks")
         items("pause")
-        assert double.pause.seen[-1] == PauseRequest()
+        assert double.noted("pauses.pause", "pauses.resume")[-1] == PauseRequest()
         assert not items("resume")[0]["paused"]
         for given in ("5", "0s", "-1m", "1w", "1.5h"):
             assert "is no time" in regent("pause", "--for", given, code=Exit.USAGE).stderr

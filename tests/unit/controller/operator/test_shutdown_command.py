@@ -15,8 +15,8 @@ from state_machines.decisions.stopping import can_stop
 from state_machines.machines.selectors import NO_OTHER_ISR, ONLY_REPLICA
 from state_machines.model.min_isr import MinIsr
 from state_machines.model.types import ReplicaState
+from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent
-from tests.kit.http_world import DaemonDouble, daemon_in_thread
 from tests.kit.kafka.parts import LEADER_AND_ISR
 from tests.kit.kafka.world import World, in_world
 from tests.unit.controller.kafka.procedures.test_drain import views
@@ -188,7 +188,7 @@ async def test_log_lines_name_the_operator(w: World, caplog: pytest.LogCaptureFi
 def test_the_command_ends_by_whether_the_broker_may_stop(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    double = DaemonDouble()
+    double = Answering()
     with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
         monkeypatch.setenv("REGENT_SERVER", str(socket))
         [found] = items("shutdown", 1)
@@ -196,9 +196,9 @@ def test_the_command_ends_by_whether_the_broker_may_stop(
         said = regent("shutdown", 2, "--accept", "offline", code=Exit.REFUSED)
         assert "regent undrain 2" in said.stderr
         assert "Remedy for no-leader: wait" in said.stderr
-        assert double.drained[-1] == ("shutdown", ShutdownRequest(broker=2, accept=[StopCause.OFFLINE]))
+        assert double.of("drains")[-1] == ("shutdown", ShutdownRequest(broker=2, accept=[StopCause.OFFLINE]))
         [refused] = items("shutdown", 2, code=Exit.REFUSED)
         assert refused["hindrances"][0]["cause"] == "no-leader"
         regent("shutdown", code=Exit.USAGE)
-        double.refuse = "broker 9 is not registered"
+        double.answers["drains.shutdown"] = Refused("broker 9 is not registered", "correct the id")
         assert "correct the id" in regent("shutdown", 9, code=Exit.REFUSED).stderr

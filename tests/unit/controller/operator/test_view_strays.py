@@ -43,9 +43,9 @@ from metadata_store.nodes.stray_nodes import Found, Remembered, StrayKey
 from metadata_store.port import ANY_VERSION
 from state_machines.decisions.strays import NAMED, strays
 from state_machines.model.types import Assignment, LogDirectory, ReplicaLog
+from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent, unwrapped
 from tests.kit.deadlines import eventually
-from tests.kit.http_world import DaemonDouble, daemon_in_thread
 from tests.kit.kafka.brokers import STOP_REPLICA
 from tests.kit.kafka.role import MiniBroker, kafka
 from tests.kit.view_kit import dies, governed
@@ -310,16 +310,16 @@ async def test_remembered_replicas_are_listed_with_their_brokers_state(tmp_path:
 
 
 @pytest.fixture(scope="module")
-def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DaemonDouble, Path]]:
-    double = DaemonDouble()
+def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Answering, Path]]:
+    double = Answering()
     with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
         yield double, socket
 
 
 @pytest.fixture
-def daemon(surface: tuple[DaemonDouble, Path], monkeypatch: pytest.MonkeyPatch) -> DaemonDouble:
+def daemon(surface: tuple[Answering, Path], monkeypatch: pytest.MonkeyPatch) -> Answering:
     """Resets the double of a daemon, which every command reaches."""
-    surface[0].strays.__init__()  # type: ignore[misc]
+    surface[0].reset()
     monkeypatch.setenv("REGENT_SERVER", str(surface[1]))
     return surface[0]
 
@@ -346,9 +346,9 @@ UNREAD = UnreadBroker(broker=2, why="it is not registered: start it")
     ],
 )
 def test_the_exit_code_and_the_sentences_say_what_was_found(
-    daemon: DaemonDouble, report: StrayReport, code: Exit, said: list[str]
+    daemon: Answering, report: StrayReport, code: Exit, said: list[str]
 ) -> None:
-    daemon.strays.report = report
+    daemon.answers["strays.listed"] = report
     result = regent("strays", code=code)
     assert all(sentence in unwrapped(result.stderr) for sentence in said)
     assert ("orders" in result.stdout) == bool(report.strays)
@@ -362,8 +362,8 @@ REMEMBERED = [
 ]
 
 
-def test_remembered_replicas_are_one_line_for_each_broker_and_topic(daemon: DaemonDouble) -> None:
-    daemon.strays.report = StrayReport(brokers=[1], remembered=REMEMBERED, remembered_total=7)
+def test_remembered_replicas_are_one_line_for_each_broker_and_topic(daemon: Answering) -> None:
+    daemon.answers["strays.listed"] = StrayReport(brokers=[1], remembered=REMEMBERED, remembered_total=7)
     said = unwrapped(regent("strays").stderr)
     assert "remembered: broker 3, orders 1,4, since 2026-01-02T00:00:00Z: stopped once the broker is back" in said
     assert "7 removed replicas are remembered in all" in said
@@ -385,45 +385,45 @@ def outcome(kind: Outcome, why: str = "") -> StrayOutcome:
     ],
 )
 def test_a_removal_reports_each_stray_and_has_the_exit_code_of_the_worst(
-    daemon: DaemonDouble, removal: dict[str, Any], code: Exit, said: str
+    daemon: Answering, removal: dict[str, Any], code: Exit, said: str
 ) -> None:
-    daemon.strays.removal = StrayRemoval(dry_run=False, brokers=[3], **removal)
+    daemon.answers["stray_removal.removed"] = StrayRemoval(dry_run=False, brokers=[3], **removal)
     result = regent("strays", "--remove", 3, "--topic", "orders", "--yes", "--reason", "a test", code=code)
     assert said in unwrapped(result.stderr)
     assert result.stdout.count("/data") == len(removal["strays"])
-    [request] = daemon.strays.requests
+    [request] = daemon.noted("stray_removal.removed")
     assert request == StrayRemovalRequest(brokers=[3], topic="orders", reason="a test")
     [body] = items("strays", "--remove", "--yes", code=code)
     assert len(body["strays"]) == len(removal["strays"])
 
 
-def test_a_dry_run_needs_no_question_and_a_removal_without_terminal_needs_yes(daemon: DaemonDouble) -> None:
+def test_a_dry_run_needs_no_question_and_a_removal_without_terminal_needs_yes(daemon: Answering) -> None:
     regent("strays", "--remove", "--dry-run")
-    assert [request.dry_run for request in daemon.strays.requests] == [True]
+    assert [request.dry_run for request in daemon.noted("stray_removal.removed")] == [True]
     result = regent("strays", "--remove", code=Exit.USAGE)
     assert "--yes" in result.stderr
-    assert all(request.dry_run for request in daemon.strays.requests)
+    assert all(request.dry_run for request in daemon.noted("stray_removal.removed"))
 
 
 @pytest.mark.parametrize("option", [("--topic", "t"), ("--dry-run",), ("--yes",), ("--reason", "x")])
-def test_options_of_a_removal_need_it(daemon: DaemonDouble, option: tuple[str, ...]) -> None:
+def test_options_of_a_removal_need_it(daemon: Answering, option: tuple[str, ...]) -> None:
     assert "add --remove" in regent("strays", *option, code=Exit.USAGE).stderr
-    assert (daemon.strays.seen, daemon.strays.requests) == ([], [])
+    assert daemon.calls == []
 
 
-def test_the_commands_of_the_page_name_brokers_or_none(daemon: DaemonDouble) -> None:
+def test_the_commands_of_the_page_name_brokers_or_none(daemon: Answering) -> None:
     commands = [shlex.split(line)[1:] for line in PAGE.splitlines() if line.startswith("regent strays")]
     assert len(commands) == 4
     for words in commands:
         regent(*words)
-    assert daemon.strays.seen == [[], [3]]
-    assert [(one.brokers, one.topic, one.dry_run) for one in daemon.strays.requests] == [
+    assert daemon.noted("strays.listed") == [(), [3]]
+    assert [(one.brokers, one.topic, one.dry_run) for one in daemon.noted("stray_removal.removed")] == [
         ([3], "orders", True),
         ([], "", False),
     ]
 
 
 @pytest.mark.parametrize(("number", "code"), [(BROKERS_MAX, Exit.DONE), (BROKERS_MAX + 1, Exit.USAGE)])
-def test_the_brokers_of_a_request_are_bounded(daemon: DaemonDouble, number: int, code: Exit) -> None:
+def test_the_brokers_of_a_request_are_bounded(daemon: Answering, number: int, code: Exit) -> None:
     regent("strays", *range(number), code=code)
-    assert len(daemon.strays.seen) == (code is Exit.DONE)
+    assert len(daemon.noted("strays.listed")) == (code is Exit.DONE)

@@ -27,7 +27,7 @@ from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from regent_agent import protocol
 from regent_agent.protocol import Refused, Register, Registered
-from tests.kit.http_world import DaemonDouble
+from tests.kit.answering import Answering
 from tests.kit.regions.daemon import regions_world, settings_of
 from tests.kit.regions.term import stage
 
@@ -77,7 +77,7 @@ def test_texts_are_found_wherever_they_are_in_a_document() -> None:
 
 def app(folder: Path) -> FastAPI:
     """Returns the surface of a daemon with both domains."""
-    view, settings = DaemonDouble(), settings_of(folder)
+    view, settings = Answering(), settings_of(folder)
     metrics = registry(KafkaCollector(Counters(), view, KAFKA_STATES))
     return create_app([view, View(domain_of(settings, None), settings)], metrics)
 

@@ -25,8 +25,8 @@ from controller.regions.operator.servers import ServerChange
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from controller.regions.sqlite_store import SqliteOpened
+from tests.kit.answering import Answering
 from tests.kit.deadlines import eventually
-from tests.kit.http_world import DaemonDouble
 from tests.kit.regions.daemon import World, regions_world, settings_of
 
 BODY: Final[dict[str, dict[str, Any]]] = {"": {}, "/enable": {"json": {}}}
@@ -188,7 +188,7 @@ async def test_only_the_daemons_user_may_change_and_a_daemon_that_starts_has_a_s
 
 async def test_beside_kafka_both_have_their_routes(tmp_path: Path) -> None:
     async def work(world: World, client: httpx.AsyncClient) -> None:
-        double = DaemonDouble()
+        double = Answering()
         kafka = KafkaCollector(Counters(), double, KAFKA_STATES)
         metrics = registry(kafka, RegionsCollector(world.domain.counters, world.view.region_gauges))
         transport = httpx.ASGITransport(create_app([double, world.view], metrics))
