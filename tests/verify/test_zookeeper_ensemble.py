@@ -13,13 +13,13 @@ from controller.role.own_znodes import LOCKS
 from metadata_store import paths
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
-from regent_agent.service import OpenedRegion, RegionService
 from testing.embedded.load import Load
 from testing.embedded.process import free_port
 from testing.embedded.zookeeper import EmbeddedZooKeeper, in_sync
 from tests.kit.cluster.scene import PARTITIONS, RATE_PER_S, TOPIC, Scene, scene
 from tests.kit.cluster.world import World, world
 from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import Opens
 from tests.verify.system import PATIENT, Times
 
 SERVERS = {"tick_ms": 500, "session_ms_max": 20_000}
@@ -112,20 +112,10 @@ async def test_the_epoch_is_kept_whichever_server_fails(fault: Fault) -> None:
             assert await session_of_daemon(stage) == session
 
 
-class Regions(RegionService):
-    """A service of which regions open and close at once."""
-
-    async def open(self, region: OpenedRegion) -> int:
-        return region.sequence + 1
-
-    async def close(self, region: OpenedRegion) -> None:
-        """Closes it."""
-
-
 @asynccontextmanager
 async def regions_of(stage: Scene, port: int) -> AsyncIterator[Agent]:
     """Creates a table of regions on one server, whose agent it returns."""
-    agent = Agent(Regions(), AgentOptions((("127.0.0.1", port),), "s1", "s1:7000"))
+    agent = Agent(Opens(), AgentOptions((("127.0.0.1", port),), "s1", "s1:7000"))
     await agent.start()
     try:
         await stage.daemon.post("/v1/regions/tables", {"name": "t", "uniform": REGIONS})

@@ -243,6 +243,12 @@ def moves(term: RegionsTerm, region: Region, to: str = "") -> Awaitable[int]:
     return procedure(term, move.NAME, MOVE.encode(Move(region.id, "t", to)))
 
 
+async def polls(server: Server) -> None:
+    """Polls for ever, takes operations, and does none."""
+    while True:
+        await server.poll()
+
+
 async def creating(term: RegionsTerm, regions: int) -> int:
     """Begins the creation of a table; returns its pid once the table is there."""
     pid = await creates(term, regions=regions)

@@ -10,12 +10,12 @@ from metadata_store.own import ENDPOINTS, LOCKS, OWN, QUARANTINE, REGIONS, STRAY
 from metadata_store.port import ANY_VERSION
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
-from regent_agent.service import OpenedRegion, RegionService
 from testing.embedded.process import free_port
 from tests.contracts.closing import acls_below, writable
 from tests.kit.cluster.endpoint import endpoint
 from tests.kit.cluster.scene import Scene, succeeds
 from tests.kit.deadlines import eventually
+from tests.kit.regions.daemon import Opens
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -25,16 +25,6 @@ AFTER_FAULTS = {
     f"{REGIONS}/buried/*",
 }
 """Paths of the registry that only a fault brings about."""
-
-
-class Opens(RegionService):
-    """A service whose regions open and close at once."""
-
-    async def open(self, region: OpenedRegion) -> int:
-        return region.sequence + 1
-
-    async def close(self, region: OpenedRegion) -> None:
-        """Closes it."""
 
 
 @pytest.mark.timeout(300)

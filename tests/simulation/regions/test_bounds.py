@@ -24,6 +24,7 @@ from tests.kit.regions.world import (
     done,
     ended,
     lists,
+    polls,
     procedure,
     regions_of,
     running,
@@ -227,13 +228,7 @@ async def test_a_crash_waits_for_no_table_that_is_slow_to_open() -> None:
         task = TableTask("slow", uniform=6)
         await procedure(term, "create_table", TABLE_TASK.encode(task))
         await until(lambda: len(term.env.model.transit) >= 2)
-        polling = asyncio.ensure_future(_polls(slow))
+        polling = asyncio.ensure_future(polls(slow))
         await until(lambda: {str(one.server) for one in term.env.model.tables["t"].regions} <= {"b,1", "c,1"})
         assert len(term.env.model.transit) >= 2, "the other table is still on its way"
         polling.cancel()
-
-
-async def _polls(server: Server) -> None:
-    """Keeps a lease, and does nothing."""
-    while True:
-        await server.poll()

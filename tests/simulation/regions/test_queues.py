@@ -23,6 +23,7 @@ from tests.kit.regions.world import (
     creates,
     done,
     ended,
+    polls,
     procedure,
     regions_of,
     running,
@@ -142,7 +143,7 @@ async def test_a_procedure_that_waits_for_a_server_is_an_entry_and_no_task() -> 
     async with running(RegionDisk()) as term:
         server = Server(term, "a")
         await server.register()
-        polls = asyncio.ensure_future(polling(server))
+        going = asyncio.ensure_future(polls(server))
         await asyncio.sleep(2.0)  # the wait for servers after the start is over
         tasks = len(asyncio.all_tasks())
         await creates(term, regions=300)
@@ -151,13 +152,7 @@ async def test_a_procedure_that_waits_for_a_server_is_an_entry_and_no_task() -> 
         assert len(list(term.engine.live())) > 300
         assert len(asyncio.all_tasks()) == tasks
         await ended(term, procedure(term, "create_namespace", NAMESPACE_TASK.encode(NamespaceTask("n"))))
-        polls.cancel()
-
-
-async def polling(server: Server) -> None:
-    """Polls for ever, and does nothing."""
-    while True:
-        await server.poll()
+        going.cancel()
 
 
 # -- queues of servers

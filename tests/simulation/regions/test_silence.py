@@ -25,6 +25,7 @@ from tests.kit.regions.world import (
     creates,
     done,
     ended,
+    polls,
     regions_of,
     running,
     serving,
@@ -178,12 +179,6 @@ async def test_a_server_that_is_spared_with_the_first_one_stays_so_while_that_po
 def fencing(term: RegionsTerm) -> int:
     """Returns the pid of the procedure that fences a log, 0 without one."""
     return next((one.pid for one in term.engine.live() if one.kind == "fence_log"), 0)
-
-
-async def polls(server: Server) -> None:
-    """Keeps a lease, and does nothing."""
-    while True:
-        await server.poll()
 
 
 @virtual
