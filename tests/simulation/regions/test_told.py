@@ -223,13 +223,8 @@ async def test_a_store_that_was_restored_says_for_how_long_it_waits_before_it_pl
             assert "one lease to come or to stop" in text
         assert "servers have come" not in told
         await until(lambda: term.env.places)
-<<<<<<< HEAD
         assert not of_term(term)
-        polls.cancel()
-=======
-        assert not _warnings(term)
         going.cancel()
->>>>>>> f40e8f0e (Servers that only poll, and a service that opens at once, are one each)
 
 
 def _explained(term: RegionsTerm) -> str:

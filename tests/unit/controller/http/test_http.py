@@ -20,8 +20,6 @@ from controller.http.errors import Refused
 from controller.http.models import Operation
 from controller.http.peers import BODY_BYTES_MAX
 from controller.kafka.metrics.values import ShownMode
-from controller.operator.partitions import Only, PartitionQuery
-from controller.operator.verify import Difference
 from controller.operator.verify import Difference, Verification, VerifyView
 from tests.kit.answering import Answering, served, socket_of
 from tests.kit.deadlines import eventually
