@@ -25,10 +25,10 @@ from controller.http.errors import NotActive, NotFound, ViewError
 from controller.http.models import Health, Operation
 from controller.http.procedures import Lock, PlannedChange, Procedure, ServerResult
 from controller.http.server import serving
+from controller.kafka.metrics.exposition import KafkaCollector
+from controller.kafka.metrics.values import Counters, Gauges, ShownMode
 from controller.kafka.term.dispatch import KAFKA_STATES
-from controller.metrics.counters import Counters
-from controller.metrics.exposition import KafkaCollector, registry
-from controller.metrics.gauges import Gauges, ShownMode
+from controller.metrics import registry
 from controller.operator.brokers import Broker, BrokerView, Listener
 from controller.operator.cordons import CordonedBroker, CordonView
 from controller.operator.deletions import Deletion, DeletionView
