@@ -31,7 +31,7 @@ from brokers.wire.envelope import (
 from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason, run_off_loop
 from brokers.wire.messages import response_codec
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.refusals import refusal
 
 CALLS_MAX: Final = 200
@@ -97,7 +97,7 @@ class _Line:
 
     @classmethod
     async def open(cls, transport: Transport, holder: Holder) -> _Line:
-        """Connects and fetches a challenge; raises OSError and Malformed."""
+        """Connects and fetches a challenge; raises OSError and BadMessage."""
         async with asyncio.timeout(CONNECT_S_MAX):
             connection = await transport.connect(holder.host, holder.port, lambda: None)
             try:
@@ -108,7 +108,7 @@ class _Line:
         return cls(connection, holder, response.data or b"")
 
     async def exchange(self, envelope: Envelope, secret: bytes, call_id: bytes, attempt: int) -> EnvelopeResponse:
-        """Sends one sealed envelope and returns its response; raises OSError and Malformed."""
+        """Sends one sealed envelope and returns its response; raises OSError and BadMessage."""
         self._number += 1
         key = envelope_key(secret, self.holder.cluster_id, self.holder.id)
         write = partial(_sealed, envelope, key, self._challenge, call_id, attempt, self._number)
@@ -127,10 +127,10 @@ def _sealed(
 
 
 def _opened(frame: bytes, number: int, key: bytes, challenge: bytes, requested: Seal) -> EnvelopeResponse:
-    """Reads the daemon's response and checks its seal; raises :class:`Malformed`."""
+    """Reads the daemon's response and checks its seal; raises :class:`BadMessage`."""
     response = read_envelope_response(frame, number)
     if response.error not in UNSEALED and not response.genuine(key, challenge, requested):
-        raise Malformed("its response is not sealed with this endpoint's secret: another process may have sent it")
+        raise BadMessage("its response is not sealed with this endpoint's secret: another process may have sent it")
     return response
 
 
@@ -199,12 +199,12 @@ class Carrier:
         """Returns the daemon's response: NOT_BEGUN without an active daemon there, LOST if the call may have begun."""
         try:
             line = self._kept(holder) or await _Line.open(self._transport, holder)
-        except (OSError, Malformed) as error:
+        except (OSError, BadMessage) as error:
             self._warn(holder, error)
             return EnvelopeResponse(NOT_BEGUN, None)
         try:
             response = await self._exchange(line, pending, secret)
-        except (OSError, Malformed) as error:
+        except (OSError, BadMessage) as error:
             line.connection.close()
             self._warn(holder, error)
             pending.vanished += 1
@@ -289,7 +289,7 @@ def _now_s() -> float:
 
 
 async def _response_to(call: Call, response: EnvelopeResponse) -> Struct:
-    """Returns the client's response; raises Malformed where the daemon's one cannot be read."""
+    """Returns the client's response; raises BadMessage where the daemon's one cannot be read."""
     if response.error == Error.NONE and response.data is not None:
         read = partial(response_codec(call.api, call.version).read, Reader(response.data))
         found: Struct = await run_off_loop(read, len(response.data))

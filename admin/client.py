@@ -19,7 +19,7 @@ from admin.ports import (
     Call,
     ControllerPort,
     Directory,
-    Limits,
+    EndpointLimits,
     NotController,
 )
 from admin.routes import Header, Route, body_of, head, i16, request_frame, rewritten, route
@@ -29,7 +29,7 @@ from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.errors import Error
 from brokers.wire.frames import run_off_loop
 from brokers.wire.messages import Request, read_request, request_codec, response_codec
-from brokers.wire.primitives import NO_TAGS, Malformed
+from brokers.wire.primitives import NO_TAGS, BadMessage
 from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
 
@@ -48,7 +48,7 @@ _HEADER_BYTES_MIN: Final = 8
 class Listener(Protocol):
     """The part of the listener that a connection uses."""
 
-    limits: Limits
+    limits: EndpointLimits
     limited_log: RateLimitedLog
     tls: EndpointTls | None
     directory: Directory
@@ -85,7 +85,7 @@ class Client:
         except asyncio.CancelledError:
             self._stream.abort()
             raise
-        except Malformed as error:
+        except BadMessage as error:
             self._refuse("call", str(error))
         except BrokerLost as error:
             self._refuse("broker", f"the broker behind it is lost: {error}")
@@ -120,7 +120,7 @@ class Client:
         if size > UNKNOWN_FRAME_BYTES_MAX and await self._must_authenticate():
             most = UNKNOWN_FRAME_BYTES_MAX
         if not _HEADER_BYTES_MIN <= size <= most:
-            raise Malformed(f"a request of {size} bytes; at most {most} are allowed")
+            raise BadMessage(f"a request of {size} bytes; at most {most} are allowed")
         return size
 
     async def _must_authenticate(self) -> bool:
@@ -157,16 +157,16 @@ class Client:
     def _reserve(self, size: int) -> None:
         self._reserved += size
         if not self._slot.hold(self._reserved):
-            raise Malformed("all clients together are sending too many bytes")
+            raise BadMessage("all clients together are sending too many bytes")
 
     async def _respond(self, frame: bytes) -> None:
         header = Header(i16(frame[:2]), i16(frame[2:4]), frame[4:8])
         if header.api not in BEFORE:
             if await self._must_authenticate():
-                raise Malformed(f"API key {header.api} before it has authenticated")
+                raise BadMessage(f"API key {header.api} before it has authenticated")
             self._slot.prove()
         elif len(frame) > UNKNOWN_FRAME_BYTES_MAX:
-            raise Malformed(f"API key {header.api} with {len(frame)} bytes, more than any real one has")
+            raise BadMessage(f"API key {header.api} with {len(frame)} bytes, more than any real one has")
         match route(header.api, header.version, shared=self._listener.shared):
             case Route.PASS:
                 await self._pass(frame, header)
@@ -183,7 +183,7 @@ class Client:
             case Route.REFUSE:
                 await self._refuse_traffic(frame, header)
             case Route.CLOSE:
-                raise Malformed(f"API key {header.api} v{header.version} is not offered")
+                raise BadMessage(f"API key {header.api} v{header.version} is not offered")
 
     # -- with a broker
 
@@ -212,7 +212,7 @@ class Client:
             held += await upstream.take_up_to(more)
             try:
                 return rewritten(api, codec, held, self._listener.controller.node(), shared=self._listener.shared)
-            except Malformed as error:
+            except BadMessage as error:
                 why = str(error)
         raise BrokerLost(f"its response to {api.name} v{version} cannot be read: {why}")
 
@@ -225,7 +225,7 @@ class Client:
         held = await upstream.take_up_to(REWRITTEN_BYTES_MAX)
         try:
             response = codec.read(body_of(api, codec, held))
-        except Malformed as error:
+        except BadMessage as error:
             raise BrokerLost(f"its response to {api.name} v{header.version} cannot be read: {error}") from error
         self._identity.observe(request, response)
         if self._identity.authenticated:
@@ -281,11 +281,11 @@ class Client:
     async def _relay(self, frame: bytes) -> None:
         """Relays a broker's call; without an active daemon it hangs up, and the broker looks for the controller."""
         if (principal := await self._principal()) is None:
-            raise Malformed(f"a call to the controller: {UNKNOWN}")
+            raise BadMessage(f"a call to the controller: {UNKNOWN}")
         try:
             await self._stream.send(await self._listener.controller.relay(frame, principal, self._stream.peer))
         except NotController:
-            raise Malformed("a call to the controller while no daemon is active, or none responds") from None
+            raise BadMessage("a call to the controller while no daemon is active, or none responds") from None
 
     async def _respond_as_node(self, frame: bytes, header: Header) -> None:
         node = self._listener.controller.node()
@@ -322,17 +322,17 @@ class Client:
         codec, held = response_codec(api, header.version), b"".join(parts)
         try:
             return await run_off_loop(lambda: codec.read(body_of(api, codec, held)), len(held))
-        except Malformed as error:
+        except BadMessage as error:
             raise BrokerLost(f"its response to {api.name} v{header.version} cannot be read: {error}") from error
 
     async def _refuse_traffic(self, frame: bytes, header: Header) -> None:
         response = wrong_node((await self._read(frame)).body)
         if response is None:
-            raise Malformed("it produces with acks=0 to the admin endpoint, which leads no partition")
+            raise BadMessage("it produces with acks=0 to the admin endpoint, which leads no partition")
         await self._reply(header, response)
 
     async def _read(self, frame: bytes) -> Request:
-        """Reads a request; raises Malformed. Its items count against the bound of bytes, too."""
+        """Reads a request; raises BadMessage. Its items count against the bound of bytes, too."""
         request = await run_off_loop(partial(read_request, frame), len(frame))
         self._reserve(request.items * ITEM_BYTES)
         return request

@@ -12,7 +12,7 @@ import anyio
 from admin.carrier import Carrier
 from admin.client import Client
 from admin.cluster_view import ClusterView
-from admin.ports import Address, ControllerPort, Directory, Limits
+from admin.ports import Address, ControllerPort, Directory, EndpointLimits
 from admin.streams import EndpointTls, Stream, Watched, endpoint_tls
 from brokers.listener.bound_listener import BoundListener
 from brokers.listener.connection_slots import ConnectionSlot
@@ -32,13 +32,13 @@ class AdminListener(BoundListener):
         port: int,
         directory: Directory,
         controller: ControllerPort,
-        limits: Limits | None = None,
+        limits: EndpointLimits | None = None,
         tls: EndpointTls | None = None,
         *,
         shared: bool = False,
     ) -> None:
         self.shared = shared
-        self.limits = limits or Limits()
+        self.limits = limits or EndpointLimits()
         of_clients = tls.clients if tls is not None else None
         super().__init__("the admin endpoint", "admin", (host, port), self.limits, self._accept, tls=of_clients)
         self.tls = tls
@@ -117,10 +117,10 @@ async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: C
             carrier.close()
 
 
-def limits(settings: Settings) -> Limits:
+def limits(settings: Settings) -> EndpointLimits:
     """Returns the bounds of the settings, and defaults for all others."""
     admin = settings.admin
-    return Limits(
+    return EndpointLimits(
         frame_bytes_max=admin.frame_bytes_max,
         connections_max=admin.connections_max,
         connections_per_address_max=admin.connections_per_address_max,

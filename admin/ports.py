@@ -98,7 +98,7 @@ ITEM_BYTES: Final = 200
 """Approximate memory of a decoded array item, up to twenty times its size on the wire."""
 
 
-class Limits(Struct, frozen=True):
+class EndpointLimits(Struct, frozen=True):
     """The resources that clients and brokers may use.
 
     ``buffered_bytes_max`` bounds the requests of all clients that are being received or carried out, with their bytes

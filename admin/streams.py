@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from admin.ports import CHUNK_BYTES, Address, Limits
+from admin.ports import CHUNK_BYTES, Address, EndpointLimits
 from brokers.security.tls import Tls
 from brokers.wire.frames import reason
 from configs.settings import Settings
@@ -141,7 +141,7 @@ class BrokerLost(OSError):
 class Upstream:
     """A connection to one live broker, the same for all requests of a client: authentication is per connection."""
 
-    def __init__(self, stream: Stream, address: Address, limits: Limits) -> None:
+    def __init__(self, stream: Stream, address: Address, limits: EndpointLimits) -> None:
         self._stream = stream
         self._limits = limits
         self.address = address
@@ -150,7 +150,7 @@ class Upstream:
 
     @classmethod
     async def connect(
-        cls, brokers: Sequence[Address], limits: Limits, on_lost: Callable[[], None], tls: Tls | None = None
+        cls, brokers: Sequence[Address], limits: EndpointLimits, on_lost: Callable[[], None], tls: Tls | None = None
     ) -> Upstream:
         """Connects to the first reachable one of ``brokers``, in random order; raises :class:`BrokerLost`."""
         why = "no broker is known"
@@ -166,7 +166,7 @@ class Upstream:
     async def request(self, frame: bytes) -> int:
         """Sends a request without its length; returns the size of its response after the correlation id.
 
-        Raises :class:`BrokerLost`. The wait has no limit: see :class:`admin.ports.Limits`.
+        Raises :class:`BrokerLost`. The wait has no limit: see :class:`admin.ports.EndpointLimits`.
         """
         assert not self.left, "one request at a time"
         with self._naming_broker():

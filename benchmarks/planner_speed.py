@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.planning import Planned, attempt, planned
-from pipeline.planner.problem import Brokers, Limits, Problem
+from pipeline.planner.problem import Brokers, PlanLimits, Problem
 
 RACKS: Final = 10
 FACTOR: Final = 3
@@ -117,7 +117,7 @@ def cluster(size: Size, start: str, seed: int = 1) -> Problem:
         live[3] = False
     if start in ("full", "two disks"):
         wide = np.where(np.arange(size.brokers) % 2, 1.2, 0.8) if start == "two disks" else np.ones(size.brokers)
-        disk = wide * sizes.sum() * FACTOR / size.brokers / (0.9 * Limits().disk)
+        disk = wide * sizes.sum() * FACTOR / size.brokers / (0.9 * PlanLimits().disk)
     brokers = Brokers(
         np.arange(size.brokers, dtype=np.int32), (np.arange(size.brokers) % RACKS).astype(np.int32), live,
         nothing, nothing, disk, unknown, unknown, unknown,
@@ -125,7 +125,8 @@ def cluster(size: Size, start: str, seed: int = 1) -> Problem:
     return Problem(
         "benchmark", tuple(f"t{i}" for i in range(len(counts))), topic,
         (np.arange(rows) - np.repeat(np.cumsum(counts) - counts, counts)).astype(np.int32), replicas, sizes, ins,
-        ins * rng.lognormal(0.5, 0.5, rows), np.zeros(rows, np.int8), brokers, replace(Limits(), replicas_max=20_000),
+        ins * rng.lognormal(0.5, 0.5, rows), np.zeros(rows, np.int8), brokers,
+        replace(PlanLimits(), replicas_max=20_000),
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import LARGE_BYTES, reason, run_off_loop
 from brokers.wire.log_dirs import REPLICAS_MAX, encode_log_dirs, newest_version, read_log_dirs
 from brokers.wire.messages import prepare
-from brokers.wire.primitives import Malformed
+from brokers.wire.primitives import BadMessage
 from brokers.wire.versions import Api
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.model.types import LogDirectory
@@ -202,7 +202,7 @@ class BrokerClient:
         read = partial(read_log_dirs, version, frame, self._correlation, replicas_max)
         try:
             error, directories = await run_off_loop(read, len(frame))
-        except Malformed as malformed:
+        except BadMessage as malformed:
             self.close()
             raise BrokerCallFailed(f"{self._address}: response to {api.name} v{version}: {malformed}") from malformed
         if error == Error.CLUSTER_AUTHORIZATION_FAILED or not (error or directories):
@@ -272,7 +272,7 @@ class BrokerClient:
         read = partial(kio_messages.decode_response, api, version, frame, correlation)
         try:
             return await run_off_loop(read, len(frame))
-        except Malformed as error:
+        except BadMessage as error:
             raise self._malformed(error) from error
 
     def _request(self, api: Api, version: int, fields: Mapping[str, object]) -> tuple[int, bytes]:
@@ -292,10 +292,10 @@ class BrokerClient:
     def _decode(self, api: Api, version: int, frame: bytes, correlation: int) -> Any:
         try:
             return kio_messages.decode_response(api, version, frame, correlation)
-        except Malformed as error:
+        except BadMessage as error:
             raise self._malformed(error) from error
 
-    def _malformed(self, error: Malformed) -> BrokerCallFailed:
+    def _malformed(self, error: BadMessage) -> BrokerCallFailed:
         self.close()
         return BrokerCallFailed(f"{self._address}: {error}")
 

@@ -29,11 +29,11 @@ LENGTH: Final = Layout(">i")
 """Length of a frame, before its bytes."""
 
 
-class Malformed(Exception):
+class BadFrame(Exception):
     """Bytes that are no message of this protocol; the text says why."""
 
 
-class Unfit(Malformed):
+class Unfit(BadFrame):
     """A message whose kind this version does not know, or with a field that its kind has not so; the text names it."""
 
 
@@ -146,7 +146,7 @@ def kind_of(body: bytes) -> type[Request] | None:
 
 
 def decode_request(body: bytes) -> Request:
-    """Decodes the bytes of a frame at the daemon; raises :class:`Malformed`, and :class:`TooMany` beyond a bound."""
+    """Decodes the bytes of a frame at the daemon; raises :class:`BadFrame`, and :class:`TooMany` beyond a bound."""
     _check_parts(body)
     try:
         return _requests.decode(body)
@@ -155,9 +155,9 @@ def decode_request(body: bytes) -> Request:
             raise TooMany(_too_many(body, int(found[1]), int(found[2]), found[0])) from error
         if (why := unfit(body, str(error))) is not None:
             raise Unfit(why) from error
-        raise Malformed(f"no request: {error}") from error
+        raise BadFrame(f"no request: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"no request: {error}") from error
+        raise BadFrame(f"no request: {error}") from error
 
 
 def unfit(body: bytes, error: str = "") -> str | None:
@@ -195,11 +195,11 @@ def decode_in_portions(body: bytes) -> Request:
 def _raw_fields(body: bytes) -> list[memoryview]:
     """Returns the bytes of each field of a message."""
     if length_of(body[:5]) > FIELDS_MAX:
-        raise Malformed(f"no request: more than {FIELDS_MAX} fields")
+        raise BadFrame(f"no request: more than {FIELDS_MAX} fields")
     try:
         return [memoryview(one) for one in _fields.decode(body)]
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Malformed(f"no request: {error}") from error
+        raise BadFrame(f"no request: {error}") from error
 
 
 def _listed(owned: memoryview) -> Collection[Owned]:
@@ -209,12 +209,12 @@ def _listed(owned: memoryview) -> Collection[Owned]:
     try:
         return _owned.decode(owned)  # entries with fields that this version does not know, or no entries
     except msgspec.DecodeError as error:
-        raise Malformed(f"no request: owned: {error}") from error
+        raise BadFrame(f"no request: owned: {error}") from error
 
 
 def decode_response(body: bytes) -> Response:
-    """Decodes the bytes of a frame at the side that connected; raises :class:`Malformed`."""
+    """Decodes the bytes of a frame at the side that connected; raises :class:`BadFrame`."""
     try:
         return _responses.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"no response: {error}") from error
+        raise BadFrame(f"no response: {error}") from error

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from regent_agent.codec import FRAME_BYTES_MAX, LENGTH, Malformed, decode_response, encode
+from regent_agent.codec import FRAME_BYTES_MAX, LENGTH, BadFrame, decode_response, encode
 from regent_agent.protocol import (
     NOT_ACTIVE,
     RESTORED,
@@ -243,7 +243,7 @@ class Channel:
                 await writer.drain()
                 response = decode_response(await _frame(reader))
             self._check_epoch(response)
-        except (OSError, EOFError, TimeoutError, Malformed) as error:
+        except (OSError, EOFError, TimeoutError, BadFrame) as error:
             self.close()
             raise Unreachable(f"{self._peer}: {_cause(error, timeout_s)}") from error
         except BaseException:
@@ -271,7 +271,7 @@ class Channel:
 async def _frame(reader: asyncio.StreamReader) -> bytes:
     (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
     if not 0 < length <= FRAME_BYTES_MAX:
-        raise Malformed(f"a frame of {length} bytes, at most {FRAME_BYTES_MAX} are read")
+        raise BadFrame(f"a frame of {length} bytes, at most {FRAME_BYTES_MAX} are read")
     return await reader.readexactly(length)
 
 

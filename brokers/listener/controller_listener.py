@@ -38,7 +38,7 @@ from brokers.wire.calls import (
 from brokers.wire.envelope import Envelope
 from brokers.wire.errors import Error
 from brokers.wire.frames import LARGE_BYTES, run_off_loop
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.replies import (
     AllocateProducerIdsReply,
     AlterPartitionReply,
@@ -160,7 +160,7 @@ class ControllerListener(InboundListener):
             connection.must_authenticate(Authentication(self._authenticator), UNKNOWN_FRAME_BYTES_MAX)
 
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
-        """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
+        """Returns the framed response to one request; raises :class:`BadMessage` where there can be none."""
         reader = Reader(frame)
         header = read_header(reader)
         if connection is not None and connection.authentication is not None and not connection.trusted:
@@ -171,7 +171,7 @@ class ControllerListener(InboundListener):
         if header.api == Api.API_VERSIONS and not header.served:
             return encode_api_versions(header.correlation, header.version, self._offered)
         if not header.served:
-            raise Malformed(
+            raise BadMessage(
                 f"API key {header.api} v{header.version}, which the controller listener does not serve: it is for "
                 "brokers only"
             )
@@ -189,7 +189,7 @@ class ControllerListener(InboundListener):
         if size <= LARGE_BYTES:
             return read_call(header, reader), None
         if header.api != Api.ALTER_PARTITION:
-            raise Malformed(f"API key {header.api} with {size} bytes, more than any real one has")
+            raise BadMessage(f"API key {header.api} with {size} bytes, more than any real one has")
         head = AlterPartitionCall(header.version, *read_caller(reader), ())
         if handlers is None:
             return head, not_controller(head)
@@ -221,7 +221,7 @@ class ControllerListener(InboundListener):
         reader = Reader(envelope.request)
         header = read_header(reader)
         if not header.served:
-            raise Malformed(f"API key {header.api} v{header.version} is not served")
+            raise BadMessage(f"API key {header.api} v{header.version} is not served")
         call, known = await self._read(header, reader)
         handlers = self._handlers
         if handlers is not None and not await handlers.admits(envelope.principal, envelope.client_host):

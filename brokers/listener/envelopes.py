@@ -32,7 +32,7 @@ from brokers.wire.envelope import (
 from brokers.wire.errors import Error
 from brokers.wire.frames import LARGE_BYTES, run_off_loop
 from brokers.wire.messages import CARRIED, MESSAGES, read_request, response_codec
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.versions import Api
 
 log = logging.getLogger("regent.listener")
@@ -109,13 +109,13 @@ class Envelopes:
     async def respond(
         self, correlation: int, reader: Reader, connection: InboundConnection, carry: Carry | None
     ) -> bytes:
-        """Returns the framed response to an envelope; raises :class:`Malformed`.
+        """Returns the framed response to an envelope; raises :class:`BadMessage`.
 
         ``carry`` is None while the daemon is not active.
         """
         key, sent = self._key, self._challenges.get(connection)
         if sent is not None and sent.failed and len(reader.data) > LARGE_BYTES:
-            raise Malformed(f"an envelope of {len(reader.data)} bytes after a wrong seal")
+            raise BadMessage(f"an envelope of {len(reader.data)} bytes after a wrong seal")
         envelope, genuine = await run_off_loop(partial(_read_and_check, reader, key, sent), len(reader.data))
         if not envelope.request:
             sent = self._challenges[connection] = _Challenge(failed=sent is not None and sent.failed)
@@ -159,7 +159,7 @@ class Envelopes:
             outcome = await self._await(carry(call))
             write = partial(response_codec(call.api, call.version).write, outcome)
             return EnvelopeResponse(Error.NONE, await run_off_loop(write, size))
-        except Malformed as error:
+        except BadMessage as error:
             self._limited_log.warn(envelope.client_host, "carried call", f"an admin call cannot be read: {error}")
             return EnvelopeResponse(Error.INVALID_REQUEST, None)
         except NotController:
@@ -217,13 +217,13 @@ def _api_key(envelope: Envelope) -> int:
 
 
 def read_admin_call(envelope: Envelope) -> CarriedCall:
-    """Reads the call in a sealed envelope; raises :class:`Malformed`."""
+    """Reads the call in a sealed envelope; raises :class:`BadMessage`."""
     assert envelope.seal is not None
     head = Reader(envelope.request)
     key, version = head.i16(), head.i16()
     message = MESSAGES.get(key)  # type: ignore[call-overload]  # any number may come
     if key not in CARRIED or message is None or not message.first <= version <= message.last:
-        raise Malformed(f"API key {key} v{version} is not carried")
+        raise BadMessage(f"API key {key} v{version} is not carried")
     request = read_request(envelope.request, ITEMS_MAX)
     seal = envelope.seal
     return CarriedCall(

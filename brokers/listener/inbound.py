@@ -15,7 +15,7 @@ from brokers.listener.connection_slots import ConnectionSlot
 from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.calls import Header
 from brokers.wire.frames import LARGE_BYTES, FrameBuffer
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 
 log = logging.getLogger("regent.listener")
 
@@ -49,7 +49,7 @@ class Listener(Protocol):
     limited_log: RateLimitedLog
 
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
-        """Returns the framed response to one request; raises Malformed where there can be none."""
+        """Returns the framed response to one request; raises BadMessage where there can be none."""
 
     def expects(self, head: bytes, connection: InboundConnection) -> bool:
         """Returns whether to accept the rest of a large request from an unproven connection."""
@@ -73,7 +73,7 @@ class Authentication(Protocol):
         """Returns whether authentication failed: the connection ends after the response."""
 
     def respond(self, header: Header, reader: Reader) -> bytes:
-        """Returns the framed response to a request before authentication; raises Malformed where there is none."""
+        """Returns the framed response to a request before authentication; raises BadMessage where there is none."""
 
 
 class InboundConnection(asyncio.Protocol):
@@ -131,7 +131,7 @@ class InboundConnection(asyncio.Protocol):
                 self._expected = 0
             self._hold()
             self._check_large()
-        except Malformed as error:
+        except BadMessage as error:
             self.refuse("frame", str(error))
             return
         if self._waiting and self._task is None:
@@ -176,7 +176,7 @@ class InboundConnection(asyncio.Protocol):
                 self._hold()
                 if self._waiting:
                     await asyncio.sleep(0)  # serves other connections in between, however many arrived at once
-        except Malformed as error:
+        except BadMessage as error:
             self.refuse("call", str(error))
         except Exception as error:
             sentence = f"a call of {self.peer} failed; its connection is closed"
@@ -253,7 +253,7 @@ class InboundConnection(asyncio.Protocol):
     def _hold(self) -> None:
         """Counts received bytes, not announced ones: else a few idle peers could keep all others out."""
         if not self.slot.hold(self._frames.held + sum(map(len, self._waiting)) + self._served_bytes):
-            raise Malformed("all peers together are sending too many bytes")
+            raise BadMessage("all peers together are sending too many bytes")
 
     def _check_large(self) -> None:
         """Checks a large request by its beginning, before its rest arrives: unknown peers may send nothing large."""
@@ -262,7 +262,7 @@ class InboundConnection(asyncio.Protocol):
             return
         head = self._frames.head(HEAD_BYTES)
         if head is not None and not self._listener.expects(head, self):
-            raise Malformed(f"a request of {announced} bytes from a connection that may not send large ones")
+            raise BadMessage(f"a request of {announced} bytes from a connection that may not send large ones")
         self._expected = announced if head is not None else 0
 
     # -- ending

@@ -10,7 +10,7 @@ from typing import Final
 from brokers.outbound.delivery import Delivered, Shared
 from brokers.transport import PROTOCOL_NAMES, Connection
 from brokers.wire.frames import reason
-from brokers.wire.primitives import Malformed
+from brokers.wire.primitives import BadMessage
 from brokers.wire.requests import Errors, parse_response
 from brokers.wire.versions import Api
 from state_machines.model.types import Broker, Endpoint
@@ -88,7 +88,7 @@ class Link:
                 errors = parse_response(api, version, response, self._correlation)
             except OSError as error:
                 self._failed(f"{api.name}: {reason(error)}")
-            except Malformed as error:
+            except BadMessage as error:
                 self._failed(f"{api.name}: {error}")
             else:
                 return errors

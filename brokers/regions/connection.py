@@ -13,7 +13,7 @@ from brokers.listener.connection_slots import ConnectionSlot
 from brokers.listener.inbound import InboundConnection, Listener
 from brokers.wire.calls import Header
 from brokers.wire.frames import LARGE_BYTES
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 
 PROOF_BYTES_MIN = 16
 DIGEST_CHARS = 32
@@ -59,7 +59,7 @@ class Greeting:
 
     def respond(self, header: Header, reader: Reader) -> bytes:
         """Is not called: these connections carry no calls of Kafka."""
-        raise Malformed("a call of Kafka at the listener of regions")
+        raise BadMessage("a call of Kafka at the listener of regions")
 
 
 class Judge(Listener, Protocol):

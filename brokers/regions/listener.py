@@ -23,7 +23,7 @@ from brokers.listener.inbound import InboundConnection, ListenerLimits
 from brokers.regions.connection import HEAD_BYTES, PROOF_BYTES_MIN, Greeting, Peer, Places, RegionConnection, digest_of
 from brokers.regions.secret import NO_SECRETS, Secrets
 from brokers.wire.frames import LARGE_BYTES, run_off_loop
-from brokers.wire.primitives import Malformed
+from brokers.wire.primitives import BadMessage
 from regent_agent import codec, protocol
 from regent_agent.codec import Head
 from regent_agent.protocol import Follow, Hello, ListRoutes, Refused, Request, Response, Welcome
@@ -132,7 +132,7 @@ class RegionListener(InboundListener):
         if head is None:
             if (why := codec.unfit(beginning)) is not None:
                 return codec.encode(Refused(protocol.INVALID, why))
-            raise Malformed(f"no request: {size} bytes that begin like none")
+            raise BadMessage(f"no request: {size} bytes that begin like none")
         if not peer.serves and head.kind in protocol.OF_SERVERS:
             return FORBIDDEN
         refused = _too_large(head, size)
@@ -143,7 +143,7 @@ class RegionListener(InboundListener):
         return None if refused is None else codec.encode(refused)
 
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
-        """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
+        """Returns the framed response to one request; raises :class:`BadMessage` where there can be none."""
         of_regions = connection if isinstance(connection, RegionConnection) else None
         if of_regions is not None and not frame and (refusal := of_regions.take_refusal()) is not None:
             return refusal  # of a request that was too large to be kept; one before it may wait for its response still
@@ -179,18 +179,18 @@ class RegionListener(InboundListener):
             await place.enter_async_context(self._places.place(connection.slot.address))
 
     async def _decoded(self, frame: bytes, *, greeted: bool) -> Request | Refused:
-        """Decodes a request; raises :class:`Malformed` for bytes that are none, and for one before Hello."""
+        """Decodes a request; raises :class:`BadMessage` for bytes that are none, and for one before Hello."""
         try:
             request = await run_off_loop(partial(codec.decode_in_portions, frame), len(frame))
-        except codec.Malformed as error:
+        except codec.BadFrame as error:
             if greeted and isinstance(error, codec.Unfit):
                 return Refused(protocol.INVALID, str(error))
             if not greeted:
                 self.hellos_refused[MISSING] += 1
-            raise Malformed(str(error)) from error
+            raise BadMessage(str(error)) from error
         if not greeted and not isinstance(request, Hello):
             self.hellos_refused[MISSING] += 1
-            raise Malformed("a request before Hello")
+            raise BadMessage("a request before Hello")
         return request
 
     async def _answered(self, request: Request | Refused, greeting: object, peer: Peer) -> bytes:

@@ -14,7 +14,7 @@ from brokers.security.scram import Credential, ScramClient, ScramRefused, ScramS
 from brokers.transport import Connection
 from brokers.wire.calls import SERVED, Header
 from brokers.wire.errors import Error, error_name
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.replies import encode_api_versions
 from brokers.wire.sasl import (
     SASL_SERVED,
@@ -64,7 +64,7 @@ class Login(Struct, frozen=True):
                 _, lifetime_s = await self._step(connection, 2, f"\0{self.user}\0{self.password}".encode())
                 return lifetime_s
             return await self._scram(connection)
-        except (Malformed, ScramRefused) as error:
+        except (BadMessage, ScramRefused) as error:
             raise AuthenticationFailed(f"SASL {self.mechanism} as {self.user}: {error}") from error
 
     async def _scram(self, connection: Connection) -> float:
@@ -142,12 +142,12 @@ class Authentication:
         """Whether the connection ends after the response."""
 
     def respond(self, header: Header, reader: Reader) -> bytes:
-        """Returns the framed response; raises :class:`Malformed` where there can be none."""
+        """Returns the framed response; raises :class:`BadMessage` where there can be none."""
         if header.api == Api.API_VERSIONS:
             return encode_api_versions(header.correlation, header.version, OFFERED)
         first, last = SASL_SERVED.get(header.api, (0, -1))  # type: ignore[call-overload]
         if not first <= header.version <= last:
-            raise Malformed(f"API key {header.api} v{header.version} before it has authenticated")
+            raise BadMessage(f"API key {header.api} v{header.version} before it has authenticated")
         if header.api == Api.SASL_HANDSHAKE:
             return self._handshake(header, reader)
         return self._authenticate(header, reader)
@@ -161,7 +161,7 @@ class Authentication:
 
     def _authenticate(self, header: Header, reader: Reader) -> bytes:
         if not self._began:
-            raise Malformed("SaslAuthenticate before SaslHandshake")
+            raise BadMessage("SaslAuthenticate before SaslHandshake")
         try:
             response = AuthenticateResponse(Error.NONE, None, self._step(read_auth_bytes(reader)), 0)
         except ScramRefused:

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.versions import Api
 
 SERVED: Final = {
@@ -94,7 +94,7 @@ def read_header(reader: Reader) -> Header:
 
 
 def read_call(header: Header, reader: Reader) -> Call:
-    """Reads the rest of a request whose ``header`` is served, client id included; raises :class:`Malformed`.
+    """Reads the rest of a request whose ``header`` is served, client id included; raises :class:`BadMessage`.
 
     Bytes behind the request within its frame are ignored, as brokers ignore them.
     """
@@ -129,7 +129,7 @@ def _read_body(header: Header, reader: Reader) -> Call:
         case Api.ALLOCATE_PRODUCER_IDS:
             return _allocate_producer_ids(header.version, reader)
         case _:
-            raise Malformed(f"API key {header.api} is not served")
+            raise BadMessage(f"API key {header.api} is not served")
 
 
 def _api_versions(version: int, reader: Reader) -> ApiVersionsCall:
@@ -176,5 +176,5 @@ def _member(reader: Reader) -> int:
 def _recovery_state(reader: Reader) -> bool:
     state = reader.i8()
     if state not in (0, 1):
-        raise Malformed(f"leader recovery state {state} is neither 0 (recovered) nor 1 (recovering)")
+        raise BadMessage(f"leader recovery state {state} is neither 0 (recovered) nor 1 (recovering)")
     return state == 1

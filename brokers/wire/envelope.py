@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from brokers.wire.primitives import NO_TAGS, Malformed, Reader, compact_string, legacy_string, varint
+from brokers.wire.primitives import NO_TAGS, BadMessage, Reader, compact_string, legacy_string, varint
 from brokers.wire.versions import Api
 
 SEAL_TAG: Final = 7_290
@@ -96,7 +96,7 @@ def encode_envelope(correlation: int, envelope: Envelope) -> bytes:
 
 
 def read_envelope(reader: Reader) -> Envelope:
-    """Reads an envelope behind API key, version and correlation id; raises :class:`Malformed`."""
+    """Reads an envelope behind API key, version and correlation id; raises :class:`BadMessage`."""
     reader.legacy_nullable_string()
     reader.skip_tags()
     request, principal, address = (_bytes(reader) for _ in range(3))
@@ -135,10 +135,10 @@ def encode_envelope_response(correlation: int, response: EnvelopeResponse) -> by
 
 
 def read_envelope_response(frame: bytes, correlation: int) -> EnvelopeResponse:
-    """Reads the response to request ``correlation``; raises :class:`Malformed`."""
+    """Reads the response to request ``correlation``; raises :class:`BadMessage`."""
     reader = Reader(frame)
     if (found := reader.i32()) != correlation:
-        raise Malformed(f"response to request {found} instead of request {correlation}")
+        raise BadMessage(f"response to request {found} instead of request {correlation}")
     reader.skip_tags()
     size = reader.varint() - 1
     data = reader.bytes_(size) if size >= 0 else None
@@ -177,7 +177,7 @@ def _read_principal(data: bytes) -> str:
         return ""
     reader = Reader(data)
     if (version := reader.i16()) != 0:
-        raise Malformed(f"principal of version {version}, only 0 is known")
+        raise BadMessage(f"principal of version {version}, only 0 is known")
     kind, name = reader.compact_string(), reader.compact_string()
     reader.i8()
     reader.skip_tags()

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from struct import Struct
 from typing import Final, TypeVar, cast
 
-from brokers.wire.primitives import Malformed
+from brokers.wire.primitives import BadMessage
 
 _LENGTH: Final = Struct(">i")
 FRAMES_MAX: Final = 100
@@ -29,7 +29,7 @@ class FrameBuffer:
         """Bytes to come of a frame that is not kept."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Returns the frames that ``data`` completes; raises :class:`Malformed` at a length outside of the limit."""
+        """Returns the frames that ``data`` completes; raises :class:`BadMessage` at a length outside of the limit."""
         buffer = self._buffer
         frames: list[bytes] = []
         if self._skipped:
@@ -46,7 +46,7 @@ class FrameBuffer:
             if end > len(buffer):
                 break
             if len(frames) == FRAMES_MAX:
-                raise Malformed(f"more than {FRAMES_MAX} frames at once")
+                raise BadMessage(f"more than {FRAMES_MAX} frames at once")
             with memoryview(buffer) as view:
                 frames.append(bytes(view[start + _LENGTH.size : end]))
             start = end
@@ -57,7 +57,7 @@ class FrameBuffer:
     def _length(self, start: int) -> int:
         length: int = _LENGTH.unpack_from(self._buffer, start)[0]
         if not 0 <= length <= self.limit:
-            raise Malformed(f"a frame of {length} bytes where at most {self.limit} are allowed")
+            raise BadMessage(f"a frame of {length} bytes where at most {self.limit} are allowed")
         return length
 
     def skip(self) -> None:
@@ -159,7 +159,7 @@ class FrameConnection(asyncio.Protocol):
         """Called by asyncio."""
         try:
             frames = self._frames.feed(data)
-        except Malformed as error:
+        except BadMessage as error:
             self._fail(str(error))
             return
         for frame in frames:

@@ -17,7 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin
 
 from brokers.wire.message_codec import IMPLICIT_DEFAULTS, Field, Layout
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.versions import Api
 
 _KINDS: Final = {
@@ -69,9 +69,9 @@ def encode_request(api: Api, version: int, correlation: int, client_id: str, **f
 
 
 def decode_response(api: Api, version: int, frame: bytes, correlation: int) -> Any:
-    """Returns kio's entity for the response to request ``correlation``; raises :class:`Malformed`."""
+    """Returns kio's entity for the response to request ``correlation``; raises :class:`BadMessage`."""
     if (found := Reader(frame).i32()) != correlation:
-        raise Malformed(f"response to request {found} instead of request {correlation}")
+        raise BadMessage(f"response to request {found} instead of request {correlation}")
     from kio.index import load_response_schema
     from kio.serial import entity_reader
     from kio.serial.errors import SerialError
@@ -81,9 +81,9 @@ def decode_response(api: Api, version: int, frame: bytes, correlation: int) -> A
         _, start = entity_reader(schema.__header_schema__)(frame, 0)
         entity, size = entity_reader(schema)(frame, start)
     except (SerialError, ValueError, OverflowError) as error:
-        raise Malformed(f"response to {api.name} v{version} cannot be read: {error!r}") from error
+        raise BadMessage(f"response to {api.name} v{version} cannot be read: {error!r}") from error
     if start + size != len(frame):
-        raise Malformed(f"{len(frame) - start - size} bytes follow the response to {api.name} v{version}")
+        raise BadMessage(f"{len(frame) - start - size} bytes follow the response to {api.name} v{version}")
     return entity
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from brokers.wire.errors import Error
 from brokers.wire.messages import MESSAGES, request_codec
 from brokers.wire.messages.nodes import DescribableTopic, DescribeLogDirsRequest
-from brokers.wire.primitives import NO_TAGS, Malformed, Reader, legacy_string
+from brokers.wire.primitives import NO_TAGS, BadMessage, Reader, legacy_string
 from brokers.wire.versions import Api
 from state_machines.model.types import LogDirectory, ReplicaLog
 
@@ -65,10 +65,10 @@ def encode_log_dirs(
 
 
 def read_log_dirs(version: int, frame: bytes, correlation: int, replicas_max: int = REPLICAS_MAX) -> LogDirectories:
-    """Reads the response to request ``correlation``; raises :class:`Malformed`, also above ``replicas_max``."""
+    """Reads the response to request ``correlation``; raises :class:`BadMessage`, also above ``replicas_max``."""
     reader = Reader(frame, replicas_max)
     if (found := reader.i32()) != correlation:
-        raise Malformed(f"response to request {found} instead of request {correlation}")
+        raise BadMessage(f"response to request {found} instead of request {correlation}")
     if version >= _FLEXIBLE_SINCE:
         reader.skip_tags()
     reader.i32()

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args
 
 import msgspec
 
-from brokers.wire.primitives import ZERO_ID, Malformed, Reader, varint
+from brokers.wire.primitives import ZERO_ID, BadMessage, Reader, varint
 
 IMPLICIT_DEFAULTS: Final[dict[str, object]] = {
     "bool": False,
@@ -131,7 +131,7 @@ def _read_tags(reader: Reader, known: dict[int, tuple[str, Read]], values: dict[
             values[name] = take(reader)
             size -= reader.position - start
             if size:
-                raise Malformed(f"tagged field {tag} at {start} does not have the length that it claims")
+                raise BadMessage(f"tagged field {tag} at {start} does not have the length that it claims")
         reader.skip(size)
 
 
@@ -172,9 +172,9 @@ def _sized_reader_of(field: Field, flexible: bool) -> Read:
 
 
 def _require_nullable(name: str, nullable: bool) -> None:
-    """Returns None, the value of a null field; raises :class:`Malformed` where the field may not be null."""
+    """Returns None, the value of a null field; raises :class:`BadMessage` where the field may not be null."""
     if not nullable:
-        raise Malformed(f"{name} is null, which its version does not allow")
+        raise BadMessage(f"{name} is null, which its version does not allow")
 
 
 # -- writing

@@ -30,7 +30,7 @@ _SHORT: Final = tuple(bytes((value,)) for value in range(0x80))
 _I8, _I16, _I32, _I64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
 
 
-class Malformed(ValueError):
+class BadMessage(ValueError):
     """Raised for bytes that violate the protocol; the text names the error and its position."""
 
 
@@ -64,7 +64,7 @@ def legacy_string(text: str) -> bytes:
 
 
 class Reader:
-    """A cursor over one message; every method raises :class:`Malformed` instead of reading past the end."""
+    """A cursor over one message; every method raises :class:`BadMessage` instead of reading past the end."""
 
     __slots__ = ("_items_max", "_tags_left", "data", "items_read", "position")
 
@@ -79,7 +79,7 @@ class Reader:
     def _take(self, size: int, what: str) -> int:
         start = self.position
         if size < 0 or start + size > len(self.data):
-            raise Malformed(f"{what} of {size} bytes at {start} does not fit into {len(self.data)} bytes")
+            raise BadMessage(f"{what} of {size} bytes at {start} does not fit into {len(self.data)} bytes")
         self.position = start + size
         return start
 
@@ -115,7 +115,7 @@ class Reader:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise Malformed(f"varint at {self.position} is longer than {VARINT_BYTES_MAX} bytes")
+        raise BadMessage(f"varint at {self.position} is longer than {VARINT_BYTES_MAX} bytes")
 
     def compact_string(self) -> str:
         """Reads a compact string; refuses null."""
@@ -146,15 +146,15 @@ class Reader:
 
     def _count(self, count: int, item_bytes_min: int) -> None:
         if count < 0 or count * item_bytes_min > len(self.data) - self.position:
-            raise Malformed(f"array of {count} items at {self.position} does not fit into {len(self.data)} bytes")
+            raise BadMessage(f"array of {count} items at {self.position} does not fit into {len(self.data)} bytes")
         self.items_read += count
         if self.items_read > self._items_max:
-            raise Malformed("more array items than any real message has")
+            raise BadMessage("more array items than any real message has")
 
     def text(self, size: int) -> str:
         """Reads a string of ``size`` bytes behind its length."""
         if size > STRING_BYTES_MAX:
-            raise Malformed(f"string of {size} bytes at {self.position}: at most {STRING_BYTES_MAX} are allowed")
+            raise BadMessage(f"string of {size} bytes at {self.position}: at most {STRING_BYTES_MAX} are allowed")
         return self._text(size)
 
     def bytes_(self, size: int) -> bytes:
@@ -175,16 +175,16 @@ class Reader:
         """Reads the number of tagged fields, each a tag, a size and as many bytes; at most :data:`TAGS_MAX`."""
         count = self.varint()
         if count > len(self.data) - self.position:
-            raise Malformed(f"{count} tagged fields at {self.position} do not fit into {len(self.data)} bytes")
+            raise BadMessage(f"{count} tagged fields at {self.position} do not fit into {len(self.data)} bytes")
         self._tags_left -= count
         if self._tags_left < 0:
-            raise Malformed(f"more than {TAGS_MAX} tagged fields, which no real message has")
+            raise BadMessage(f"more than {TAGS_MAX} tagged fields, which no real message has")
         return count
 
     def end(self) -> None:
         """Refuses bytes after the message."""
         if self.position != len(self.data):
-            raise Malformed(f"{len(self.data) - self.position} bytes follow the message")
+            raise BadMessage(f"{len(self.data) - self.position} bytes follow the message")
 
     def _slice(self, size: int, what: str) -> bytes:
         start = self._take(size, what)
@@ -194,4 +194,4 @@ class Reader:
         try:
             return self._slice(size, "string").decode()
         except UnicodeDecodeError as error:
-            raise Malformed(f"string before {self.position} is not UTF-8: {error.reason}") from None
+            raise BadMessage(f"string before {self.position} is not UTF-8: {error.reason}") from None

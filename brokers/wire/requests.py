@@ -20,7 +20,7 @@ from brokers.wire.errors import Error
 from brokers.wire.primitives import (
     EMPTY_ARRAY,
     NO_TAGS,
-    Malformed,
+    BadMessage,
     Reader,
     compact_nullable_string,
     compact_string,
@@ -130,10 +130,10 @@ class Errors(NamedTuple):
 
 
 def parse_response(api: Api, version: int, frame: bytes, correlation: int) -> Errors:
-    """Reads the response to request ``correlation``; raises :class:`Malformed`. Per partition, 11 is no error."""
+    """Reads the response to request ``correlation``; raises :class:`BadMessage`. Per partition, 11 is no error."""
     reader = Reader(frame)
     if (found := reader.i32()) != correlation:
-        raise Malformed(f"response to request {found} instead of request {correlation}")
+        raise BadMessage(f"response to request {found} instead of request {correlation}")
     reader.skip_tags()
     top = reader.i16()
     if api is Api.UPDATE_METADATA:

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from brokers.wire.primitives import Malformed, Reader, legacy_string
+from brokers.wire.primitives import BadMessage, Reader, legacy_string
 from brokers.wire.versions import Api
 
 SASL_SERVED: Final = {Api.SASL_HANDSHAKE: (1, 1), Api.SASL_AUTHENTICATE: (0, 1)}
@@ -46,13 +46,13 @@ def encode_authenticate(correlation: int, auth_bytes: bytes) -> bytes:
 
 
 def read_handshake_response(frame: bytes, correlation: int) -> HandshakeResponse:
-    """Reads a SaslHandshake response; raises :class:`Malformed`."""
+    """Reads a SaslHandshake response; raises :class:`BadMessage`."""
     reader = _response(frame, correlation)
     return HandshakeResponse(reader.i16(), tuple(reader.items(_few(reader.i32()), Reader.legacy_string, 2)))
 
 
 def read_authenticate_response(frame: bytes, correlation: int) -> AuthenticateResponse:
-    """Reads a SaslAuthenticate response; raises :class:`Malformed`."""
+    """Reads a SaslAuthenticate response; raises :class:`BadMessage`."""
     reader = _response(frame, correlation)
     return AuthenticateResponse(
         reader.i16(), reader.legacy_nullable_string(), reader.bytes_(max(reader.i32(), 0)), reader.i64()
@@ -88,13 +88,13 @@ def encode_authenticate_response(correlation: int, version: int, response: Authe
 def _response(frame: bytes, correlation: int) -> Reader:
     reader = Reader(frame)
     if reader.i32() != correlation:
-        raise Malformed("a response to a request that was not sent")
+        raise BadMessage("a response to a request that was not sent")
     return reader
 
 
 def _few(count: int) -> int:
     if count > MECHANISMS_MAX:
-        raise Malformed(f"{count} mechanisms")
+        raise BadMessage(f"{count} mechanisms")
     return count
 
 

@@ -149,12 +149,12 @@ def plan(
         from pipeline.planner.broker_sets import read_sets
         from pipeline.planner.cluster import Wanted
         from pipeline.planner.disks import on_disks
-        from pipeline.planner.problem import Limits
+        from pipeline.planner.problem import PlanLimits
         from pipeline.planner.scenarios import read_scenarios
     if scenarios is not None and out is not None:
         what = "--scenarios compares plans and writes none"
         raise Failure(Exit.USAGE, what, "repeat the command with the options of one scenario and --out")
-    limits = Limits(spread, disk_max, in_max, out_max, cpu_max, replicas_max)
+    limits = PlanLimits(spread, disk_max, in_max, out_max, cpu_max, replicas_max)
     try:
         given = read_brokers(brokers) if brokers is not None else {}
         sets = read_sets(broker_sets) if broker_sets is not None else ()

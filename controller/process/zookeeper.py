@@ -23,7 +23,7 @@ from configs.connections import ZooKeeperSettings
 from configs.settings import Settings
 from metadata_store.acl import ALL, CREATE, DELETE, READ, READABLE, Acl, digest_id
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.kazoo_adapter.servers import Limits, server_limits, server_version
+from metadata_store.kazoo_adapter.servers import ServerLimits, server_limits, server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.own import Access, OwnAcls
 from metadata_store.port import ZooKeeper
@@ -102,7 +102,7 @@ def through_tls(release_of: ReleaseOf, settings: ZooKeeperSettings) -> ReleaseOf
     return queried
 
 
-async def limits_of(host: str, port: int, settings: ZooKeeperSettings) -> Limits | None:
+async def limits_of(host: str, port: int, settings: ZooKeeperSettings) -> ServerLimits | None:
     """Queries a server's limits, through TLS where the settings require it; None where it does not send them."""
     tls = tls_of(settings)
     return await server_limits(host, port, tls.context(check_host=False) if tls is not None else None)

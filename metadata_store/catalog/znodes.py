@@ -18,7 +18,7 @@ BUCKET_IDS: Final = 1_000
 REGIONS: Final = "regions"
 
 
-class Malformed(Exception):
+class BadRow(Exception):
     """A znode that holds no row; the text says why."""
 
 
@@ -59,14 +59,14 @@ class Form(NamedTuple):
     decoder: msgspec.json.Decoder[Any]
 
     def decode(self, data: bytes | None) -> Row:
-        """Decodes the data of a znode; raises :class:`Malformed` and :class:`Newer`."""
+        """Decodes the data of a znode; raises :class:`BadRow` and :class:`Newer`."""
         body = _unsealed(data)
         try:
             if (version := _head.decode(body).version) > VERSION:
                 raise Newer(f"format {version} is newer than this daemon's ({VERSION}): upgrade the daemon")
             return self.make(*msgspec.structs.astuple(self.decoder.decode(body))[:-1])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Malformed(str(error)) from error
+            raise BadRow(str(error)) from error
 
 
 def _form(folder: str, make: Any, names: int) -> Form:
@@ -130,10 +130,10 @@ def _quoted(name: str | int) -> str:
 
 
 def _unsealed(data: bytes | None) -> bytes:
-    """Returns the JSON of a znode whose checksum is right; raises :class:`Malformed`."""
+    """Returns the JSON of a znode whose checksum is right; raises :class:`BadRow`."""
     body, _, seal = (data or b"").rpartition(b"\n")
     if len(seal) != codec.SEAL_DIGITS:
-        raise Malformed("it has no checksum as its last line")
+        raise BadRow("it has no checksum as its last line")
     if seal != b"%08x" % codec.checksum(body):
-        raise Malformed(codec.DIFFERS)
+        raise BadRow(codec.DIFFERS)
     return body

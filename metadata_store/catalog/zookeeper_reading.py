@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from metadata_store.catalog import znodes
 from metadata_store.catalog.judging import KINDS, region_is_sound, sound
 from metadata_store.catalog.rows import Content, MarkRow, RegionRow, ServerRow, TableRow
-from metadata_store.catalog.znodes import BuriedRow, Malformed, NamespaceRow, Newer
+from metadata_store.catalog.znodes import BadRow, BuriedRow, NamespaceRow, Newer
 from metadata_store.errors import Code
 from metadata_store.port import ZooKeeper
 from metadata_store.records.port import StoreFailed
@@ -99,10 +99,10 @@ class _Reader:
         """Reads, decodes and judges znodes; those without a row that can be used are damaged."""
         decode = znodes.FORMS[kind].decode
 
-        def decoded(data: bytes | None, _: int) -> znodes.Row | Malformed | Newer:
+        def decoded(data: bytes | None, _: int) -> znodes.Row | BadRow | Newer:
             try:
                 return decode(data)
-            except (Malformed, Newer) as fault:
+            except (BadRow, Newer) as fault:
                 return fault
 
         found = await self._zk.read_decoded([f"{self._root}/{path}" for path in paths], decoded)
@@ -125,7 +125,7 @@ class _Reader:
         self._kept(row, path)
         return False
 
-    def _malformed(self, kind: type[R], path: str, found: znodes.Row | Malformed | Code) -> None:
+    def _malformed(self, kind: type[R], path: str, found: znodes.Row | BadRow | Code) -> None:
         """Notes a znode without a row of its path, by what its path tells."""
         names = [unquote(one) for one in path.rpartition("/")[2].split(",")]
         place = f"{self._root}/{path}"
@@ -144,9 +144,9 @@ class _Reader:
             self.others[bucket] = self.others.get(bucket, 0) + 1
 
 
-def _fault(found: znodes.Row | Malformed | Code) -> tuple[str, str]:
+def _fault(found: znodes.Row | BadRow | Code) -> tuple[str, str]:
     """Returns the field that is at fault, ``data`` for all of them, and the reason."""
-    if isinstance(found, Malformed):
+    if isinstance(found, BadRow):
         at = FIELD.search(text := str(found))
         return (at[1] if at else "data"), text
     if isinstance(found, Code):

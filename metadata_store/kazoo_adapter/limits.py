@@ -47,7 +47,7 @@ class Sent(NamedTuple):
 _NOTHING: Final = Sent(0, 0)
 
 
-class Limits:
+class LearnedLimits:
     """Learned sizes. ``batch_bytes`` cuts batches; writes above ``write_bytes`` are refused instead of sent.
 
     ``clock``: seconds.

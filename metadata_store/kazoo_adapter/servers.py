@@ -74,7 +74,7 @@ CONF_LINES_MAX: Final = 64
 CONF: Final = frozenset({"tickTime", "syncLimit", "minSessionTimeout", "maxSessionTimeout"})
 
 
-class Limits(Struct, frozen=True):
+class ServerLimits(Struct, frozen=True):
     """Times of a server in ms. ``follower_wait_ms``: until it gives up a leader; None for a single server."""
 
     tick_ms: int
@@ -96,7 +96,7 @@ async def server_version(host: str, port: int, tls: ssl.SSLContext | None = None
         return None
 
 
-async def server_limits(host: str, port: int, tls: ssl.SSLContext | None = None) -> Limits | None:
+async def server_limits(host: str, port: int, tls: ssl.SSLContext | None = None) -> ServerLimits | None:
     """Returns a server's limits, or None where it does not report them: ``conf`` is off by default."""
     try:
         async with asyncio.timeout(ASK_S_MAX):
@@ -105,7 +105,7 @@ async def server_limits(host: str, port: int, tls: ssl.SSLContext | None = None)
         return None
 
 
-def parse_limits(answer: bytes) -> Limits | None:
+def parse_limits(answer: bytes) -> ServerLimits | None:
     """Parses a response to ``conf``; a single server has no ``syncLimit``."""
     lines = (line.partition("=") for line in answer.decode(errors="replace").splitlines())
     found = {name: int(value) for name, _, value in lines if name in CONF and value.isdecimal()}
@@ -113,7 +113,7 @@ def parse_limits(answer: bytes) -> Limits | None:
         return None
     tick_ms, ticks = found["tickTime"], found.get("syncLimit")
     wait_ms = None if ticks is None else tick_ms * ticks
-    return Limits(tick_ms, wait_ms, found["minSessionTimeout"], found["maxSessionTimeout"])
+    return ServerLimits(tick_ms, wait_ms, found["minSessionTimeout"], found["maxSessionTimeout"])
 
 
 def parse_version(answer: bytes) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from metadata_store.errors import Code, ConnectFailed, NotConnected, SessionLost
 from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.library_log import last_line
-from metadata_store.kazoo_adapter.limits import Limits
+from metadata_store.kazoo_adapter.limits import LearnedLimits
 from metadata_store.kazoo_adapter.servers import server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
 from metadata_store.kazoo_adapter.transport import Transport
@@ -91,7 +91,7 @@ class Session:
         self._first_state: asyncio.Future[ConnectionState] | None = None
         self._zxid_seen = zxid_seen
         self._peer = ""
-        self.limits = Limits()
+        self.limits = LearnedLimits()
 
     def given_acls(self, path: str) -> tuple[Acl, ...]:
         """Returns the ACL of a new znode for which the operation names none."""

@@ -16,7 +16,7 @@ from typing import Final
 from metadata_store.errors import SessionLost
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.kazoo_client import Call, Client
-from metadata_store.kazoo_adapter.limits import Limits
+from metadata_store.kazoo_adapter.limits import LearnedLimits
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.port import ConnectionState
 
@@ -41,7 +41,7 @@ class Transport:
         on_event: Callable[[bytes, int], None],
         on_state: Callable[[ConnectionState], None],
         on_state_thread: Callable[[ConnectionState], None],
-        limits: Limits,
+        limits: LearnedLimits,
         tls: ZooKeeperTls | None = None,
         sasl: str | None = None,
     ) -> None:

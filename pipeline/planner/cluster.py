@@ -11,7 +11,7 @@ from pipeline.inputs import NONE, BadInput, Loads, Snapshot
 from pipeline.planner.arrays import Array, np
 from pipeline.planner.broker_file import OTHERS, GivenBroker
 from pipeline.planner.broker_sets import BrokerSet
-from pipeline.planner.problem import Brokers, Disks, Limits, Problem, Sets
+from pipeline.planner.problem import Brokers, Disks, PlanLimits, Problem, Sets
 from state_machines.planning.goals import chosen_topics
 
 WHY_STUCK: Final = (
@@ -38,7 +38,7 @@ class Wanted:
     exclude_topics: Sequence[str] = ()
     given: dict[int, GivenBroker] = field(default_factory=dict)
     sets: Sequence[BrokerSet] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: PlanLimits = field(default_factory=PlanLimits)
 
     def of(self, broker: int) -> GivenBroker:
         """Returns what is given of a broker, or of all others."""

@@ -12,8 +12,8 @@ MAY_MOVE: Final = 0
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of the goals, as shares of capacities and of means; the defaults are those of Cruise Control.
+class PlanLimits:
+    """PlanLimits of the goals, as shares of capacities and of means; the defaults are those of Cruise Control.
 
     ``spread``: how far a broker may be from its share of the mean. ``replicas_max``: of one broker. ``topic_factor``,
     ``topic_gap_min`` and ``topic_gap_max``: how far the replicas of one topic on one broker may be above their mean.
@@ -106,7 +106,7 @@ class Problem:
     bytes_out: Array
     stuck: Array
     brokers: Brokers
-    limits: Limits = field(default_factory=Limits)
+    limits: PlanLimits = field(default_factory=PlanLimits)
     why_stuck: tuple[str, ...] = ("",)
     disks: Disks | None = None
     sets: Sets | None = None

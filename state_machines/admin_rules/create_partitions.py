@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from state_machines.admin_rules.create_topics import (
-    Refused,
+    RefusedTopic,
     TopicError,
     TopicRefusal,
     check_numbers,
@@ -53,7 +53,7 @@ def judge_growth(
         return TopicRefusal(TopicError.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
     try:
         return _judged(wanted, topic, brokers, spare, cordoned, again=again)
-    except Refused as refused:
+    except RefusedTopic as refused:
         return refused.refusal
 
 
@@ -68,18 +68,18 @@ def _judged(
 ) -> dict[int, Assignment]:
     if any(assignment.adding or assignment.removing for assignment in topic.partitions.values()):
         why = f"A partition reassignment is in progress for the topic '{wanted.name}'."
-        raise Refused(TopicError.REASSIGNMENT_IN_PROGRESS, why)
+        raise RefusedTopic(TopicError.REASSIGNMENT_IN_PROGRESS, why)
     present = len(topic.partitions)
     if wanted.count == present and again and _as_wanted(wanted, topic):
         return {}
     if wanted.count < present:
         why = f"Topic currently has {present} partitions, which is higher than the requested {wanted.count}."
-        raise Refused(TopicError.INVALID_PARTITIONS, why)
+        raise RefusedTopic(TopicError.INVALID_PARTITIONS, why)
     if wanted.count == present:
-        raise Refused(TopicError.INVALID_PARTITIONS, f"Topic already has {present} partitions.")
+        raise RefusedTopic(TopicError.INVALID_PARTITIONS, f"Topic already has {present} partitions.")
     first = topic.partitions.get(0)
     if first is None:
-        raise Refused(TopicError.UNKNOWN_SERVER_ERROR, "partition 0 is missing: repair the topic's znode")
+        raise RefusedTopic(TopicError.UNKNOWN_SERVER_ERROR, "partition 0 is missing: repair the topic's znode")
     factor, added = len(first.replicas), wanted.count - present
     if wanted.assignments is not None:
         placed = _given(wanted.assignments, present, added, factor, brokers)
@@ -115,7 +115,7 @@ def _given(
     else:
         wrong = _unlike(dict(enumerate(assignments, present)), factor)
     if wrong is not None:
-        raise Refused(TopicError.INVALID_REPLICA_ASSIGNMENT, wrong)
+        raise RefusedTopic(TopicError.INVALID_REPLICA_ASSIGNMENT, wrong)
     return dict(enumerate(assignments, present))
 
 

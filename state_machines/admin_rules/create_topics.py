@@ -52,7 +52,7 @@ class TopicRefusal(Struct, frozen=True, gc=False):
     why: str | None
 
 
-class Refused(Exception):  # an outcome, not a fault
+class RefusedTopic(Exception):  # an outcome, not a fault
     """Carries a refusal out of the functions that judge."""
 
     def __init__(self, error: TopicError, why: str) -> None:
@@ -133,43 +133,43 @@ def judge_topic(context: TopicContext, wanted: WantedTopic, start: int, shift: i
     """
     try:
         return _judged(context, wanted, start, shift)
-    except Refused as refused:
+    except RefusedTopic as refused:
         return refused.refusal
 
 
 def _judged(context: TopicContext, wanted: WantedTopic, start: int, shift: int) -> NewTopic:
     if wanted.name == METADATA_TOPIC:
-        raise Refused(TopicError.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+        raise RefusedTopic(TopicError.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
     if wanted.name in context.existing:
         raise _exists(wanted.name)
     unset = [name for name, value in wanted.configs if value is None]
     if unset:
-        raise Refused(TopicError.INVALID_CONFIG, f"{', '.join(unset)} without a value: leave it out or give one")
+        raise RefusedTopic(TopicError.INVALID_CONFIG, f"{', '.join(unset)} without a value: leave it out or give one")
     partitions = _given(wanted) if wanted.assignments else _placed(context, wanted, start, shift)
     _check_name(context, wanted.name)
     if wanted.assignments:
         _check_assignments(context, partitions)
     configs = {name: value for name, value in wanted.configs if value is not None}
     if (wrong := wrong_config(configs, remote_storage=context.remote_storage is not False)) is not None:
-        raise Refused(TopicError.INVALID_CONFIG, wrong)
+        raise RefusedTopic(TopicError.INVALID_CONFIG, wrong)
     if context.remote_storage is None and wants_remote_storage(configs):
-        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_REMOTE)
+        raise RefusedTopic(TopicError.REQUEST_TIMED_OUT, UNKNOWN_REMOTE)
     if context.policy is None:
-        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_POLICY)
+        raise RefusedTopic(TopicError.REQUEST_TIMED_OUT, UNKNOWN_POLICY)
     if context.policy:
-        raise Refused(TopicError.POLICY_VIOLATION, context.policy)
+        raise RefusedTopic(TopicError.POLICY_VIOLATION, context.policy)
     context.spare -= len(partitions)
     return NewTopic(wanted.name, None, {p: Assignment(partitions[p]) for p in sorted(partitions)}, configs)
 
 
-def _exists(name: str) -> Refused:
-    return Refused(TopicError.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+def _exists(name: str) -> RefusedTopic:
+    return RefusedTopic(TopicError.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
 
 def _given(wanted: WantedTopic) -> dict[int, tuple[int, ...]]:
     if wanted.partitions != DEFAULT or wanted.replication_factor != DEFAULT:
         why = "assignments are given, and numbers of partitions or replicas too: give one of both"
-        raise Refused(TopicError.INVALID_REQUEST, why)
+        raise RefusedTopic(TopicError.INVALID_REQUEST, why)
     return dict(wanted.assignments)
 
 
@@ -177,9 +177,9 @@ def _placed(context: TopicContext, wanted: WantedTopic, start: int, shift: int) 
     count = context.defaults.partitions if wanted.partitions == DEFAULT else wanted.partitions
     factor = context.defaults.replication_factor if wanted.replication_factor == DEFAULT else wanted.replication_factor
     if count is None:
-        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_PARTITIONS)
+        raise RefusedTopic(TopicError.REQUEST_TIMED_OUT, UNKNOWN_PARTITIONS)
     if factor is None:
-        raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_FACTOR)
+        raise RefusedTopic(TopicError.REQUEST_TIMED_OUT, UNKNOWN_FACTOR)
     brokers = uncordoned(context.brokers, context.cordoned)
     check_numbers(count, factor, len(brokers), context.spare, len(context.brokers) - len(brokers))
     drawn = len(brokers)
@@ -197,17 +197,17 @@ def check_numbers(count: int, factor: int, brokers: int, spare: int, cordoned: i
     ``cordoned``: brokers that are registered besides.
     """
     if count <= 0:
-        raise Refused(TopicError.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        raise RefusedTopic(TopicError.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     if factor <= 0:
-        raise Refused(TopicError.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+        raise RefusedTopic(TopicError.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     if factor > brokers:
         why = f"Replication factor: {factor} larger than available brokers: {brokers}."
         if cordoned:
             why += f" {cordoned} more are cordoned: see 'regent list brokers'."
-        raise Refused(TopicError.INVALID_REPLICATION_FACTOR, why)
+        raise RefusedTopic(TopicError.INVALID_REPLICATION_FACTOR, why)
     if count > spare:
         why = f"{count} partitions: a request may create {PARTITIONS_MAX} together"
-        raise Refused(TopicError.POLICY_VIOLATION, why)
+        raise RefusedTopic(TopicError.POLICY_VIOLATION, why)
 
 
 def spread(
@@ -217,19 +217,19 @@ def spread(
     try:
         return place(brokers, count, factor, start=start, shift=shift, first_partition=first)
     except PlacementError as error:
-        raise Refused(TopicError.UNKNOWN_SERVER_ERROR, str(error)) from error
+        raise RefusedTopic(TopicError.UNKNOWN_SERVER_ERROR, str(error)) from error
 
 
 def _check_name(context: TopicContext, name: str) -> None:
     if (wrong := wrong_name(name)) is not None:
-        raise Refused(TopicError.INVALID_TOPIC, f"Topic name is invalid: {wrong}")
+        raise RefusedTopic(TopicError.INVALID_TOPIC, f"Topic name is invalid: {wrong}")
     if name in context.marked:
-        raise Refused(TopicError.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+        raise RefusedTopic(TopicError.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
     if name in context.found:
         raise _exists(name)
     if (other := context.taken.colliding(name)) is not None:
         why = f"Topic '{name}' collides with existing topics: {other}"
-        raise Refused(TopicError.INVALID_TOPIC, why)
+        raise RefusedTopic(TopicError.INVALID_TOPIC, why)
 
 
 def _check_assignments(context: TopicContext, partitions: Mapping[int, tuple[int, ...]]) -> None:
@@ -247,6 +247,6 @@ def _check_assignments(context: TopicContext, partitions: Mapping[int, tuple[int
         wrong = "it names a broker that cannot host replicas"
     elif len(partitions) > context.spare:
         why = f"{len(partitions)} partitions: a request may create {PARTITIONS_MAX} together"
-        raise Refused(TopicError.POLICY_VIOLATION, why)
+        raise RefusedTopic(TopicError.POLICY_VIOLATION, why)
     if wrong is not None:
-        raise Refused(TopicError.INVALID_REPLICA_ASSIGNMENT, wrong)
+        raise RefusedTopic(TopicError.INVALID_REPLICA_ASSIGNMENT, wrong)

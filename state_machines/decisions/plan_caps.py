@@ -16,7 +16,7 @@ Sizes = Mapping[TopicPartition, int]
 """Bytes of one replica by partition, where known."""
 
 
-class Limits(Protocol):
+class PlanCaps(Protocol):
     """The caps of a plan; 0 bytes: no cap."""
 
     @property
@@ -39,7 +39,7 @@ class Limits(Protocol):
 class Caps:
     """The room that caps leave. A move that is larger than a cap of bytes begins once nothing else is under way."""
 
-    def __init__(self, limits: Limits, cluster: Cluster, sizes: Sizes) -> None:
+    def __init__(self, limits: PlanCaps, cluster: Cluster, sizes: Sizes) -> None:
         self._limits = limits
         self._moving = self._bytes = 0
         self._receiving: Counter[int] = Counter()

@@ -14,7 +14,7 @@ from typing import Final
 from state_machines.model.types import Assignment
 from state_machines.planning.cluster_view import ClusterView
 from state_machines.planning.goals import Topics, listed
-from state_machines.planning.plan import BrokerLoad, Move, Plan, Refused, Summary
+from state_machines.planning.plan import BrokerLoad, Move, NotMoved, Plan, Summary
 
 
 class Loads:
@@ -105,12 +105,12 @@ class PlanDraft:
         self.loads = Loads(self._distinct, self.hosts)
         self._before = Counter(self.loads.replicas), Counter(self.loads.first)
         self._moves: dict[int, Move] = {}
-        self.refused: list[Refused] = []
+        self.refused: list[NotMoved] = []
         self._deleting: set[str] = set()
 
     def refuse(self, subject: str, why: str) -> None:
         """Notes a partition or broker that gets no move, and the reason."""
-        self.refused.append(Refused(subject, why))
+        self.refused.append(NotMoved(subject, why))
 
     def check_brokers(self, brokers: Collection[int]) -> None:
         """Refuses a goal without brokers, or with a broker twice."""

@@ -44,7 +44,7 @@ class Move(Struct, frozen=True, gc=False):
         return tuple(b for b in self.origin if b not in self.target)
 
 
-class Refused(Struct, frozen=True, gc=False):
+class NotMoved(Struct, frozen=True, gc=False):
     """A partition (``orders-3``), topic, broker or field without a move; ``why`` names what would make it succeed."""
 
     subject: str
@@ -87,7 +87,7 @@ class Plan(Struct, frozen=True):
     cluster_id: str
     goal: str
     moves: tuple[Move, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[NotMoved, ...]
     summary: Summary
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from brokers.wire.errors import Error
-from brokers.wire.primitives import NO_TAGS, Malformed, Reader, varint
+from brokers.wire.primitives import NO_TAGS, BadMessage, Reader, varint
 from brokers.wire.versions import Api
 from testing.simulated.replies import encode_response
 from testing.simulated.requests import TOPIC_BYTES_MIN, count_items, read_body
@@ -46,7 +46,7 @@ class Body:
         self._responses: dict[int, bytes] = {}
 
     def request(self, head: Head, *, keep: bool = False) -> Request:
-        """Decodes the request; raises :class:`Malformed`. Kept entries are shared by all heads."""
+        """Decodes the request; raises :class:`BadMessage`. Kept entries are shared by all heads."""
         if self._request is not None:
             return replace(self._request, head=head)
         request = read_body(head, Reader(self.data, items_max=len(self.data)))
@@ -67,7 +67,7 @@ class Body:
 
     def _listed(self, code: int) -> bytes:
         scan = {Api.LEADER_AND_ISR: _scanned, Api.STOP_REPLICA: _stopped}[self.head.api]
-        with contextlib.suppress(IndexError, Malformed):  # rare forms are decoded; malformed ones fail there
+        with contextlib.suppress(IndexError, BadMessage):  # rare forms are decoded; malformed ones fail there
             return _TOP + scan(self.data, self.head.version, code) + NO_TAGS
         request = self.request(self.head)
         return encode_response(request, Error.NONE, {(e.topic, e.partition): code for e in request.entries})[4:]
@@ -102,7 +102,7 @@ class Bodies:
 def _scanned(data: bytes, version: int, code: int) -> bytes:
     """Encodes the topics (or partitions) of a response: scans from partition to partition without building them.
 
-    Reads the plain form alone (names, topics and arrays with short lengths, no tags); raises Malformed or IndexError
+    Reads the plain form alone (names, topics and arrays with short lengths, no tags); raises BadMessage or IndexError
     for everything else.
     """
     reader = Reader(data, items_max=len(data))
@@ -121,7 +121,7 @@ def _scanned(data: bytes, version: int, code: int) -> bytes:
             start, pos = pos, pos + 16
         partitions, after = _walk(data, pos, flags)
         if not 0 < size < _SHORT or data[after]:
-            raise Malformed("not in the plain form")
+            raise BadMessage("not in the plain form")
         listed += len(partitions)
         if by_id:
             partitions.append(b"")
@@ -148,7 +148,7 @@ def _stopped(data: bytes, version: int, code: int) -> bytes:
         after = pos + 1 + _STOP_BYTES * count
         tags = data[pos + _STOP_BYTES : after : _STOP_BYTES]
         if not 0 < size < _SHORT or not 0 <= count < _SHORT - 1 or any(tags) or data[after]:
-            raise Malformed("not in the plain form")
+            raise BadMessage("not in the plain form")
         listed += [name + data[at : at + 4] + end for at in range(pos + 1, after, _STOP_BYTES)]
         reader.position = after + 1
     reader.skip_tags()
@@ -173,9 +173,9 @@ def _walk(data: bytes, pos: int, flags: int) -> tuple[list[bytes], int]:
         pos += 4 * removing - 3 + flags
         sizes |= {in_sync, replicas, adding, removing}
         if data[pos]:
-            raise Malformed("not in the plain form")
+            raise BadMessage("not in the plain form")
     if 0 in sizes or max(sizes) >= _SHORT:
-        raise Malformed("not in the plain form")
+        raise BadMessage("not in the plain form")
     return found, pos + 1
 
 

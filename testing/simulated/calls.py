@@ -12,7 +12,7 @@ from struct import Struct as Layout
 from msgspec import Struct
 
 from brokers.wire.partitions import id_array
-from brokers.wire.primitives import NO_TAGS, Malformed, Reader, compact_string, legacy_string, varint
+from brokers.wire.primitives import NO_TAGS, BadMessage, Reader, compact_string, legacy_string, varint
 from brokers.wire.requests import request_header
 from brokers.wire.versions import Api
 from state_machines.model.types import Leadership
@@ -67,7 +67,7 @@ def controlled_shutdown(correlation: int, broker: int, epoch: int) -> bytes:
 
 
 def shutdown_response(frame: bytes) -> ShutdownResponse:
-    """Decodes the response to it; raises :class:`Malformed`."""
+    """Decodes the response to it; raises :class:`BadMessage`."""
     reader = Reader(frame)
     reader.i32()
     reader.skip_tags()
@@ -115,7 +115,7 @@ def _change(version: int, change: IsrChange) -> bytes:
 
 
 def alter_partition_response(version: int, frame: bytes) -> tuple[int, int, list[PartitionResponse]]:
-    """Decodes correlation id, top-level error and every partition of a response; raises :class:`Malformed`."""
+    """Decodes correlation id, top-level error and every partition of a response; raises :class:`BadMessage`."""
     reader = Reader(frame)
     correlation = reader.i32()
     reader.skip_tags()
@@ -139,7 +139,7 @@ def _response(version: int, topic: str | bytes, reader: Reader) -> PartitionResp
     isr = tuple(reader.compact_array(Reader.i32, 4))
     recovery = reader.i8() if version >= 1 else 0
     if recovery not in (0, 1):
-        raise Malformed(f"leader recovery state {recovery} is neither 0 nor 1")
+        raise BadMessage(f"leader recovery state {recovery} is neither 0 nor 1")
     state = Leadership(leader, leader_epoch, isr, 0, reader.i32(), recovery == 1)
     reader.skip_tags()
     return PartitionResponse(topic, partition, error, state)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from testing.simulated.requests import VERSIONS, read_head
 from testing.simulated.values import Head
 
@@ -39,10 +39,10 @@ class Listener(Protocol):
         """Notes the end of a connection."""
 
     def request(self, head: Head, body: bytes | bytearray, size: int, at_ns: int, respond: Respond) -> None:
-        """Takes a controller's request, complete at ``at_ns``; ``size`` counts its length field. Raises Malformed."""
+        """Takes a controller's request, complete at ``at_ns``; ``size`` counts its length field. Raises BadMessage."""
 
     def query(self, frame: bytes, respond: Respond) -> None:
-        """Takes any other request, without its length; raises Malformed."""
+        """Takes any other request, without its length; raises BadMessage."""
 
 
 class Room:
@@ -113,7 +113,7 @@ class Incoming(asyncio.BufferedProtocol):
                 self._cut()
             elif self._filled == len(self._body):
                 self._complete(self._body)
-        except Malformed:
+        except BadMessage:
             self.abort()
 
     def _complete(self, body: bytearray) -> None:
@@ -128,7 +128,7 @@ class Incoming(asyncio.BufferedProtocol):
         while self._filled >= _LENGTH_BYTES:
             size = int.from_bytes(self._first[:_LENGTH_BYTES], "big", signed=True)
             if not 8 <= size <= FRAME_BYTES_MAX:
-                raise Malformed(f"a request of {size} bytes")
+                raise BadMessage(f"a request of {size} bytes")
             end = _LENGTH_BYTES + size
             if self._filled >= end:
                 frame, rest = bytes(self._first[_LENGTH_BYTES:end]), self._first[end : self._filled]

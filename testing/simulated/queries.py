@@ -9,7 +9,7 @@ from typing import Final
 from brokers.wire.errors import Error
 from brokers.wire.messages import read_request, response_codec
 from brokers.wire.messages.nodes import DescribedReplica, DescribedTopic, DescribeLogDirsResponse, LogDir
-from brokers.wire.primitives import EMPTY_ARRAY, NO_TAGS, Malformed, Reader, compact_string, varint
+from brokers.wire.primitives import EMPTY_ARRAY, NO_TAGS, BadMessage, Reader, compact_string, varint
 from brokers.wire.versions import Api
 from state_machines.model.types import LogDirectory
 from testing.simulated.hosting import Hosting
@@ -25,7 +25,7 @@ _STATIC, _STRING = b"\4", b"\2"
 
 
 def respond_to_query(frame: bytes, settings: dict[str, str]) -> bytes:
-    """Returns the response, without length, as frames come; ``settings`` are the broker's. Raises Malformed."""
+    """Returns the response, without length, as frames come; ``settings`` are the broker's. Raises BadMessage."""
     reader = Reader(frame)
     api, version, correlation = reader.i16(), reader.i16(), reader.i32()
     if api == Api.API_VERSIONS:
@@ -33,7 +33,7 @@ def respond_to_query(frame: bytes, settings: dict[str, str]) -> bytes:
             return api_versions_response(correlation, _OFFERED)
         return _unsupported(correlation)
     if (api, version) != (Api.DESCRIBE_CONFIGS, DESCRIBE_CONFIGS_VERSION):
-        raise Malformed(f"API key {api} v{version}, which simulated brokers do not serve")
+        raise BadMessage(f"API key {api} v{version}, which simulated brokers do not serve")
     reader.legacy_nullable_string()
     reader.skip_tags()
     resources = reader.compact_array(_resource, 4)
@@ -72,7 +72,7 @@ def _array(items: list[bytes]) -> bytes:
 
 
 def respond_to_log_dirs(frame: bytes, hosting: Hosting) -> bytes:
-    """Returns the response to a request, both without their lengths; raises :class:`Malformed`."""
+    """Returns the response to a request, both without their lengths; raises :class:`BadMessage`."""
     topics = read_request(frame).body.topics
     wanted = None if topics is None else [(topic.topic, number) for topic in topics for number in topic.partitions]
     codec = response_codec(Api.DESCRIBE_LOG_DIRS, int.from_bytes(frame[2:4], "big"))

@@ -2,7 +2,7 @@
 
 Requests of every controller are read, Kafka's own included; a million partitions in one request are no exception. Sizes
 are checked against the bytes that are left before anything is built, so hostile frames cost no more than a small
-multiple of their own length. Bytes against the protocol raise :class:`brokers.wire.primitives.Malformed`.
+multiple of their own length. Bytes against the protocol raise :class:`brokers.wire.primitives.BadMessage`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from brokers.wire.primitives import ZERO_ID, Malformed, Reader
+from brokers.wire.primitives import ZERO_ID, BadMessage, Reader
 from brokers.wire.versions import Api
 from state_machines.model.types import Broker, Endpoint
 from testing.simulated.values import (
@@ -44,30 +44,30 @@ _ENTRY_BYTES_MIN: Final = {Api.LEADER_AND_ISR: 26, Api.UPDATE_METADATA: 24, Api.
 
 
 def read_request(frame: bytes) -> Request:
-    """Decodes a request after its 4-byte length; raises :class:`Malformed`."""
+    """Decodes a request after its 4-byte length; raises :class:`BadMessage`."""
     reader = Reader(frame, items_max=len(frame))
     return read_body(read_head(reader), reader)
 
 
 def read_body(head: Head, reader: Reader) -> Request:
-    """Decodes the rest of a request, at which ``reader`` stands; raises :class:`Malformed`."""
+    """Decodes the rest of a request, at which ``reader`` stands; raises :class:`BadMessage`."""
     try:
         request = _BODIES[head.api](reader, head)
         reader.end()
     except (struct.error, IndexError):
-        raise Malformed(f"the request ends too early, after {len(reader.data)} bytes") from None
+        raise BadMessage(f"the request ends too early, after {len(reader.data)} bytes") from None
     return request
 
 
 def read_head(reader: Reader) -> Head:
     """Decodes the header and the controller's fields; ``reader`` stands at the body afterwards.
 
-    Raises :class:`Malformed`.
+    Raises :class:`BadMessage`.
     """
     api, version, correlation = _take(reader, _PREFIX)
     first, last = VERSIONS.get(api, (0, -1))
     if not first <= version <= last:
-        raise Malformed(f"API key {api} v{version} is not one of {', '.join(_known())}")
+        raise BadMessage(f"API key {api} v{version} is not one of {', '.join(_known())}")
     client = reader.legacy_nullable_string()
     reader.skip_tags()
     if version == last:
@@ -85,7 +85,7 @@ def _take(reader: Reader, layout: struct.Struct) -> tuple[Any, ...]:
     try:
         fields = layout.unpack_from(reader.data, reader.position)
     except struct.error:
-        raise Malformed(f"the header ends too early, at {reader.position}") from None
+        raise BadMessage(f"the header ends too early, at {reader.position}") from None
     reader.position += layout.size
     return fields
 
@@ -140,12 +140,12 @@ def _kind(reader: Reader) -> int:
     for _ in range(reader.varint()):
         tag, size = reader.varint(), reader.varint()
         if tag <= last:
-            raise Malformed(f"tagged field {tag} follows {last}")
+            raise BadMessage(f"tagged field {tag} follows {last}")
         last = tag
         if tag == 0 and size == 1:
             kind = reader.i8()
         elif reader.position + size > len(reader.data):
-            raise Malformed(f"tagged field {tag} of {size} bytes does not fit")
+            raise BadMessage(f"tagged field {tag} of {size} bytes does not fit")
         else:
             reader.position += size
     return kind
@@ -202,10 +202,10 @@ def _topics(reader: Reader, head: Head, partitions: Partitions) -> dict[str, byt
 
 
 def count_items(reader: Reader, item_bytes_min: int) -> int:
-    """Decodes the length of a compact array, checked against the bytes that are left; raises :class:`Malformed`."""
+    """Decodes the length of a compact array, checked against the bytes that are left; raises :class:`BadMessage`."""
     count = reader.varint() - 1
     if count < 0 or count * item_bytes_min > len(reader.data) - reader.position:
-        raise Malformed(f"array of {count} items at {reader.position} does not fit into {len(reader.data)} bytes")
+        raise BadMessage(f"array of {count} items at {reader.position} does not fit into {len(reader.data)} bytes")
     return count
 
 

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct, structs
 
 from admin.endpoint import AdminListener
-from admin.ports import Address, Call, Limits, Node, NotController
+from admin.ports import Address, Call, EndpointLimits, Node, NotController
 from brokers.wire.messages.cluster import MetadataBroker
 from tests.kit.deadlines import eventually
 from tests.kit.wire import part, read_response, write_request, write_response
@@ -221,7 +221,7 @@ async def endpoint_world(brokers: int = 1, *, shared: bool = False, **limits: in
         await broker.start()
     controller = FakeController()
     directory = Addresses([broker.address for broker in scripted])
-    listener = AdminListener("127.0.0.1", 0, directory, controller, Limits(**limits), shared=shared)
+    listener = AdminListener("127.0.0.1", 0, directory, controller, EndpointLimits(**limits), shared=shared)
     await listener.start()
     made = EndpointWorld(listener, scripted, controller, directory)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from admin.ports import Limits
+from admin.ports import EndpointLimits
 from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import access_of
 from configs.loading import load
@@ -53,7 +53,7 @@ async def siege(test: str, **options: Any) -> AsyncIterator[Siege]:
         assert not stage.daemon.log_has("stood still")
         worst = total(made.costs)
         assert max(worst.memory_mb) <= MEMORY_MB_MAX
-        limits = ListenerLimits().connections_max, 2 * Limits().connections_max  # each has a broker behind it
+        limits = ListenerLimits().connections_max, 2 * EndpointLimits().connections_max  # each has a broker behind it
         for found, most in zip(worst.descriptors, limits, strict=True):
             assert found <= most + DESCRIPTORS_MORE_MAX
         await stage.proven()

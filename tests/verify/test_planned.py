@@ -152,12 +152,12 @@ def broken(snapshot: Path, loads: Path) -> None:
     from pipeline.loads_file import read_loads
     from pipeline.planner.certifying import certified
     from pipeline.planner.cluster import Wanted, problem_of
-    from pipeline.planner.problem import Limits, with_means
+    from pipeline.planner.problem import PlanLimits, with_means
     from pipeline.snapshot_file import read_snapshot
 
     read = read_snapshot(snapshot)
     known: Loads = read_loads(read.partitions, loads)
-    problem, _ = with_means(problem_of(read, known, Wanted(limits=Limits(spread=SPREAD_AFTERWARDS))))
+    problem, _ = with_means(problem_of(read, known, Wanted(limits=PlanLimits(spread=SPREAD_AFTERWARDS))))
     found = certified(problem, problem.replicas)
     assert not [count for count in found.counts if count.broken]
 

@@ -96,7 +96,7 @@ class Request(NamedTuple):
 
 
 def read_request(frame: bytes, items_max: int = ITEMS_MAX) -> Request:
-    """Reads a client's request, header included, of an API and version that :data:`MESSAGES` has; raises Malformed.
+    """Reads a client's request, header included, of an API and version that :data:`MESSAGES` has; raises BadMessage.
 
     Clients may send bytes behind a request within its frame; this reader ignores them, as brokers do.
     """

@@ -13,7 +13,7 @@ from pipeline.planner.broker_file import GivenBroker
 from pipeline.planner.broker_sets import BrokerSet
 from pipeline.planner.cluster import Wanted, problem_of
 from pipeline.planner.planning import Planned, planned
-from pipeline.planner.problem import Limits, Problem
+from pipeline.planner.problem import PlanLimits, Problem
 
 Replicas = tuple[int, ...]
 
@@ -32,7 +32,7 @@ def cluster(
     exclude_topics: Sequence[str] = (),
     given: dict[int, GivenBroker] | None = None,
     sets: Sequence[BrokerSet] = (),
-    limits: Limits | None = None,
+    limits: PlanLimits | None = None,
 ) -> Problem:
     """Makes a problem with partitions 0, 1, ... of each topic; ``racks`` by broker; loads are those of one replica."""
     names = sorted(topics)
@@ -47,7 +47,7 @@ def cluster(
     known = brokers_of(racks, dict(racks), live=set(racks) - set(dead))
     wide = [(sizes or {}).get((names[at], number), size) for at, number, _ in rows]
     loads = Loads(np.array(wide, np.int64), np.full(count, ins), np.full(count, outs))
-    wanted = Wanted(retire, exclude, exclude_topics, given or {}, sets, limits or Limits())
+    wanted = Wanted(retire, exclude, exclude_topics, given or {}, sets, limits or PlanLimits())
     return problem_of(Snapshot(known, table, "c"), loads, wanted)
 
 

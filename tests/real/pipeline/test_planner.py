@@ -17,7 +17,7 @@ from pipeline.planner.broker_file import GivenBroker  # noqa: E402
 from pipeline.planner.certifying import certified  # noqa: E402
 from pipeline.planner.goals import Goal  # noqa: E402
 from pipeline.planner.planning import SEEDS_MAX, planned  # noqa: E402
-from pipeline.planner.problem import Limits, Problem, with_means  # noqa: E402
+from pipeline.planner.problem import PlanLimits, Problem, with_means  # noqa: E402
 from pipeline.planner.unmet import unmet  # noqa: E402
 from tests.real.pipeline.planner_kit import after, cluster, moved, naive, plan  # noqa: E402
 
@@ -35,7 +35,7 @@ def test_a_cluster_within_its_bounds_stays_as_it_is() -> None:
 
 
 def test_all_replicas_leave_a_broker_that_retires_and_no_others_move() -> None:
-    problem = cluster(FOUR, {"t": EVEN}, retire=[4], limits=Limits(spread=0.5))
+    problem = cluster(FOUR, {"t": EVEN}, retire=[4], limits=PlanLimits(spread=0.5))
     found = plan(problem)
     assert all(4 not in replicas for replicas in after(found).values())
     assert len(found.rows) == 10
@@ -102,7 +102,7 @@ def test_the_smallest_replicas_of_a_crowded_topic_are_the_fewest_bytes() -> None
     """Twelve of a mean of three are on broker 1, and nine are allowed: three have to leave, of 10, 20 and 30 bytes."""
     topics = {"crowd": [(1,)] * 12, "rest": [(2,)] * 12 + [(3,)] * 12 + [(4,)] * 12}
     sizes = {("crowd", number): 10.0 + 10.0 * number for number in range(12)}
-    found = plan(cluster(FOUR, topics, sizes=sizes, limits=Limits(spread=0.9)))
+    found = plan(cluster(FOUR, topics, sizes=sizes, limits=PlanLimits(spread=0.9)))
     assert found.before.of(Goal.TOPICS).broken == 3
     assert found.best.bytes_moved == found.bytes_min == 10 + 20 + 30
 
@@ -119,7 +119,7 @@ def test_a_full_cluster_is_evened_by_swaps() -> None:
     """Each broker has as many replicas as it may have, so that only swaps make the bytes even."""
     topics = {f"t{i}": [((i % 2) + 1,)] for i in range(20)}
     sizes = {(f"t{i}", 0): 1000.0 if i % 2 else 100.0 for i in range(20)}
-    problem = cluster({1: "a", 2: "b"}, topics, sizes=sizes, limits=Limits(replicas_max=10))
+    problem = cluster({1: "a", 2: "b"}, topics, sizes=sizes, limits=PlanLimits(replicas_max=10))
     found = plan(problem)
     assert found.before.of(Goal.DISK).broken == 2
     assert found.best.certificate.of(Goal.DISK).broken == 0
@@ -159,7 +159,7 @@ IMPOSSIBLE: list[tuple[str, dict[str, Any], str, str]] = [
     ("too few brokers", {"retire": [3, 4]}, "no replica on dead", "2 brokers may take any"),
     ("excluded topic", {"retire": [4], "exclude_topics": ["t"]}, "no replica on dead", "its topic is excluded"),
     ("small disks", {"given": {b: GivenBroker(disk_bytes=900) for b in FOUR}}, "disk below", "208 % of what they may"),
-    ("replicas", {"limits": Limits(replicas_max=10)}, "replicas per broker", "150 % of what they may"),
+    ("replicas", {"limits": PlanLimits(replicas_max=10)}, "replicas per broker", "150 % of what they may"),
 ]
 
 
@@ -200,7 +200,7 @@ def clusters(draw: st.DrawFn) -> Problem:
         exclude=draw(some),
         exclude_topics=draw(st.sampled_from([[], ["t0"]])),
         given={b: GivenBroker(disk_bytes=capacity) for b in ids} if capacity else {},
-        limits=Limits(replicas_max=draw(st.sampled_from([8, 100]))),
+        limits=PlanLimits(replicas_max=draw(st.sampled_from([8, 100]))),
     )
 
 

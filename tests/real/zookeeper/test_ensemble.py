@@ -12,7 +12,7 @@ import pytest
 from controller.role.lease import Lease
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.kazoo_adapter.servers import Limits, server_limits
+from metadata_store.kazoo_adapter.servers import ServerLimits, server_limits
 from metadata_store.port import WatchKind
 from testing.embedded.process import poll
 from testing.embedded.zookeeper import EmbeddedZooKeeper, ensemble, in_sync
@@ -71,7 +71,7 @@ async def test_the_limits_of_servers_hold_how_long_they_wait_for_a_frozen_leader
 ) -> None:
     for server in servers:
         found = await server_limits("127.0.0.1", server.port)
-        assert found == Limits(tick_ms=500, follower_wait_ms=2_000, session_ms_min=1_000, session_ms_max=10_000)
+        assert found == ServerLimits(tick_ms=500, follower_wait_ms=2_000, session_ms_min=1_000, session_ms_max=10_000)
 
 
 Fault = Callable[[EmbeddedZooKeeper], Awaitable[object]]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from brokers.listener.controller_listener import ControllerListener
 from brokers.wire.frames import ConnectionLost
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.versions import Api
 from testing.simulated.requests import read_head, read_request
 from testing.simulated.values import Request
@@ -126,7 +126,7 @@ class SimListener(ControllerListener):
         try:
             with self._pending(Api(int.from_bytes(frame[:2])).name):
                 reply = await self.respond(frame)
-        except Malformed as error:
+        except BadMessage as error:
             process.call_soon(_lose, response, str(error))
             return
         if self._calls.pop(response, None) is not None:

@@ -20,7 +20,7 @@ from admin.endpoint import AdminListener
 from admin.streams import EndpointTls, Stream
 from brokers.security.tls import Tls
 from brokers.wire.messages import MESSAGES, request_codec
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.refusals import refusal
 from tests.kit.admin import (
     PASSED,
@@ -117,7 +117,7 @@ def test_a_mutated_request_that_can_be_read_stays_the_same_when_written_again(se
             body = mutated(random, frame)[13 if version >= 5 else 12 :]
             try:
                 value = codec.read(Reader(body))
-            except Malformed:
+            except BadMessage:
                 continue
             read += 1
             assert codec.read(Reader(codec.write(value))) == value

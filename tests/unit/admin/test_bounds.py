@@ -14,8 +14,7 @@ import pytest
 
 from admin.carrier import Carrier
 from admin.endpoint import limits as endpoint_limits
-from admin.ports import Limits as EndpointLimits
-from admin.ports import NotController
+from admin.ports import EndpointLimits, NotController
 from admin.streams import Stream
 from brokers.client import BrokerCallFailed
 from brokers.listener.connection_slots import ConnectionSlots
@@ -27,7 +26,7 @@ from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.envelope import OVERHEAD_BYTES_MAX
 from brokers.wire.errors import Error
 from brokers.wire.frames import FRAMES_MAX, FrameBuffer
-from brokers.wire.primitives import Malformed
+from brokers.wire.primitives import BadMessage
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
@@ -295,14 +294,14 @@ def test_a_frame_of_the_limit_is_read_and_a_longer_one_refused(limit: int) -> No
     assert frames.feed(limit.to_bytes(4, "big")) == []
     assert frames.announced == limit
     for wrong in (limit + 1, -1):
-        with pytest.raises(Malformed, match=f"a frame of {wrong} bytes where at most {limit}"):
+        with pytest.raises(BadMessage, match=f"a frame of {wrong} bytes where at most {limit}"):
             FrameBuffer(limit).feed(wrong.to_bytes(4, "big", signed=True))
 
 
 def test_a_hundred_frames_may_arrive_at_once() -> None:
     assert FRAMES_MAX == 100
     assert len(FrameBuffer(10).feed(FRAME * 100)) == 100
-    with pytest.raises(Malformed, match="more than 100 frames"):
+    with pytest.raises(BadMessage, match="more than 100 frames"):
         FrameBuffer(10).feed(FRAME * 101)
 
 

@@ -20,7 +20,7 @@ from brokers.loads import PARTITIONS_PER_REQUEST_MAX, ReplicaSize
 from brokers.loads import PARTITIONS_PER_REQUEST_MAX as SIZES_PER_REQUEST_MAX
 from brokers.queries import BrokerQueries
 from brokers.wire.log_dirs import REPLICAS_MAX, encode_log_dirs, read_log_dirs
-from brokers.wire.primitives import Malformed
+from brokers.wire.primitives import BadMessage
 from cli.exit_codes import Exit, Failure
 from cli.loads import FIELDS, Result, write_loads
 from state_machines.model.types import Broker, LogDirectory, ReplicaLog, TopicPartition
@@ -251,7 +251,7 @@ class ChosenQueries:
         response = self.broker.receive(encode_log_dirs(4, 1, "test", partitions)[4:])
         try:
             found = read_log_dirs(4, response, 1, replicas_max).directories
-        except Malformed as error:
+        except BadMessage as error:
             raise BrokerCallFailed(str(error)) from error
         return (*found, LogDirectory("/elsewhere", 0, self.future))
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from msgspec.structs import replace
 
 from regent_agent import codec, protocol
-from regent_agent.codec import Malformed
+from regent_agent.codec import BadFrame
 from regent_agent.connection import Address
 from regent_agent.protocol import (
     Accepted,
@@ -132,7 +132,7 @@ class Daemon:
         connection = asyncio.current_task()
         assert connection is not None
         self._connections.add(connection)
-        with contextlib.suppress(OSError, EOFError, Malformed, asyncio.CancelledError):
+        with contextlib.suppress(OSError, EOFError, BadFrame, asyncio.CancelledError):
             while True:
                 [length] = codec.LENGTH.unpack(await reader.readexactly(codec.LENGTH.size))
                 request = codec.decode_request(await reader.readexactly(length))

@@ -38,7 +38,7 @@ def test_a_registration_takes_names_as_long_as_the_page_says_and_no_longer(field
     fits, long = replace(fits, **{field: "x" * count}), replace(long, **{field: "x" * (count + 1)})
     assert decode_request(encode(fits)[4:]) == fits
     _check(fits)
-    with pytest.raises(codec.Malformed):
+    with pytest.raises(codec.BadFrame):
         decode_request(encode(long)[4:])
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regent_agent import protocol
-from regent_agent.codec import FRAME_BYTES_MAX, LENGTH, Malformed, TooMany, decode_request, decode_response, encode
+from regent_agent.codec import FRAME_BYTES_MAX, LENGTH, BadFrame, TooMany, decode_request, decode_response, encode
 from regent_agent.protocol import Hello, Operation, Operations, Request, Response, Result
 from tests.unit.regent_agent.examples import FORMER, GOLDEN, REQUESTS, RESPONSES, golden
 
@@ -188,7 +188,7 @@ def test_a_report_of_too_many_parts_is_refused_before_it_becomes_objects() -> No
 @pytest.mark.parametrize("tag", [b"\xd9\x08register", b"\xa8\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8"])
 def test_a_tag_in_another_form_is_refused_like_any_other(tag: bytes) -> None:
     count = protocol.OWNED_MAX + 1
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFrame):
         decode_request(b"\x96" + tag + b"\xa1s\x01\xa1a\xa0\xdd" + count.to_bytes(4, "big") + b"\x92\x01\x01" * count)
 
 
@@ -203,5 +203,5 @@ def test_a_message_that_is_too_long_is_not_sent() -> None:
 
 
 def check(decode: Callable[[bytes], object], hostile: bytes) -> None:
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(BadFrame):
         decode(hostile)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regent_agent import codec, protocol
-from regent_agent.codec import LENGTH, Malformed, TooMany, decode_in_portions, decode_request, head_of
+from regent_agent.codec import LENGTH, BadFrame, TooMany, decode_in_portions, decode_request, head_of
 from regent_agent.head import PORTION, Listed
 from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
@@ -195,7 +195,7 @@ def test_entries_of_a_later_version_are_read_without_their_new_fields() -> None:
     [b"\x91\x01", b"\x91\x92\x01\xa1x", b"\x92\x92\x01\x01", b"\xc0", b"\xdc\x00", b"\x91\x91\x01", b"\xa1x"],
 )
 def test_a_list_of_anything_else_is_malformed_before_any_entry_is_used(owned: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadFrame):
         decode_in_portions(b"\x95\xa7regions\xa1s\x01\x01" + owned)
 
 
@@ -209,7 +209,7 @@ def test_a_message_of_too_many_fields_makes_no_objects() -> None:
     frame = b"\xdd" + (8_000_000).to_bytes(4, "big") + b"\xa7regions" + b"\x01" * 7_999_999
     tracemalloc.start()
     try:
-        with pytest.raises(Malformed, match="more than 64 fields"):
+        with pytest.raises(BadFrame, match="more than 64 fields"):
             decode_in_portions(frame)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
@@ -261,5 +261,5 @@ def test_hostile_bytes_have_a_head_or_none(hostile: bytes) -> None:
         codec.kind_of(data)
         try:
             decode_in_portions(data)
-        except Malformed:
+        except BadFrame:
             continue

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from brokers.outbound.snapshot import Pieces, encode_turn
 from brokers.wire.kio_messages import decode_response
 from brokers.wire.partitions import PartitionEncoder
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.requests import Requests
 from brokers.wire.versions import Api, Ibp
 from metadata_store.codecs.notifications import decode_log_dir_event
@@ -101,7 +101,7 @@ def test_api_versions_has_a_response_and_other_requests_are_malformed() -> None:
         bytes(30),
         write_request(60, 0, 9, include_cluster_authorized_operations=False),
     ):
-        with pytest.raises(Malformed):
+        with pytest.raises(BadMessage):
             SimulatedBroker(1).receive(frame)
 
 
@@ -263,15 +263,15 @@ def test_cut_or_garbled_requests_are_malformed_or_read_without_another_error(
     api: Api, version: int, data: st.DataObject
 ) -> None:
     frame = data.draw(frames(api, version))
-    with pytest.raises(Malformed):
+    with pytest.raises(BadMessage):
         read_request(frame[: data.draw(st.integers(0, len(frame) - 1))])
-    with pytest.raises(Malformed):
+    with pytest.raises(BadMessage):
         read_request(frame + b"\0")
     at = data.draw(st.integers(0, len(frame) - 1))
     garbage = data.draw(st.binary(min_size=1, max_size=6) | st.just(b"\xff\xff\xff\xff\x0f"))
     try:
         read_request(frame[:at] + garbage + frame[at + 1 :])
-    except Malformed:
+    except BadMessage:
         pass
 
 
@@ -279,7 +279,7 @@ def test_cut_or_garbled_requests_are_malformed_or_read_without_another_error(
     ("api", "version"), [(4, 3), (4, 8), (6, 5), (6, 9), (5, 2), (5, 5), (3, 12), (18, 3), (999, 0)]
 )
 def test_other_requests_are_refused_by_name(api: int, version: int) -> None:
-    with pytest.raises(Malformed, match=f"API key {api} v{version} is not one of LEADER_AND_ISR v4 to v7"):
+    with pytest.raises(BadMessage, match=f"API key {api} v{version} is not one of LEADER_AND_ISR v4 to v7"):
         read_request(api.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(40))
 
 

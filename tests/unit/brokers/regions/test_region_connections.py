@@ -15,7 +15,7 @@ from brokers.regions.connection import Peer
 from brokers.regions.listener import RegionListener
 from brokers.regions.secret import NO_SECRETS, Secrets, secrets_in
 from brokers.security.authentication import SecurityUnusable
-from brokers.wire.primitives import Malformed
+from brokers.wire.primitives import BadMessage
 from controller.regions.metrics import RegionGauges, RegionsCollector
 from controller.regions.process import domain_of
 from regent_agent import codec, protocol
@@ -253,7 +253,7 @@ async def test_bytes_that_are_no_request_before_hello_are_counted_and_leave_one_
 
 async def test_bytes_that_are_no_request_after_hello_are_no_refused_hello(tmp_path: Path) -> None:
     listener = domain_of(settings_of(tmp_path), None).listener
-    with pytest.raises(Malformed):
+    with pytest.raises(BadMessage):
         await listener.respond(b"\xc1")
     assert listener.hellos_refused.total() == 0
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from brokers.regions.connection import Greeting, Peer
 from brokers.regions.listener import RegionListener
-from brokers.wire.primitives import Malformed
+from brokers.wire.primitives import BadMessage
 from controller.regions.term import RegionsTerm
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, decode_response, head_of
@@ -65,7 +65,7 @@ async def test_a_request_with_a_list_beyond_its_bound_is_refused_and_named() -> 
 
 
 async def test_such_a_request_before_hello_ends_its_connection() -> None:
-    with pytest.raises(Malformed, match="tables"):
+    with pytest.raises(BadMessage, match="tables"):
         await RegionListener("127.0.0.1", 0).respond(HOSTILE, connection(None))
 
 
@@ -157,7 +157,7 @@ async def test_a_large_request_of_an_unknown_kind_is_skipped_on_its_connection()
 
 @pytest.mark.parametrize("body", [b"", b"\x90", b"\xff\xa5hello", b"\xc1", msgspec.msgpack.encode([1, 1])])
 async def test_bytes_that_are_no_message_end_the_connection_also_while_inactive(body: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(BadMessage):
         await RegionListener("127.0.0.1", 0).respond(body, connection("server"))
 
 

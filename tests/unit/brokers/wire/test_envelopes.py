@@ -30,7 +30,7 @@ from brokers.wire.envelope import (
 )
 from brokers.wire.frames import LARGE_BYTES, ConnectionLost
 from brokers.wire.messages.topics import CreatedTopic, CreateTopicsResponse
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.versions import Api
 from tests.kit.carrier import CLUSTER, Raw, a_call, code, created, way
 from tests.kit.carrier import SECRET as LISTENER_SECRET
@@ -70,7 +70,7 @@ def test_a_response_has_kafkas_frame() -> None:
         correlation, entity = read_response(Api.ENVELOPE, 0, frame)
         assert (correlation, entity.error_code, entity.response_data) == (9, response.error, response.data)
         assert read_envelope_response(frame, 9) == response
-        with pytest.raises(Malformed, match="request 9"):
+        with pytest.raises(BadMessage, match="request 9"):
             read_envelope_response(frame, 8)
 
 
@@ -138,7 +138,7 @@ def test_cut_or_changed_frames_are_malformed_or_not_genuine(data: st.DataObject)
     cut = bytes(frame[: data.draw(st.integers(8, len(frame)))])
     try:
         found = read(cut)
-    except Malformed:
+    except BadMessage:
         return
     assert not found.genuine(SECRET, CHALLENGE) or found == sealed()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from brokers.wire.calls import AlterPartitionCall, ControlledShutdownCall, IsrProposal, read_call, read_header
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.replies import (
     AlterPartitionReply,
     ControlledShutdownReply,
@@ -297,7 +297,7 @@ def test_controlled_shutdown_as_the_listener_reads_it_and_responds() -> None:
     frame = encode_reply(call, header.correlation, ControlledShutdownReply(0, remaining))[4:]
     assert shutdown_response(frame) == ShutdownResponse(0, remaining)
     for size in range(len(frame)):
-        with pytest.raises(Malformed):
+        with pytest.raises(BadMessage):
             shutdown_response(frame[:size])
 
 
@@ -308,7 +308,7 @@ def test_a_cut_response_is_malformed_and_changes_nothing() -> None:
     reply = AlterPartitionReply(0, [PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7)])
     frame = encode_reply(call_of(request.frame), 7, reply)[4:]
     for size in range(4, len(frame)):
-        with pytest.raises(Malformed):
+        with pytest.raises(BadMessage):
             broker.isr.take_response(frame[:size])
     assert broker.isr.in_flight is request
     assert broker.isr.take_response(frame)

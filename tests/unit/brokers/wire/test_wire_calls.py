@@ -20,7 +20,7 @@ from brokers.wire.calls import (
     read_call,
     read_header,
 )
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.replies import (
     AllocateProducerIdsReply,
     AlterPartitionReply,
@@ -234,7 +234,7 @@ def test_other_versions_are_not_served(api: int, version: int) -> None:
 def test_other_apis_are_not_served(api: int) -> None:
     header = Header(api, 0, 1)
     assert not header.served
-    with pytest.raises(Malformed, match=f"API key {api} is not served"):
+    with pytest.raises(BadMessage, match=f"API key {api} is not served"):
         read_call(header, Reader(b"\xff\xff\0\0\0\0\0"))
 
 
@@ -242,20 +242,20 @@ def test_other_apis_are_not_served(api: int) -> None:
 def test_a_frame_cut_short_is_malformed(name: str) -> None:
     frame = bytes.fromhex(GOLDEN[name][0])
     for damaged in [frame[:size] for size in range(8, len(frame))]:
-        with pytest.raises(Malformed):
+        with pytest.raises(BadMessage):
             read(damaged)
 
 
 def test_an_array_that_claims_four_billion_partitions_is_malformed() -> None:
     frame = bytes.fromhex("003800030000000000013100 00000001 0000000000000029 ffffffff0f")
-    with pytest.raises(Malformed, match="does not fit"):
+    with pytest.raises(BadMessage, match="does not fit"):
         read(frame)
 
 
 def test_an_unknown_recovery_state_is_malformed() -> None:
     frame = bytearray(bytes.fromhex(GOLDEN["AlterPartition v3"][0]))
     frame[-8] = 2
-    with pytest.raises(Malformed, match="recovery state 2"):
+    with pytest.raises(BadMessage, match="recovery state 2"):
         read(bytes(frame))
 
 

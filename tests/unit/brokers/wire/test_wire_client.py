@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from brokers.client import BrokerCallFailed, BrokerClient, Node, PartitionMetadata, TopicMetadata
 from brokers.wire import kio_messages
-from brokers.wire.primitives import Malformed
+from brokers.wire.primitives import BadMessage
 from brokers.wire.versions import Api
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.model.types import LogDirectory, ReplicaLog
@@ -358,7 +358,7 @@ async def test_malformed_responses_are_reported_with_the_address(garble: Callabl
 
 def test_bytes_without_a_request_never_reach_the_native_reader() -> None:
     hostile = bytes.fromhex("00000007 00 00000000 ffffffff0f")
-    with pytest.raises(Malformed, match="response to request 7 instead of request 8"):
+    with pytest.raises(BadMessage, match="response to request 7 instead of request 8"):
         kio_messages.decode_response(Api.METADATA, 12, hostile, 8)
 
 

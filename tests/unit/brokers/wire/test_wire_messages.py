@@ -18,7 +18,7 @@ from brokers.wire.message_codec import Codec, Field, Layout, codec
 from brokers.wire.messages import MESSAGES, request_codec, response_codec
 from brokers.wire.messages.cluster import MetadataHead
 from brokers.wire.messages.topics import CreateTopicsRequest
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.versions import Api
 from tests.kit.wire import Place, a_few, assert_same, entities, name_of, places, schema_of, written
 
@@ -90,7 +90,7 @@ def test_no_claimed_length_costs_more_than_the_frame(place: Place) -> None:
         for frame in CLAIMING:
             try:
                 read(place, frame)
-            except Malformed:
+            except BadMessage:
                 pass
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -139,13 +139,13 @@ def test_codecs_are_built_for_all_versions_of_kafka_3_9() -> None:
 def test_a_message_that_kafka_refuses_is_malformed(body: str, why: str) -> None:
     """CreateTopics v0: an array that must be there is null, so is a name; text is not UTF-8; something follows."""
     frame = bytes.fromhex(body) + (b"\0" if why == "bytes follow" else b"")
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(BadMessage, match=why):
         read((Api.CREATE_TOPICS, 0, False), frame)
 
 
 def test_a_string_longer_than_kafka_allows_is_malformed() -> None:
     frame = b"\2" + b"\x81\x80\x02" + b"a" * 32_768
-    with pytest.raises(Malformed, match="at most 32767"):
+    with pytest.raises(BadMessage, match="at most 32767"):
         read((Api.CREATE_TOPICS, 7, False), frame)
 
 
@@ -158,7 +158,7 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 def test_a_tagged_field_of_another_length_than_its_own_is_malformed() -> None:
     answer = read((Api.API_VERSIONS, 3, True), bytes.fromhex("0000 01 00000000 01 03 01 01"))
     assert answer.zk_migration_ready
-    with pytest.raises(Malformed, match="tagged field 3"):
+    with pytest.raises(BadMessage, match="tagged field 3"):
         read((Api.API_VERSIONS, 3, True), bytes.fromhex("0000 01 00000000 01 03 02 01 00"))
 
 

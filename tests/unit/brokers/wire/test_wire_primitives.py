@@ -21,7 +21,7 @@ from brokers.wire.message_codec import codec
 from brokers.wire.messages import MESSAGES
 from brokers.wire.primitives import (
     TAGS_MAX,
-    Malformed,
+    BadMessage,
     Reader,
     compact_nullable_string,
     compact_string,
@@ -62,9 +62,9 @@ def test_null_strings_are_read_where_they_are_allowed() -> None:
     assert compact_nullable_string(None) == written_by_kio(writers.write_nullable_compact_string, None)
     assert compact_nullable_string("r1") == compact_string("r1")
     assert Reader(b"\xff\xff").legacy_nullable_string() is None
-    with pytest.raises(Malformed, match="-1 bytes"):
+    with pytest.raises(BadMessage, match="-1 bytes"):
         Reader(b"\xff\xff").legacy_string()
-    with pytest.raises(Malformed):
+    with pytest.raises(BadMessage):
         Reader(b"\0").compact_string()
 
 
@@ -85,28 +85,28 @@ def test_tagged_fields_are_skipped() -> None:
     ],
 )
 def test_an_array_that_claims_more_than_is_there_is_refused(data: bytes, why: str) -> None:
-    with pytest.raises(Malformed, match=why):
+    with pytest.raises(BadMessage, match=why):
         Reader(data).compact_array(Reader.i32, 4)
 
 
 def test_a_message_of_too_many_items_is_refused() -> None:
     assert len(Reader(varint(1_001) + bytes(1_000), items_max=1_000).compact_array(Reader.i8, 1)) == 1_000
-    with pytest.raises(Malformed, match="more array items"):
+    with pytest.raises(BadMessage, match="more array items"):
         Reader(varint(1_001) + bytes(1_000), items_max=999).compact_array(Reader.i8, 1)
     twice = Reader(2 * (varint(501) + bytes(500)), items_max=999)
     twice.compact_array(Reader.i8, 1)
-    with pytest.raises(Malformed, match="more array items"):
+    with pytest.raises(BadMessage, match="more array items"):
         twice.compact_array(Reader.i8, 1)
 
 
 def test_malformed_tags_and_text_are_refused() -> None:
-    with pytest.raises(Malformed, match="tagged fields"):
+    with pytest.raises(BadMessage, match="tagged fields"):
         Reader(b"\xff\x7f").skip_tags()
-    with pytest.raises(Malformed, match="tagged field of"):
+    with pytest.raises(BadMessage, match="tagged field of"):
         Reader(b"\x01\x00\x7f").skip_tags()
-    with pytest.raises(Malformed, match="UTF-8"):
+    with pytest.raises(BadMessage, match="UTF-8"):
         Reader(b"\x03\xff\xfe").compact_string()
-    with pytest.raises(Malformed, match="follow the message"):
+    with pytest.raises(BadMessage, match="follow the message"):
         Reader(b"x").end()
 
 
@@ -135,7 +135,7 @@ def test_a_partial_frame_counts_its_received_bytes() -> None:
 def test_too_many_frames_at_once_are_refused() -> None:
     # four zero bytes are an empty frame
     assert len(FrameBuffer(10).feed(bytes(4 * FRAMES_MAX))) == FRAMES_MAX
-    with pytest.raises(Malformed, match="at once"):
+    with pytest.raises(BadMessage, match="at once"):
         FrameBuffer(10).feed(bytes(4 * FRAMES_MAX + 4))
 
 
@@ -151,7 +151,7 @@ def test_too_many_frames_at_once_are_refused() -> None:
 )
 def test_a_length_outside_of_the_limit_is_refused_before_its_bytes_arrive(length: bytes) -> None:
     assert FrameBuffer(10).feed(b"\0\0\0\x0a" + bytes(10)) == [bytes(10)]
-    with pytest.raises(Malformed, match="at most 10"):
+    with pytest.raises(BadMessage, match="at most 10"):
         FrameBuffer(10).feed(length)
 
 
@@ -165,7 +165,7 @@ HEADER = b"\0\0\0\1" + b"\xff\xff"
 def cost(read: Callable[[Reader], object], data: bytes) -> CountingReader:
     """Returns the reader after it has read ``data`` or refused it."""
     reader = CountingReader(data)
-    with suppress(Malformed):
+    with suppress(BadMessage):
         read(reader)
     return reader
 
@@ -216,7 +216,7 @@ def _call(reader: Reader) -> object:
 )
 def test_an_envelope_with_countless_tagged_fields_is_refused_before_they_are_read(data: bytes) -> None:
     assert cost(read_envelope, data).work < 100
-    with pytest.raises(Malformed, match=r"tagged fields|follow|fit"):
+    with pytest.raises(BadMessage, match=r"tagged fields|follow|fit"):
         read_envelope(Reader(data))
 
 
@@ -225,7 +225,7 @@ def test_tagged_fields_are_counted_over_the_whole_message() -> None:
     reader = CountingReader(section * 3)
     reader.skip_tags()
     reader.skip_tags()
-    with pytest.raises(Malformed, match="more than 1000 tagged fields"):
+    with pytest.raises(BadMessage, match="more than 1000 tagged fields"):
         reader.skip_tags()
 
 

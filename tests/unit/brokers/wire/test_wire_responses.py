@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from brokers.wire.errors import Error, error_name
 from brokers.wire.log_dirs import LogDirectories, encode_log_dirs, newest_version, read_log_dirs
 from brokers.wire.messages import response_codec
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.requests import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
 from brokers.wire.versions import Api
 from state_machines.model.types import LogDirectory, ReplicaLog
@@ -111,14 +111,14 @@ def test_the_error_of_update_metadata_is_read(version: int, code: int) -> None:
 
 
 def test_a_response_to_another_request_is_malformed() -> None:
-    with pytest.raises(Malformed, match="response to request 7 instead of request 8"):
+    with pytest.raises(BadMessage, match="response to request 7 instead of request 8"):
         parse_response(Api.UPDATE_METADATA, 8, write_response(6, 8, 7, error_code=ErrorCode(0)), 8)
 
 
 @pytest.mark.parametrize("cut", range(1, 30))
 def test_a_cut_response_is_malformed(cut: int) -> None:
     frame = leader_and_isr(7, 0, [0, 3])
-    with pytest.raises(Malformed):
+    with pytest.raises(BadMessage):
         parse_response(Api.LEADER_AND_ISR, 7, frame[:-cut], 7)
 
 
@@ -253,14 +253,14 @@ def test_unknown_tagged_fields_of_any_replica_are_skipped() -> None:
 def test_a_response_that_ends_too_early_or_too_late_is_malformed(version: int) -> None:
     whole = response(version, THREE)
     for size in range(len(whole)):
-        with pytest.raises(Malformed):
+        with pytest.raises(BadMessage):
             read(version, whole[:size])
-    with pytest.raises(Malformed, match="1 bytes follow"):
+    with pytest.raises(BadMessage, match="1 bytes follow"):
         read(version, whole + b"\0")
 
 
 def test_log_directories_for_another_request_are_malformed() -> None:
-    with pytest.raises(Malformed, match="response to request 7 instead of request 8"):
+    with pytest.raises(BadMessage, match="response to request 7 instead of request 8"):
         read_log_dirs(4, response(4, THREE), 8)
 
 
@@ -268,7 +268,7 @@ def test_log_directories_for_another_request_are_malformed() -> None:
 def test_more_items_than_the_bound_are_malformed(version: int) -> None:
     whole = response(version, THREE)
     assert len(read(version, whole, replicas_max=THREE_ITEMS).directories) == 3
-    with pytest.raises(Malformed, match="more array items"):
+    with pytest.raises(BadMessage, match="more array items"):
         read(version, whole, replicas_max=THREE_ITEMS - 1)
 
 
@@ -281,7 +281,7 @@ def test_no_claimed_length_costs_more_than_the_frame(version: int) -> None:
         for frame in frames:
             try:
                 read(version, frame)
-            except Malformed:
+            except BadMessage:
                 pass
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -296,7 +296,7 @@ def test_changed_bytes_are_read_or_malformed(version: int, noise: bytes, at: int
     frame = whole[:at] + noise + whole[at + cut :]
     try:
         found = read(version, frame)
-    except Malformed:
+    except BadMessage:
         return
     listed = sum(len(directory.logs) for directory in found.directories)
     assert listed * 21 <= len(frame), "each listed replica was in the frame"

@@ -15,7 +15,7 @@ from brokers.wire.calls import SERVED, Call, read_call, read_header
 from brokers.wire.envelope import Envelope
 from brokers.wire.message_codec import codec
 from brokers.wire.messages import CARRIED, MESSAGES, read_request
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.refusals import refusal
 from brokers.wire.sasl import encode_authenticate, encode_handshake, read_auth_bytes, read_mechanism
 from brokers.wire.versions import DEFAULT, LOWEST, Api, Ibp, UnknownIbp, accepted
@@ -119,7 +119,7 @@ def brokers_call(frame: bytes) -> Call | str:
     reader = Reader(frame)
     try:
         return read_call(read_header(reader), reader)
-    except Malformed as error:
+    except BadMessage as error:
         return str(error).split(" at ")[0]
 
 

@@ -21,7 +21,7 @@ from metadata_store.kazoo_adapter.limits import (
     HOLDS_S,
     SOON_S,
     SUSPECT_BYTES,
-    Limits,
+    LearnedLimits,
     answers,
     by_size,
     watch_chunks,
@@ -241,7 +241,7 @@ class Server:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.limits = Limits(self.clock)
+        self.limits = LearnedLimits(self.clock)
 
     def hangs_up(self, *sizes: int, opcode: int = jute.MULTI_READ, under_way_s: float = 0.01) -> tuple[int, int]:
         """Ends a connection while requests of these sizes are under way; returns what is allowed then."""
