@@ -44,7 +44,7 @@ def see_to(env: RegionsEnv, moved: Sequence[Transition]) -> None:
         elif record.kind == servers.DRAIN:
             drain_changed(env, record)
         if record.bypassed and record.state.is_final:
-            _let_go(env, record)
+            _detach(env, record)
 
 
 def table_changed(env: RegionsEnv, record: Record) -> None:
@@ -84,7 +84,7 @@ def crash_changed(env: RegionsEnv, record: Record) -> None:
     env.wake_unplaced()
 
 
-def _let_go(env: RegionsEnv, record: Record) -> None:
+def _detach(env: RegionsEnv, record: Record) -> None:
     """Detaches a procedure that an operator has ended as it is; its region is picked up.
 
     A crash begins anew: its regions would have no owner, and its process could come back to them.

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.dispatcher import answer_of, said
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import subjects
+from controller.regions.procedures import messages
 from controller.regions.procedures.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
 from regent_agent import protocol
@@ -125,8 +125,8 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit) -> Ef
 CLOSE: Final[Kind[RegionsEnv]] = Kind(
     NAME,
     (Step("queue", queue), Step("dispatch", dispatch)),
-    lambda record: subjects.lock_of_region((task := TRANSIT.decode(record.data)).table, task.region),
+    lambda record: messages.lock_of_region((task := TRANSIT.decode(record.data)).table, task.region),
     no_return=QUEUE,
     holds_locks=True,
-    members=subjects.of_transit,
+    members=messages.of_transit,
 )

@@ -18,7 +18,7 @@ from controller.regions import admission
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import COMMAND, LEASE, LOG, NotFenced, fences_in
 from controller.regions.journal.journal import CRASHED, FENCED, GONE, RELEASED
-from controller.regions.procedures import log_task, many, subjects
+from controller.regions.procedures import log_task, many, messages
 from controller.regions.procedures.messages import CRASH, LOST_PARTS, Crash
 from metadata_store.catalog.rows import Bury, DropServer, Forget, Owner, Write
 from state_machines.procedures.kernel import Change
@@ -239,9 +239,9 @@ def _closed(env: RegionsEnv, record: Record, regions: list[Region], state: Regio
 CRASH_OF_SERVER: Final[Kind[RegionsEnv]] = Kind(
     NAME,
     (Step("fence", fence), Step("split", split), Step("release", release), Step("assign", assign)),
-    lambda record: subjects.lock_of_server(((task := CRASH.decode(record.data)).server, task.incarnation)),
+    lambda record: messages.lock_of_server(((task := CRASH.decode(record.data)).server, task.incarnation)),
     no_return=FENCE,
     holds_locks=True,
     command=leave_out,
-    members=subjects.of_process,
+    members=messages.of_process,
 )

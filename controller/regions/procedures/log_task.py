@@ -13,7 +13,7 @@ from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.dispatcher import said
 from controller.regions.environment import RegionsEnv
 from controller.regions.journal.journal import CRASHED, FENCED
-from controller.regions.procedures import subjects
+from controller.regions.procedures import messages
 from controller.regions.procedures.messages import LOG_TASK, Crash, LogTask
 from regent_agent import protocol
 from state_machines.procedures.kernel import Change
@@ -130,7 +130,7 @@ def _demand(record: Record) -> Demand:
 
 
 def _kind(name: str) -> Kind[RegionsEnv]:
-    return Kind(name, (Step("choose", choose), Step("work", work)), _demand, no_return=0, members=subjects.of_log)
+    return Kind(name, (Step("choose", choose), Step("work", work)), _demand, no_return=0, members=messages.of_log)
 
 
 FENCE_LOG: Final = _kind("fence_log")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import assign, close, subjects
+from controller.regions.procedures import assign, close, messages
 from controller.regions.procedures.messages import MANY, Many
 from regent_agent import protocol
 from state_machines.procedures.kernel import Change
@@ -174,10 +174,10 @@ def _kind(name: str, step: Step[RegionsEnv]) -> Kind[RegionsEnv]:
     return Kind(
         name,
         (step, Step("count", counted)),
-        lambda record: subjects.share_of_table(MANY.decode(record.data).table),
+        lambda record: messages.share_of_table(MANY.decode(record.data).table),
         no_return=0,
         holds_locks=True,
-        members=subjects.of_many,
+        members=messages.of_many,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import assign, close, subjects
+from controller.regions.procedures import assign, close, messages
 from controller.regions.procedures.messages import MOVE, Move
 from state_machines.procedures.outcome import Children, Done, Outcome
 from state_machines.procedures.record import Record
@@ -59,8 +59,8 @@ async def end(env: RegionsEnv, record: Record) -> Outcome:
 MOVE_REGION: Final[Kind[RegionsEnv]] = Kind(
     NAME,
     (Step("close", close_it), Step("open", open_it), Step("end", end)),
-    lambda record: subjects.lock_of_region((task := MOVE.decode(record.data)).table, task.region),
+    lambda record: messages.lock_of_region((task := MOVE.decode(record.data)).table, task.region),
     no_return=0,
     holds_locks=True,
-    members=subjects.of_move,
+    members=messages.of_move,
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import subjects
+from controller.regions.procedures import messages
 from controller.regions.procedures.messages import Codec, Message
 from metadata_store.catalog.rows import DropNamespace, PutNamespace
 from state_machines.procedures.outcome import Done, Failed, Outcome
@@ -60,7 +60,7 @@ async def delete(env: RegionsEnv, record: Record) -> Outcome | Effect:
 
 
 def _kind(name: str, step: Step[RegionsEnv]) -> Kind[RegionsEnv]:
-    return Kind(name, (step,), lambda record: subjects.lock_of_namespace(NAMESPACE_TASK.decode(record.data).namespace))
+    return Kind(name, (step,), lambda record: messages.lock_of_namespace(NAMESPACE_TASK.decode(record.data).namespace))
 
 
 CREATE: Final = _kind(CREATE_NAMESPACE, Step("store", create))

@@ -12,7 +12,7 @@ from typing import Final
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.dispatcher import Key, said
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import subjects
+from controller.regions.procedures import messages
 from controller.regions.procedures.messages import CRASH, MOVE, TRANSIT, Codec, Crash, Message, Move, Transit
 from controller.regions.procedures.move import NAME as MOVE_NAME
 from metadata_store.catalog.rows import DropMark, Forget, MarkRow, PutMark
@@ -119,7 +119,7 @@ DRAIN_SERVER: Final[Kind[RegionsEnv]] = Kind(
     (Step("drain", drain, undrain),),
     lambda record: _of_server(record, "drain"),
     holds_locks=True,
-    members=subjects.of_process,
+    members=messages.of_process,
 )
 CLOSE_STRAY: Final[Kind[RegionsEnv]] = Kind(
     STRAY,
@@ -128,7 +128,7 @@ CLOSE_STRAY: Final[Kind[RegionsEnv]] = Kind(
         Resource(Scope.SERVER, f"stray {(task := TRANSIT.decode(record.data)).region} of {task.server}"), exclusive=True
     ),
     no_return=0,
-    members=subjects.of_transit,
+    members=messages.of_transit,
 )
 
 
@@ -155,7 +155,7 @@ def _demand_of_name(record: Record) -> Demand:
 
 
 FORGET_SERVER: Final[Kind[RegionsEnv]] = Kind(
-    FORGET, (Step("forget", forget),), _demand_of_name, members=subjects.of_process
+    FORGET, (Step("forget", forget),), _demand_of_name, members=messages.of_process
 )
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.endings import Ending
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import many, subjects
+from controller.regions.procedures import many, messages
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from metadata_store.catalog.rows import DropRegions, DropTable, NewRegions, PutTable, RegionRow, TableRow, Write
 from state_machines.procedures.kernel import Change
@@ -267,10 +267,10 @@ def _kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kin
     return Kind(
         name,
         tuple(one if one.execute is layout else _of_a_table(one) for one in steps),
-        lambda record: subjects.lock_of_table(TABLE_TASK.decode(record.data).table),
+        lambda record: messages.lock_of_table(TABLE_TASK.decode(record.data).table),
         no_return=no_return,
         holds_locks=True,
-        members=subjects.of_table,
+        members=messages.of_table,
     )
 
 

@@ -79,7 +79,7 @@ def keep_the_region_of_a_bypassed_procedure(stack: ExitStack) -> None:
     def kept(_env: Any, _record: Record) -> None:
         """Lets nothing go."""
 
-    put(stack, bypassed, "_let_go", kept)
+    put(stack, bypassed, "_detach", kept)
 
 
 @mutation

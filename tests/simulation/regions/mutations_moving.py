@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect
 from controller.regions import loading
-from controller.regions.procedures import assign, every, subjects, tables
+from controller.regions.procedures import assign, every, messages, tables
 from controller.regions.procedures.messages import TRANSIT, Transit
 from controller.regions.server_lists import Claimants
 from metadata_store.catalog.rows import Content
@@ -115,9 +115,9 @@ def change_a_table_by_two_at_once(stack: ExitStack) -> None:
     """Shares the lock of a table between its changes (HBASE-28683)."""
 
     def shared(name: str) -> Demand:
-        return subjects.share_of_table(name)
+        return messages.share_of_table(name)
 
-    put(stack, subjects, "lock_of_table", shared)
+    put(stack, messages, "lock_of_table", shared)
 
 
 @mutation

@@ -14,7 +14,7 @@ import pytest
 
 from controller.procedures.writes import BLOCK
 from controller.regions import server_lists
-from controller.regions.operator.warnings import of_term
+from controller.regions.operator.status import of_term
 from controller.regions.procedures import tables
 from controller.regions.procedures.messages import MOVE, TABLE_TASK, Move, TableTask
 from controller.regions.restored import NUMBERS_AHEAD_MAX

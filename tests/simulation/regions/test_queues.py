@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from controller.regions.environment import Options
-from controller.regions.procedures import subjects
+from controller.regions.procedures import messages
 from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
 from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.term import RegionsTerm
@@ -76,7 +76,7 @@ def transit(term: RegionsTerm, kind: str, region: int, table: str = "t") -> asyn
 
 def waiting(term: RegionsTerm) -> set[int]:
     """Returns the procedures that wait in the queue of table t for a lock."""
-    return {one.pid for one in term.engine.locks() if one.waiting and one.resource == str(subjects.resource_of("t"))}
+    return {one.pid for one in term.engine.locks() if one.waiting and one.resource == str(messages.resource_of("t"))}
 
 
 # -- queues of tables

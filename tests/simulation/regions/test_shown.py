@@ -20,8 +20,8 @@ from controller.regions.operator.procedures import ProcedureQuery, ProcedureView
 from controller.regions.operator.records import cause_of, step_of, unmet_of, why_of
 from controller.regions.operator.regions import RegionQuery, region_page
 from controller.regions.operator.servers import ServerChange, server_item
+from controller.regions.operator.status import crashed
 from controller.regions.operator.tables import table_page
-from controller.regions.operator.warnings import crashed
 from controller.regions.procedures import assign
 from controller.regions.procedures.messages import MANY, TABLE_TASK, TRANSIT, Many, TableTask, Transit
 from controller.regions.term import RegionsTerm

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from controller.http.procedures import Procedure
 from controller.regions.dispatcher import WORKERS_MAX
 from controller.regions.fencing import LOG
-from controller.regions.operator.warnings import of_term
+from controller.regions.operator.status import of_term
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from state_machines.procedures.states import State

@@ -12,7 +12,7 @@ from controller.regions.operator.progress import progress_of
 from controller.regions.operator.records import detail_of
 from controller.regions.operator.region_changes import region_problem
 from controller.regions.operator.regions import region_item
-from controller.regions.operator.warnings import of_term
+from controller.regions.operator.status import of_term
 from controller.regions.procedures import move, servers
 from controller.regions.procedures.messages import CRASH, MOVE, Crash, Move
 from controller.regions.procedures.servers import DRAIN

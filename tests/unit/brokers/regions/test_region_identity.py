@@ -19,8 +19,8 @@ from controller.http.errors import Refused as OperatorRefused
 from controller.regions import admission
 from controller.regions.admission import AHEAD_MS_MAX
 from controller.regions.operator.servers import ServerChange
+from controller.regions.operator.status import ahead
 from controller.regions.operator.view import View
-from controller.regions.operator.warnings import ahead
 from controller.regions.procedures.messages import CRASH, Crash
 from controller.regions.procedures.servers import FORGET
 from controller.regions.process import domain_of
