@@ -55,7 +55,7 @@ async def test_requests_about_ended_and_unknown_procedures_and_their_parts(tmp_p
         assert len(parts) > 3, "its parts are known"
         if evicted:
             later_ms = term.engine._running.age_ms() + 2 * KEPT_MS
-            with mock.patch.object(term.engine._turns, "_age_ms", return_value=later_ms):
+            with mock.patch.object(term.engine._running, "age_ms", return_value=later_ms):
                 term.engine._wanted()
                 await eventually(lambda: pid not in term.engine.records)
         for one in (*sorted(parts), *PIDS):
