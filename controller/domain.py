@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import NamedTuple, Protocol
 
 import anyio
@@ -81,17 +81,20 @@ class Part(NamedTuple):
 
 
 @asynccontextmanager
-async def running(domain: Domain) -> AsyncIterator[asyncio.Task[None]]:
-    """Runs a domain inside the block; yields its task, which ends with the error of a domain that ends by itself.
+async def running(*domains: Domain) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Runs domains inside the block; yields their tasks, each with the error of a domain that ends by itself.
 
-    At the end the domain closes what it has opened, also where the process is cancelled.
+    At the end they stop in their order, then close what they have opened, also where the process is cancelled.
     """
-    await domain.begin()
-    task = asyncio.create_task(domain.run(), name=type(domain).__name__)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait({task})
-        domain.end()
+    with ExitStack() as begun:
+        for domain in domains:
+            await domain.begin()
+            begun.callback(domain.end)
+        tasks = [asyncio.create_task(domain.run(), name=type(domain).__name__) for domain in domains]
+        try:
+            yield tasks
+        finally:
+            with anyio.CancelScope(shield=True):
+                for task in tasks:
+                    task.cancel()
+                    await asyncio.wait({task})

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
@@ -150,14 +149,15 @@ async def _serve(settings: Settings, parts: Sequence[Part], metrics: ProcessMetr
     async with (
         serving(app, settings.http) as http_ended,
         serving_remotely(app, settings.http),
-        AsyncExitStack() as domains,
+        running(*(part.domain for part in parts)) as ended,
         anyio.create_task_group() as tasks,
     ):
         if guard is not None:
             tasks.start_soon(guard.tick)
         tasks.start_soon(_stop_on_signal, first)
-        for domain, view in parts:
-            tasks.start_soon(_need_domain, await domains.enter_async_context(running(domain)))
+        for task in ended:
+            tasks.start_soon(_need_domain, task)
+        for view in views:
             tasks.start_soon(view.keep)
         tasks.start_soon(_need_http, http_ended)
         tasks.start_soon(_report, parts, manager)

@@ -74,12 +74,14 @@ class KafkaDomain:
             self._topic.start(partial(addresses, self.daemon))
 
     async def run(self) -> None:
-        """Runs the daemon until it has stopped, and beside it prepares cold codecs."""
+        """Runs the daemon until it has stopped, and beside it prepares cold codecs.
+
+        The daemon has a task of its own: a cancellation lets it finish what it shields.
+        """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(anyio.to_thread.run_sync, prepare_queries)
             tasks.start_soon(anyio.to_thread.run_sync, prepare, CARRIED)
-            await self.daemon.run()
-            tasks.cancel_scope.cancel()
+            tasks.start_soon(self.daemon.run)
         self.over.set()
 
     def end(self) -> None:

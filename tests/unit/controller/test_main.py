@@ -98,7 +98,7 @@ async def test_a_signal_stops_the_first_domain_and_the_others_end_after_it(
     await asyncio.wait_for(serving, 10.0)
     assert noted == [
         *("kafka begins", "regions begins", "kafka stop", "kafka stop"),
-        *("regions ran", "regions ends", "kafka ran", "kafka ends"),
+        *("kafka ran", "regions ran", "regions ends", "kafka ends"),
     ]
 
 
@@ -112,7 +112,21 @@ async def test_a_domain_that_ends_by_an_error_ends_the_process(
         await asyncio.wait_for(serve(tmp_path, kafka, regions), 10.0)
     assert main.failed(raised.value) == 1
     assert [record.message for record in caplog.records] == ["regent ends: regions cannot listen"]
-    assert noted == ["kafka begins", "regions begins", "regions ends", "kafka ran", "kafka ends"]
+    assert noted == ["kafka begins", "regions begins", "kafka ran", "regions ends", "kafka ends"]
+
+
+async def test_the_first_domain_gives_up_its_role_first_where_the_process_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ended(_: asyncio.Event) -> None:
+        raise RuntimeError("the HTTP server ended")
+
+    monkeypatch.setattr(main, "registry", lambda *_: None)
+    monkeypatch.setattr(main, "_need_http", ended)
+    noted: list[str] = []
+    with pytest.raises(ExceptionGroup):
+        await asyncio.wait_for(serve(tmp_path, Ran("kafka", noted), Ran("regions", noted)), 10.0)
+    assert noted[2:] == ["kafka ran", "regions ran", "regions ends", "kafka ends"]
 
 
 class Notified:

@@ -251,7 +251,7 @@ class InProcess:
         view = View(domain, self._settings)
         app = create_app([view], registry(RegionsCollector(domain.counters, view.region_gauges)))
         await life.enter_async_context(serving(app, self._settings.http))
-        self._domain = await life.enter_async_context(running(domain))
+        (self._domain,) = await life.enter_async_context(running(domain))
 
     async def fault(self, chance: random.Random) -> str:
         """Kills the daemon."""
