@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
 from collections.abc import Callable
-from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
@@ -16,26 +14,11 @@ from admin import endpoint
 from admin.ports import Address
 from cli.endpoint_child import die_with_parent
 from cli.exit_codes import Exit
+from cli.freed_memory import return_freed_memory
 from configs.settings import Settings
 from controller.process.logs import logging_to
 from controller.process.systemd import ServiceManager
 from controller.process.zookeeper import connections
-
-BLOCK_BYTES: Final = 32_768
-"""Size from which blocks have pages of their own: pieces of a request have 64 KiB, the request up to 16 MiB."""
-_M_MMAP_THRESHOLD: Final = -3
-
-
-def return_freed_memory() -> None:
-    """Fixes the size from which glibc maps a block by itself; elsewhere nothing changes.
-
-    By default glibc raises it to the largest block that was freed, up to 32 MiB. Blocks below it share pages with
-    small ones that live on, and their memory stays with the process.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, BLOCK_BYTES)
-
 
 log = logging.getLogger("regent.admin")
 

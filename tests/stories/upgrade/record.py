@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -15,7 +16,9 @@ HERE: Final = Path(__file__).parent
 
 def main() -> None:
     """Runs the recorder inside of the checkout, whose modules it imports."""
-    checkout = Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkout", metavar="CHECKOUT", type=Path, help="folder with revision 2558b706")
+    checkout = parser.parse_args().checkout.resolve()
     environment = os.environ | {"PYTHONPATH": f"{checkout}{os.pathsep}{HERE}"}
     subprocess.run([sys.executable, "-m", "recording", FOLDER], cwd=checkout, env=environment, check=True)
 

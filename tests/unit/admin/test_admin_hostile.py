@@ -128,7 +128,7 @@ CROWD_MB = 100
 MEASURED = """
 import re, sys
 from pathlib import Path
-from cli.admin_life import return_freed_memory
+from cli.freed_memory import return_freed_memory
 
 def resident_mb():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024

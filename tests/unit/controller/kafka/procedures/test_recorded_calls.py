@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, Final, NamedTuple
+from unittest import mock
 
 import pytest
 from msgspec import Struct
@@ -390,15 +391,13 @@ async def test_results_go_after_their_time_in_few_turns(w: World) -> None:
 
 
 @in_world(before=warmed)
-async def test_a_wall_clock_that_is_set_a_day_ahead_removes_no_result(
-    w: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_wall_clock_that_is_set_a_day_ahead_removes_no_result(w: World) -> None:
     await created(w, create(topic("n1", 1, 1)), call_id=b"%16d" % 1)
     set_ns = (wall_ms() + 86_400_000) * 1_000_000
-    monkeypatch.setattr("controller.process.clock.time_ns", lambda: set_ns)
-    await created(w, create(topic("n2", 1, 1)), call_id=b"%16d" % 2)
-    await asyncio.sleep(requests.EVICTED_EVERY_MS / 1000)
-    await w.settle()
+    with mock.patch("controller.process.clock.time_ns", lambda: set_ns):
+        await created(w, create(topic("n2", 1, 1)), call_id=b"%16d" % 2)
+        await asyncio.sleep(requests.EVICTED_EVERY_MS / 1000)
+        await w.settle()
     assert len(stored(w)) == 2
 
 
