@@ -394,7 +394,7 @@ async def test_results_go_after_their_time_in_few_turns(w: World) -> None:
 async def test_a_wall_clock_that_is_set_a_day_ahead_removes_no_result(w: World) -> None:
     await created(w, create(topic("n1", 1, 1)), call_id=b"%16d" % 1)
     set_ns = (wall_ms() + 86_400_000) * 1_000_000
-    with mock.patch("controller.process.clock.time_ns", lambda: set_ns):
+    with mock.patch("controller.process.clock.time_ns", return_value=set_ns):
         await created(w, create(topic("n2", 1, 1)), call_id=b"%16d" % 2)
         await asyncio.sleep(requests.EVICTED_EVERY_MS / 1000)
         await w.settle()
