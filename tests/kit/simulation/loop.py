@@ -52,7 +52,6 @@ class Process:
         self.halts = 0
         self.context = contextvars.copy_context()
         self.context.run(PROCESS.set, self)
-        self.signals: dict[int, Callable[[], object]] = {}
         self._loop = loop
         self._parked: list[asyncio.Handle] = []
         self._thread: list[Callable[[], object]] = []
@@ -80,11 +79,6 @@ class Process:
             self.context.copy().run(call)
         elif self.alive:
             self._thread.append(call)
-
-    def signal(self, number: int) -> None:
-        """Delivers a signal to its handler, when its loop turns."""
-        if number in self.signals:
-            self.call_soon(self.signals[number])
 
     def halt(self, life: Life) -> None:
         """Stops the loop: SIGSTOP, or a stall."""
@@ -218,17 +212,6 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """Sets a timer after a delay."""
         return self.call_at(self.now_s + delay, callback, *args, context=context)
-
-    def add_signal_handler(self, sig: int, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
-        """Sets a signal handler of the process that runs now."""
-        process = PROCESS.get()
-        assert process is not None
-        process.signals[sig] = lambda: callback(*args)
-
-    def remove_signal_handler(self, sig: int) -> bool:
-        """Removes a signal handler of the process that runs now."""
-        process = PROCESS.get()
-        return process is not None and process.signals.pop(sig, None) is not None
 
     def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
         """Closes an abandoned generator in a task; its process may be killed before that task runs."""

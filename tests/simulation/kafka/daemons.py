@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
@@ -181,10 +180,10 @@ class DaemonNode:
         self.sessions, self.process, self.daemon, self._listener = [], None, None, None
 
     def terminate(self, away_s: float) -> None:
-        """Sends SIGTERM; the daemon is started again ``away_s`` after its end."""
-        if self.process is not None:
+        """Stops the daemon as its process does at SIGTERM; it is started again ``away_s`` after its end."""
+        if self.process is not None and self.daemon is not None:
             self._away_s = away_s
-            self.process.signal(signal.SIGTERM)
+            self.process.call_soon(self.daemon.stop)
 
     def hand_back(self) -> None:
         """Hands the role back, as the operator's command does."""

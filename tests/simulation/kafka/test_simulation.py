@@ -25,6 +25,16 @@ EVENTS_MIN = 300
 SMALL = 13
 """A seed with small limits that does not compare merged and unmerged requests."""
 QUICKLY_CAUGHT = "skip-the-fence"
+STOPPED = """\
+seed 0
+brokers 1 2 3
+daemons 1
+ibp 3.9-IV0
+absence hold
+servers 1
+1.248 topic t2 3,1,2
+6.000 stop-daemon 0 2.000
+"""
 
 
 def test_seeds_hold_every_invariant_and_meet_every_fault() -> None:
@@ -57,6 +67,16 @@ def test_a_script_survives_its_text() -> None:
     assert plan.limits is not None
     assert str(parse(str(plan))) == str(plan)
     assert in_child(play, parse(str(plan))).digest == in_child(play, plan).digest
+
+
+def test_a_stopped_daemon_exits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = tmp_path / "story.txt"
+    story.write_text(STOPPED)
+    monkeypatch.setattr(sys, "argv", ["simulation", "--story", str(story), "--verbose"])
+    assert main() == 0
+    assert "daemon 0 exits" in capsys.readouterr().out
 
 
 def test_a_planted_bug_is_caught_and_its_story_is_short() -> None:
