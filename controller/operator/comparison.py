@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -23,6 +24,9 @@ States = Mapping[int, Leadership | Malformed | None]
 WHOLE_TOPIC = -1
 """Partition number of a difference in a whole topic, or in the whole cluster (then the topic is empty)."""
 
+DIFFERENCES_MAX: Final = 100
+"""Differences that are listed; all are counted."""
+
 
 class CopyDifference(Struct, frozen=True, gc=False):
     """A field that two places hold differently. ``broker`` is None for ZooKeeper itself."""
@@ -33,6 +37,27 @@ class CopyDifference(Struct, frozen=True, gc=False):
     expected: str
     found: str
     broker: int | None = None
+
+
+class Findings:
+    """Differences of one pass: the first ones, their total number, and their topics."""
+
+    def __init__(self) -> None:
+        self.listed: list[CopyDifference] = []
+        self.total = 0
+        self.topics: dict[str, None] = {}
+        self.whole = False
+
+    def add(self, differences: Iterable[CopyDifference]) -> None:
+        """Adds the differences of a comparison."""
+        for difference in differences:
+            self.total += 1
+            if len(self.listed) < DIFFERENCES_MAX:
+                self.listed.append(difference)
+            if difference.topic:
+                self.topics[difference.topic] = None
+            else:
+                self.whole = True
 
 
 class Liveness(Struct, frozen=True):

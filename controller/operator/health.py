@@ -11,6 +11,7 @@ from controller.kafka.term.term import Term
 from controller.operator.brokers import Dead, Lags, dead_brokers
 from controller.operator.counts import Counts
 from controller.operator.deletions import waiting_deletions
+from controller.operator.present import Announced, StatusReader, suspension
 from controller.operator.procedure_items import detail_of
 from controller.operator.progress import OPERATOR, Idle
 from controller.operator.reasons import refused_sentences
@@ -25,6 +26,25 @@ IDLE_MS_MIN: Final = 60_000
 SHOWN_MAX: Final = 10
 """Procedures that a status describes; the others are counted."""
 MALFORMED_NAMED_MAX: Final = 5
+FOREIGN: Final = (
+    "its announcement is not sealed with this daemon's admin secret: give both the same admin.secret_file, then "
+    "restart the endpoint"
+)
+SILENT: Final = (
+    "none has announced itself beside this daemon: Kafka's tools find no controller while it holds the role; see the "
+    "endpoint's log"
+)
+
+
+def suspended(daemon: Daemon, term: Term | None) -> list[str]:
+    """Says first that nobody controls the cluster for now: the rest is as it was when ZooKeeper last answered."""
+    why = suspension(daemon) if term is not None else None
+    return [] if why is None else [f"the controller is suspended, and the rows below may be old: {why}"]
+
+
+def under_min_isr_of(counts: Counts | None, reader: StatusReader) -> int | None:
+    """Returns None while partitions are being counted, or while no broker has sent its default."""
+    return counts.under_min_isr if counts is not None and reader.min_isr.default is not None else None
 
 
 def troubles(cluster: Cluster, counts: Counts | None, under_min_isr: int | None, term: Term | None) -> Iterator[str]:
@@ -148,6 +168,15 @@ def warnings(daemon: Daemon, term: Term | None, counts: Counts | None, lags: Lag
         )
     if counts is None:
         yield "partitions are still being counted: under-replicated ones are not known yet"
+
+
+def trouble_of(seen: Announced, secret_trouble: str | None) -> str | None:
+    """Returns why the endpoint serves no clients, or would not after a restart; None without trouble."""
+    if secret_trouble is not None:
+        return secret_trouble
+    if seen.endpoint is None:
+        return SILENT
+    return None if seen.ours else FOREIGN
 
 
 def _procedures(term: Term) -> Iterator[str]:

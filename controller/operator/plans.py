@@ -32,8 +32,9 @@ from controller.operator.plan_requests import (
     requested_plan,
 )
 from controller.operator.procedure_items import moved_by, procedure_item
-from controller.operator.procedures import BY_NAME, ProcedureView, ending_of
+from controller.operator.procedures import BY_NAME, ProcedureView
 from controller.operator.restarts import in_turns
+from controller.procedures.refusals import ending_of
 from controller.process.wording import counted, in_bytes, in_time
 from state_machines.decisions.plan_pace import MovePace
 from state_machines.decisions.plan_progress import STOPPED, PlannedMove, ReassignPlan, Status, Superseded, as_planned

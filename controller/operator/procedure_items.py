@@ -1,4 +1,4 @@
-"""Converts records of procedures into items of the HTTP surface."""
+"""Converts records of procedures into items of the HTTP surface, with their phase."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from controller.http.procedures import Procedure, ServerResult, record_item
 from controller.kafka.procedures import drain, elect, reassign, restart, throttle
 from controller.kafka.procedures.environment import KafkaEnv
 from controller.kafka.procedures.throttle import ThrottleOrder, order_of
+from controller.kafka.term.procedures import NAMES
+from controller.kafka.term.term import Term
+from controller.operator.brokers import awaited_by
 from controller.procedures.kinds import Kind
 from controller.process.wording import counted, in_bytes, in_time, named
 from state_machines.admin_rules.throttles import Throttle
@@ -201,3 +204,31 @@ def _of_drain(found: Drain) -> str:
     upto = f", up to {TopicPartition(*found.after)}" if found.after is not None else ""
     replicas = f"; {len(found.plan.moves)} partitions move" if found.plan is not None else ""
     return f"brokers {list(found.brokers)}: {found.led} leaders{upto}{replicas}"
+
+
+def phase_of(record: Record, term: Term | None) -> str:
+    """Returns the phase of a procedure that has not ended; empty for one that has.
+
+    The stored state of a plan that copies is ``waiting_timeout``, for it waits for brokers most of the time.
+    """
+    if record.state.is_final:
+        return ""
+    if record.state is State.FAILED or record.aborted:
+        return "undoing"
+    if reassign.is_paused(record):
+        return "paused"
+    if record.kind == reassign.NAME:
+        if not record.locked:
+            return "queued"
+        if term is not None and (dead := awaited_by(record, term.cluster)):
+            return f"waiting for broker{'s' if len(dead) > 1 else ''} {named(dead)}"
+    return "running"
+
+
+def concerns(record: Record, topic: str | None, broker: int | None) -> bool:
+    """Returns whether a procedure locks the topic and the broker, or is about them; None stands for any."""
+    locks, members = NAMES.lock_names(record), NAMES.members(record)
+    of_topic = (
+        topic is None or topic in members.topics or any(lock.split(" ")[:2] == ["topic", topic] for lock in locks)
+    )
+    return of_topic and (broker is None or broker in members.brokers or f"server broker {broker}" in locks)

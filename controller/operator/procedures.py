@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-import msgspec
 from fastapi import FastAPI, Request, Response
 
 from controller.daemon.daemon import Daemon
@@ -25,36 +24,35 @@ from controller.http.procedures import (
     removed_item,
     unreadable_item,
 )
-from controller.kafka.procedures import elect, reassign, throttle
+from controller.kafka.procedures import reassign
 from controller.kafka.procedures.environment import KafkaEnv
-from controller.kafka.term.procedures import KINDS, NAMES
+from controller.kafka.term.procedures import KINDS, STOPS
 from controller.kafka.term.term import Term
-from controller.operator.brokers import awaited_by
 from controller.operator.present import refuse_standing
-from controller.operator.procedure_items import NO_CAUSES, moved_by, part_item, procedure_item, with_pace
+from controller.operator.procedure_items import (
+    NO_CAUSES,
+    concerns,
+    moved_by,
+    part_item,
+    phase_of,
+    procedure_item,
+    with_pace,
+)
 from controller.operator.progress import PlanMeter
 from controller.procedures import requests
 from controller.procedures.engine import Engine
-from controller.procedures.refusals import as_ended, forgotten, not_ended
-from controller.process.wording import named
+from controller.procedures.refusals import as_ended, ending_of, forgotten, not_ended, taken_back
 from controller.role import own_znodes as own
 from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fence
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.record import NO_ENDING, REMOVED, Caller, Ending, Record, family
-from state_machines.procedures.states import State
 
 T = TypeVar("T")
 
 COMMAND: Final = "regent procedures"
 NOT_MEASURED: Final = "not measured: this daemon is not active, and shows what is stored"
-STOPS: Final = {
-    reassign.NAME: msgspec.json.encode(reassign.PlanCommand(stop=True)),
-    throttle.NAME: throttle.LIFT,
-    elect.NAME: elect.STOP,
-}
-"""Commands by which kinds of procedures end with what they have done."""
 ELSEWHERE: Final = frozenset({Mode.CONNECTING, Mode.STANDBY, Mode.STOPPING})
 """Modes of a daemon while another one may have the next term: a request is refused at once."""
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
@@ -63,12 +61,7 @@ BY_NAME: Final = {kind.name: kind for kind in KINDS}
 class ProcedureView:
     """The procedures of a daemon: of its engine while it is active, of the store otherwise."""
 
-    def __init__(
-        self,
-        daemon: Daemon,
-        term: Callable[[], Term | None],
-        remedy: Callable[[], str],
-    ) -> None:
+    def __init__(self, daemon: Daemon, term: Callable[[], Term | None], remedy: Callable[[], str]) -> None:
         self._daemon = daemon
         self.term = term
         self._remedy = remedy
@@ -83,7 +76,7 @@ class ProcedureView:
         """
         records, unusable = await self.known()
         if topic is not None or broker is not None:
-            records = {pid: one for pid, one in records.items() if _concerns(one, topic, broker)}
+            records = {pid: one for pid, one in records.items() if concerns(one, topic, broker)}
             unusable = {pid: why for pid, why in unusable.items() if pid in records}
         found = {pid: self._item(record, unusable.get(pid, "")) for pid, record in records.items()}
         found |= {pid: unreadable_item(pid, why) for pid, why in unusable.items() if pid not in records}
@@ -139,14 +132,10 @@ class ProcedureView:
     async def known(self) -> tuple[dict[int, Record], dict[int, str]]:
         """Returns all records by pid, and why some of them cannot be used."""
         term = self.term()
-        if term is not None:
-            try:
-                engine = term.procedures.engine
-            except requests.Refused:
-                pass
-            else:
-                return {**engine.records, **engine.unusable_records}, dict(engine.unusable)
-        return await self._stored()
+        engine = None if term is None else term.procedures.engine_or_none
+        if engine is None:
+            return await self._stored()
+        return {**engine.records, **engine.unusable_records}, dict(engine.unusable)
 
     async def _stored(self) -> tuple[dict[int, Record], dict[int, str]]:
         role = self._daemon.role
@@ -258,7 +247,7 @@ class ProcedureView:
     async def _done(self, engine: Engine[KafkaEnv], pid: int, work: Awaitable[bool], ending: Ending) -> Procedure:
         before = engine.records.get(pid)
         if not await self._requested(work) or before is None:
-            if (root := _taken_back(engine, pid)) is not None:
+            if (root := taken_back(engine, pid)) is not None:
                 raise Refused(f"pid {root} is being taken back already", f"regent procedures wait {root}")
             raise Refused(*not_ended(engine, pid, ending.act, COMMAND))
         return procedure_item(as_ended(engine, before, ending), BY_NAME)
@@ -294,47 +283,6 @@ class ProcedureView:
         if term is None:
             raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._remedy())
         return term
-
-
-def _concerns(record: Record, topic: str | None, broker: int | None) -> bool:
-    locks, members = NAMES.lock_names(record), NAMES.members(record)
-    of_topic = (
-        topic is None or topic in members.topics or any(lock.split(" ")[:2] == ["topic", topic] for lock in locks)
-    )
-    return of_topic and (broker is None or broker in members.brokers or f"server broker {broker}" in locks)
-
-
-def ending_of(act: str, principal: str, reason: str) -> Ending:
-    """Returns the request to end a procedure, with its reason on one line."""
-    return Ending(act, principal, " ".join(reason.split()))
-
-
-def _taken_back(engine: Engine[KafkaEnv], pid: int) -> int | None:
-    """Returns the root of a procedure's family where that is being taken back."""
-    record = engine.records.get(pid)
-    root = engine.records.get(record.root) if record is not None else None
-    if root is None or root.state.is_final:
-        return None
-    return root.pid if root.state is State.FAILED or root.aborted else None
-
-
-def phase_of(record: Record, term: Term | None) -> str:
-    """Returns the phase of a procedure that has not ended; empty for one that has.
-
-    The stored state of a plan that copies is ``waiting_timeout``, for it waits for brokers most of the time.
-    """
-    if record.state.is_final:
-        return ""
-    if record.state is State.FAILED or record.aborted:
-        return "undoing"
-    if reassign.is_paused(record):
-        return "paused"
-    if record.kind == reassign.NAME:
-        if not record.locked:
-            return "queued"
-        if term is not None and (dead := awaited_by(record, term.cluster)):
-            return f"waiting for broker{'s' if len(dead) > 1 else ''} {named(dead)}"
-    return "running"
 
 
 def add_procedure_routes(app: FastAPI, procedures: ProcedureView) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Literal
+from typing import Literal
 
 from fastapi import FastAPI, Response
 from pydantic import Field
@@ -18,28 +18,22 @@ from controller.kafka.metrics.values import ShownMode
 from controller.kafka.path.adoption import IBP, ibp_is_set
 from controller.kafka.term.term import Term
 from controller.operator.brokers import lags_of
-from controller.operator.counts import Counts, partitions_of
+from controller.operator.counts import partitions_of
 from controller.operator.health import (
     live_procedures,
+    suspended,
     throttles_held,
     throttles_in_force,
+    trouble_of,
     troubles,
+    under_min_isr_of,
     warnings,
 )
 from controller.operator.pauses import pause_sentence
-from controller.operator.present import Announced, Present, StatusReader, connected, lease_s, suspension
+from controller.operator.present import Present, StatusReader, connected, lease_s, suspension
 from controller.process.clock import wall_ms
 from state_machines.admin_rules.broker_settings import InForce, advice, shown, source
 from state_machines.model.cluster import Cluster as Model
-
-FOREIGN: Final = (
-    "its announcement is not sealed with this daemon's admin secret: give both the same admin.secret_file, then "
-    "restart the endpoint"
-)
-SILENT: Final = (
-    "none has announced itself beside this daemon: Kafka's tools find no controller while it holds the role; see the "
-    "endpoint's log"
-)
 
 
 class Status(Item):
@@ -255,15 +249,6 @@ def _endpoint(daemon: Running, term: Term | None, reader: StatusReader) -> dict[
     }
 
 
-def trouble_of(seen: Announced, secret_trouble: str | None) -> str | None:
-    """Returns why the endpoint serves no clients, or would not after a restart; None without trouble."""
-    if secret_trouble is not None:
-        return secret_trouble
-    if seen.endpoint is None:
-        return SILENT
-    return None if seen.ours else FOREIGN
-
-
 def _of_shadow(daemon: Running) -> dict[str, object]:
     shadow = daemon.shadow
     if shadow is None:
@@ -279,10 +264,10 @@ def _of_shadow(daemon: Running) -> dict[str, object]:
 def _numbers(daemon: Running, term: Term | None, cluster: Model, reader: StatusReader) -> dict[str, object]:
     counts = reader.counted.of(cluster)
     lags = lags_of(term)
-    under_min_isr = _under_min_isr(counts, reader)
+    under_min_isr = under_min_isr_of(counts, reader)
     unowned = reader.unowned(lambda: throttles_held(term)) if term is not None else 0
     return {
-        "health": [*_suspended(daemon, term), *troubles(cluster, counts, under_min_isr, term)],
+        "health": [*suspended(daemon, term), *troubles(cluster, counts, under_min_isr, term)],
         "procedures": live_procedures(term, wall_ms(), () if term is None else reader.progress.idle(term, wall_ms())),
         "throttles": throttles_in_force(term, unowned),
         "unowned_throttle_settings": unowned or None,
@@ -302,17 +287,6 @@ def _numbers(daemon: Running, term: Term | None, cluster: Model, reader: StatusR
         "event_queue_size": len(term.queue) if term is not None else 0,
         "warnings": list(warnings(daemon, term, counts, lags)),
     }
-
-
-def _suspended(daemon: Running, term: Term | None) -> list[str]:
-    """Says first that nobody controls the cluster for now: the rest is as it was when ZooKeeper last answered."""
-    why = suspension(daemon) if term is not None else None
-    return [] if why is None else [f"the controller is suspended, and the rows below may be old: {why}"]
-
-
-def _under_min_isr(counts: Counts | None, reader: StatusReader) -> int | None:
-    """Returns None while partitions are being counted, or while no broker has sent its default."""
-    return counts.under_min_isr if counts is not None and reader.min_isr.default is not None else None
 
 
 def setting_item(found: InForce) -> Setting:

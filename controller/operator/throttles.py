@@ -20,7 +20,7 @@ from controller.kafka.procedures.throttle_settings import Standing, entries, hel
 from controller.kafka.term.term import Term
 from controller.operator.brokers import BrokerId
 from controller.operator.procedure_items import DOWN, broker_results
-from controller.operator.procedures import ProcedureView, ending_of
+from controller.operator.procedures import ProcedureView
 from controller.operator.throttle_settings import (
     NOBODY,
     SETTINGS_MAX,
@@ -33,6 +33,7 @@ from controller.operator.throttle_settings import (
     standing,
     unread_items,
 )
+from controller.procedures.refusals import ending_of
 from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.throttles import BROKERS, TOPICS, broker_places, throttle_brokers
 from state_machines.decisions.throttling import BROKERS_MAX, TOPICS_MAX, all_brokers, why_not

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -27,6 +27,7 @@ from controller.kafka.topics.ghosts import COMPARED_MAX
 from controller.operator.comparison import (
     WHOLE_TOPIC,
     CopyDifference,
+    Findings,
     Liveness,
     States,
     unsettled,
@@ -48,8 +49,6 @@ SETTLE_S: Final = 5.0
 PAUSE_S: Final = 0.5
 CHUNK_PARTITIONS_MAX: Final = 1_000
 CHUNK_TOPICS_MAX: Final = 200
-DIFFERENCES_MAX: Final = 100
-"""Differences that are listed; all are counted."""
 STRAYS_PARTITIONS_MAX: Final = 5_000
 """Up to this size, or ``COMPARED_MAX``, queries of brokers cover all topics, which finds those that they alone know."""
 
@@ -153,27 +152,6 @@ class Verdict(Struct, frozen=True):
     def clean(self) -> bool:
         """Returns whether everything was compared and nothing differs."""
         return not self.total and not self.unreachable
-
-
-class Findings:
-    """Differences of one pass: the first ones, their total number, and their topics."""
-
-    def __init__(self) -> None:
-        self.listed: list[CopyDifference] = []
-        self.total = 0
-        self.topics: dict[str, None] = {}
-        self.whole = False
-
-    def add(self, differences: Iterable[CopyDifference]) -> None:
-        """Adds the differences of a comparison."""
-        for difference in differences:
-            self.total += 1
-            if len(self.listed) < DIFFERENCES_MAX:
-                self.listed.append(difference)
-            if difference.topic:
-                self.topics[difference.topic] = None
-            else:
-                self.whole = True
 
 
 async def verify(

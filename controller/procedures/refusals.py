@@ -68,6 +68,11 @@ def forgotten(pid: int) -> Refusal:
     )
 
 
+def ending_of(act: str, principal: str, reason: str) -> Ending:
+    """Returns the request to end a procedure, with its reason on one line."""
+    return Ending(act, principal, " ".join(reason.split()))
+
+
 def as_ended(engine: Engine[Any], before: Record, ending: Ending) -> Record:
     """Returns the record of a procedure whose end was requested; of a part that is gone by now, as it ended."""
     found = engine.records.get(before.pid)
@@ -76,6 +81,15 @@ def as_ended(engine: Engine[Any], before: Record, ending: Ending) -> Record:
     bypassed = ending.act == "bypass"
     state = State.SUCCESS if bypassed and before.state is not State.FAILED else State.ROLLEDBACK
     return replace(before, state=state, bypassed=bypassed or before.bypassed, ending=ending)
+
+
+def taken_back(engine: Engine[Any], pid: int) -> int | None:
+    """Returns the root of a procedure's family where that is being taken back."""
+    record = engine.records.get(pid)
+    root = engine.records.get(record.root) if record is not None else None
+    if root is None or root.state.is_final:
+        return None
+    return root.pid if root.state is State.FAILED or root.aborted else None
 
 
 def _leaf(engine: Engine[Any], record: Record) -> int:

@@ -43,6 +43,12 @@ from state_machines.procedures.transition import Transition
 log = logging.getLogger("regent.procedures")
 
 KINDS: Final = (reassign.REASSIGN, drain.DRAIN, throttle.THROTTLE, elect.ELECT, restart.RESTART, *CALLS)
+STOPS: Final = {
+    reassign.NAME: msgspec.json.encode(reassign.PlanCommand(stop=True)),
+    throttle.NAME: throttle.LIFT,
+    elect.NAME: elect.STOP,
+}
+"""Commands by which kinds of procedures end with what they have done."""
 UNUSABLE_LOGGED_MAX: Final = 20
 """Records that cannot be used and are logged one by one."""
 RECORDS_BESIDE_MAX: Final = 1_000

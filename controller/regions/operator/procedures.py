@@ -24,7 +24,7 @@ from controller.http.procedures import (
 )
 from controller.procedures import requests
 from controller.procedures.engine import Engine
-from controller.procedures.refusals import Refusal, as_ended, not_ended
+from controller.procedures.refusals import Refusal, as_ended, ending_of, not_ended
 from controller.procedures.running import LockItem
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
@@ -148,8 +148,8 @@ class ProcedureView:
         if act == LEAVE_OUT:
             return await self._left_out(pid, principal, " ".join(reason.split()))
         if self._domain.term is None and self._domain.failed:
-            return await self._early(act, pid, Ending(act, principal, " ".join(reason.split())))
-        engine, ending = acting_term(self._domain).engine, Ending(act, principal, " ".join(reason.split()))
+            return await self._early(act, pid, ending_of(act, principal, reason))
+        engine, ending = acting_term(self._domain).engine, ending_of(act, principal, reason)
         if act == "remove":
             return await self._removed(engine, pid, ending)
         before = engine.records.get(pid)

@@ -18,7 +18,7 @@ from cli.rates import Rates, given, rates
 from controller.http.procedures import Procedure
 from controller.kafka.procedures.reassign import encode_plan
 from controller.operator.cordons import CordonedBroker
-from controller.operator.procedures import phase_of
+from controller.operator.procedure_items import phase_of
 from controller.operator.strays import StrayReport, UnreadBroker
 from metadata_store.nodes.cordon_node import Cordon, DrainMark
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan

@@ -21,9 +21,10 @@ from controller.kafka.procedures import reassign, throttle
 from controller.kafka.procedures.throttle import ThrottleOrder
 from controller.operator.plans import move_items, planned_item
 from controller.operator.procedure_items import broker_results, procedure_item
-from controller.operator.procedures import BY_NAME, ending_of
+from controller.operator.procedures import BY_NAME
 from controller.procedures.broadcast import Broadcast
 from controller.procedures.broadcast import Result as BrokerResult
+from controller.procedures.refusals import ending_of
 from state_machines.admin_rules.throttles import Entity, Throttle
 from state_machines.decisions.plan_pace import MovePace
 from state_machines.decisions.plan_progress import STOPPED, PlannedMove, ReassignPlan, Status, Superseded, reverted

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from brokers.client import PartitionMetadata
 from controller.daemon.daemon import Daemon
+from controller.operator import comparison
 from controller.operator import verify as module
 from controller.operator.verify import Verdict, verify
 from metadata_store import paths
@@ -163,7 +164,7 @@ async def test_an_unreachable_broker_is_not_clean(tmp_path: Path) -> None:
 async def test_listed_differences_are_bounded_and_all_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "DIFFERENCES_MAX", 2)
+    monkeypatch.setattr(comparison, "DIFFERENCES_MAX", 2)
     async with governed(tmp_path) as (cluster, daemon):
         for broker in (1, 2, 3):
             change(broker, "orders", 0, leader_epoch=99)(cluster)

@@ -20,13 +20,13 @@ from controller.operator import pauses as pauses_module
 from controller.operator import plan_requests
 from controller.operator import strays as strays_module
 from controller.operator import verify as verify_module
-from controller.operator.comparison import CopyDifference
+from controller.operator.comparison import DIFFERENCES_MAX, CopyDifference, Findings
 from controller.operator.counts import Counted
 from controller.operator.drains import DrainRequest, ShutdownRequest, UndrainRequest
 from controller.operator.pauses import PauseRequest
 from controller.operator.plan_requests import Move, ReassignCommand, ReassignRequest
 from controller.operator.strays import remembered
-from controller.operator.verify import DIFFERENCES_MAX, Findings, verify
+from controller.operator.verify import verify
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.nodes.cordon_node import write_cordons
 from metadata_store.nodes.pause_node import write_pause
