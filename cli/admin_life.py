@@ -17,7 +17,7 @@ from cli.exit_codes import Exit
 from cli.freed_memory import return_freed_memory
 from configs.settings import Settings
 from controller.process.logs import logging_to
-from controller.process.systemd import ServiceManager
+from controller.process.watchdogs import ServiceManager
 from controller.process.zookeeper import connections
 
 log = logging.getLogger("regent.admin")

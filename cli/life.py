@@ -14,7 +14,7 @@ from cli.session import Session
 from configs.problems import ConfigError
 from configs.settings import Settings, differences
 from controller.process.logs import set_levels
-from controller.process.systemd import ServiceManager
+from controller.process.watchdogs import ServiceManager
 
 log = logging.getLogger("regent.settings")
 

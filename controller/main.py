@@ -18,14 +18,12 @@ from brokers.security.access import access_of
 from brokers.security.authentication import SecurityUnusable
 from configs.advice import advice
 from configs.settings import Settings
-from controller.app import create_app
-from controller.domain import Domain, Part, running
+from controller.domain import Domain, Part, create_app, running
 from controller.http.server import SocketTaken, serving
 from controller.http.tcp import serving_remotely
 from controller.metrics import ProcessMetrics, registry
 from controller.process.logs import logging_to
-from controller.process.stall_guard import StallGuard
-from controller.process.systemd import ServiceManager
+from controller.process.watchdogs import ServiceManager, StallGuard
 from controller.process.wording import name_of
 from controller.regions.operator.view import View as RegionsView
 from controller.regions.process import domain_of, regions_secrets_of

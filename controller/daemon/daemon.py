@@ -25,7 +25,7 @@ from controller.kafka.metrics.values import Counters
 from controller.kafka.shadow.report import report_path
 from controller.kafka.shadow.shadow import Shadow
 from controller.process.clock import boottime_s
-from controller.process.stall_guard import StallGuard
+from controller.process.watchdogs import StallGuard
 from controller.process.zookeeper import digest_pair
 from controller.role.claim import Role
 from controller.role.lease import Lease, Outage

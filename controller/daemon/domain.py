@@ -22,7 +22,7 @@ from controller.journal.topic import JournalTopic
 from controller.journal.topic_producer import connect
 from controller.kafka.metrics.values import Counters
 from controller.kafka.path.events import Event, EventKind
-from controller.process.stall_guard import StallGuard
+from controller.process.watchdogs import StallGuard
 from controller.process.zookeeper import connections
 from controller.role.lease import Lease
 

@@ -1,16 +1,57 @@
-"""Makes the responses of the HTTP surface: documents of items, and errors with their cause and remedy."""
+"""Makes the responses of the HTTP surface: documents of items, and errors with their cause, status and remedy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from controller.http.errors import ViewError
 from controller.http.models import Document, ErrorBody, Item
+
+SEE_OPENAPI: Final = "see /openapi.json"
+CORRECT: Final = "correct it; --help has the options of a command, /openapi.json the form of each request"
+Unknown = Callable[[str], tuple[str, str]]
+"""Returns message and remedy for a path that does not exist."""
+OWN: Final = "Value error, "
+"""Begin of the text of a check that is no one of pydantic."""
+
+
+class ViewError(Exception):
+    """A request that fails. ``remedy`` would make it succeed."""
+
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class Invalid(ViewError):
+    """A request with a field that cannot be; the text names field and value."""
+
+    status = 400
+
+
+class NotFound(ViewError):
+    """A request for a broker, topic or partition that does not exist."""
+
+    status = 404
+
+
+class Refused(ViewError):
+    """A valid request that a safety check forbids."""
+
+    status = 409
+
+
+class NotActive(ViewError):
+    """A request that needs a model, at a daemon that does not hold the role."""
+
+    status = 503
 
 
 def respond(body: Item, status: int = 200) -> Response:
@@ -24,19 +65,9 @@ def document(kind: str, items: Sequence[Item], following: str | None = None, sta
     return respond(Document[Item].model_construct(kind=kind, items=list(items), next=following, stale=stale))
 
 
-SEE_OPENAPI: Final = "see /openapi.json"
-CORRECT: Final = "correct it; --help has the options of a command, /openapi.json the form of each request"
-Unknown = Callable[[str], tuple[str, str]]
-"""Returns message and remedy for a path that does not exist."""
-
-
 def no_path(path: str) -> tuple[str, str]:
     """Returns message and remedy for a path that no daemon has."""
     return f"this daemon has no path {path}", SEE_OPENAPI
-
-
-OWN: Final = "Value error, "
-"""Begin of the text of a check that is no one of pydantic."""
 
 
 def add_errors(app: FastAPI, unknown: Unknown = no_path) -> None:

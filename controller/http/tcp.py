@@ -23,8 +23,7 @@ from brokers.security.tls import Tls
 from configs.connections import HttpSettings
 from configs.values import Address, parse_address
 from controller.http.peers import RemoteProtocol
-from controller.http.remote import Remote
-from controller.http.token import BearerToken
+from controller.http.remote import BearerToken, Remote
 
 log = logging.getLogger("regent.http")
 

@@ -17,8 +17,7 @@ from pydantic import Field
 from brokers.outbound.channel import PropagationLag
 from configs.settings import Settings
 from controller.daemon.preflight.listeners import PROTOCOL_NAMES
-from controller.http.documents import document
-from controller.http.errors import NotFound
+from controller.http.documents import NotFound, document
 from controller.http.models import Document, Item
 from controller.http.procedures import time_of
 from controller.journal.query import HISTORY_BYTES_MAX, rows_with

@@ -11,8 +11,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
 from brokers.listener.controller_listener import NotController
-from controller.http.documents import document
-from controller.http.errors import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, Refused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.kafka.path.agenda import DeletionQueue

@@ -12,8 +12,7 @@ from pydantic import Field
 from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
-from controller.http.documents import document
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import PlannedChange, Procedure

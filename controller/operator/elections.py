@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import document
-from controller.http.errors import Refused
+from controller.http.documents import Refused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure

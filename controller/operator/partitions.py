@@ -11,8 +11,7 @@ from typing import Annotated, Final, NamedTuple
 from fastapi import FastAPI, Query, Response
 from pydantic import Field
 
-from controller.http.documents import document
-from controller.http.errors import NotFound, Refused
+from controller.http.documents import NotFound, Refused, document
 from controller.http.models import Document, Item
 from controller.operator.present import Present
 from state_machines.model.cluster import Cluster

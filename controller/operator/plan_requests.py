@@ -13,7 +13,7 @@ from pydantic import Field
 
 from brokers.client import BrokerCallFailed
 from brokers.loads import sizes_on
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.http.models import Item, RequestItem, Words
 from controller.kafka.procedures import reassign
 from controller.kafka.procedures.environment import KafkaEnv

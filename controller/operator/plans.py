@@ -12,8 +12,7 @@ from fastapi import FastAPI, Request, Response
 from msgspec.structs import replace
 from pydantic import Field
 
-from controller.http.documents import document
-from controller.http.errors import NotFound, Refused
+from controller.http.documents import NotFound, Refused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of

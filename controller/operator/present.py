@@ -15,7 +15,7 @@ from msgspec import Struct
 from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused
 from controller.kafka.metrics.values import HolderKind
 from controller.kafka.path.topic_settings import read_min_isr
 from controller.kafka.procedures.throttle_settings import Standing, find_throttled, settings_in, settings_of

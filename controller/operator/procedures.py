@@ -10,8 +10,7 @@ from fastapi import FastAPI, Request, Response
 
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
-from controller.http.documents import document
-from controller.http.errors import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, Refused, document
 from controller.http.models import Document
 from controller.http.peers import principal_of
 from controller.http.procedures import (

@@ -12,8 +12,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 from fastapi import FastAPI, Query, Request, Response
 from pydantic import Field, StringConstraints
 
-from controller.http.documents import document
-from controller.http.errors import NotFound, Refused
+from controller.http.documents import NotFound, Refused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure

@@ -18,8 +18,7 @@ from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
 from controller.daemon.handback import HandbackFailed, HandbackRefused, hand_back, handed_back
 from controller.daemon.takeover import TakeoverRefused, take_over, until_held
-from controller.http.documents import document
-from controller.http.errors import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, Refused, document
 from controller.http.models import Document, Item, Operation, OperationRequest
 from controller.http.peers import principal_of
 from controller.process.zookeeper import ReleaseOf

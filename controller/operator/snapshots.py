@@ -9,8 +9,7 @@ from typing import Literal, Protocol
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import document
-from controller.http.errors import NotFound
+from controller.http.documents import NotFound, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.kafka.snapshots.keeper import Attempt, SnapshotKeeper

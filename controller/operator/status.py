@@ -11,8 +11,7 @@ from pydantic import Field
 from brokers.wire.versions import Ibp
 from configs.version import product_version
 from controller.daemon.daemon import Daemon as Running
-from controller.http.documents import document
-from controller.http.errors import NotActive
+from controller.http.documents import NotActive, document
 from controller.http.models import Document, Item
 from controller.kafka.metrics.values import ShownMode
 from controller.kafka.path.adoption import IBP, ibp_is_set

@@ -11,11 +11,10 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
 from brokers.listener.controller_listener import NotController
-from controller.http.documents import document
-from controller.http.errors import NotActive
+from controller.http.documents import NotActive, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
-from controller.kafka.path.stray_memory import Removal
+from controller.kafka.path.remembered import Removal
 from controller.kafka.requests.calls import Calls
 from controller.kafka.term.term import Term
 from controller.operator.brokers import BROKERS_MAX, BrokerId

@@ -12,8 +12,7 @@ from pydantic import Field
 
 from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries, Dial
-from controller.http.documents import document
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused, document
 from controller.http.models import Document, Item
 from controller.kafka.term.term import Term
 from controller.operator.brokers import BROKERS_MAX, BrokerId

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused
 from controller.http.models import Item, RequestItem, Words
 from controller.kafka.procedures.throttle_settings import Failed, Found, Standing, find_throttled, owners, settings_in
 from controller.kafka.term.term import Term

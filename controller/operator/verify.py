@@ -20,8 +20,7 @@ from brokers.client import BrokerCallFailed, ClusterMetadata
 from brokers.queries import BrokerQueries, Dial
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
 from controller.daemon.daemon import Daemon
-from controller.http.documents import document
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused, document
 from controller.http.models import Document, Item
 from controller.kafka.topics.ghosts import COMPARED_MAX
 from controller.operator.comparison import (

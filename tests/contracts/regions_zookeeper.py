@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from brokers.regions.listener import RegionListener
-from controller.http.errors import NotActive
+from controller.http.documents import NotActive
 from controller.regions.claim import Opening
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain, RegionsMode, shown

@@ -20,8 +20,8 @@ import uvloop
 from fastapi import FastAPI
 
 from configs.connections import HttpSettings
-from controller.app import create_app
-from controller.http.errors import NotActive, NotFound, ViewError
+from controller.domain import create_app
+from controller.http.documents import NotActive, NotFound, ViewError
 from controller.http.models import Health, Operation
 from controller.http.procedures import Lock, PlannedChange, Procedure, ServerResult
 from controller.http.server import serving

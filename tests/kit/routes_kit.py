@@ -13,8 +13,7 @@ from unittest import mock
 import httpx
 from fastapi import FastAPI
 
-from controller.app import create_app
-from controller.domain import Surface
+from controller.domain import Surface, create_app
 from controller.http.procedures import Procedure
 from controller.operator.view import View
 from controller.regions.operator.view import View as RegionsView

@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from cli.demo.process import RegentProcess
-from controller.process.stall_guard import STALLED_EXIT
+from controller.process.watchdogs import STALLED_EXIT
 from metadata_store import paths
 from testing.znodes import create_topic, expand_topic
 from tests.kit.cluster.lossy import LossyProxy, proxied

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cli.demo.process import RegentProcess
-from controller.process.stall_guard import STALLED_EXIT
+from controller.process.watchdogs import STALLED_EXIT
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.codecs.cluster import encode_broker

@@ -97,7 +97,7 @@ async def _offline_there(daemon: RegentProcess) -> bool:
 
 COMPLAINT = "Listeners are not identical across brokers"
 PATIENT = (
-    "import controller.daemon.admission as c, controller.kafka.brokers.endpoint_change as e; "
+    "import controller.daemon.admission as c, controller.kafka.brokers.broker_change as e; "
     "c.ENDPOINT_S_MAX = e.GONE_S = 60.0; from cli.main import main; main()"
 )
 """The daemon's command, with bounds that a loaded machine keeps: tests in virtual time are about the bounds."""

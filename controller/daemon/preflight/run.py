@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from controller.daemon.preflight import broker_settings, brokers, cluster, daemons, ensemble, listeners, permissions
+from controller.daemon.preflight import brokers, cluster, daemons, ensemble, listeners, permissions
 from controller.daemon.preflight.context import Context, Finding, PreflightReport, refuse
 from metadata_store.errors import ZooKeeperError
 
@@ -33,8 +33,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     brokers.ibp,
     brokers.authorizer,
     brokers.access_lists,
-    broker_settings.principal_builder,
-    *broker_settings.checks(),
+    brokers.principal_builder,
+    *brokers.checks(),
     brokers.isr_wait,
     listeners.listener_names,
     listeners.separate_listener,

@@ -1,7 +1,7 @@
 """Queries brokers for their settings, applies those of the live ones, and keeps them for the next term.
 
 A term loads the kept settings before it decides anything. It queries the brokers after its elections, and each one that
-registers, beside the queue.
+registers, beside the queue: newcomers also for partitions that ZooKeeper lacks.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+import anyio
 import msgspec
 
 from brokers.client import BrokerCallFailed
 from brokers.queries import RESPONSE_S_MAX, BrokerQueries, Dial, query_each
-from controller.kafka.path.adoption import ASKED, Values
+from controller.kafka.access import Authorizer
+from controller.kafka.path.adoption import ASKED, IBP, WAIT_S_MAX, Values, judge_ibp
 from controller.kafka.path.controller import ConflictRounds, Controller
 from controller.kafka.path.events import EventKind
+from controller.kafka.path.gate import weakly
+from controller.kafka.topics.ghosts import find_ghosts
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store.errors import Code
 from metadata_store.port import Create, Op, SetData
@@ -36,6 +40,8 @@ NOT_KEPT: Final = "settings of the brokers could not be kept in ZooKeeper"
 _MOVED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
 QUERIES_MAX: Final = 30
 PAUSE_S: Final = 1.0
+TOLD_S_MAX: Final = 30.0
+"""Longest wait of queries to brokers for the requests that are being sent."""
 
 
 async def load_kept_settings(c: Controller) -> None:
@@ -174,3 +180,57 @@ def _same(cluster: Cluster, broker: Broker) -> bool:
     """Checks whether the registration still stands."""
     found = cluster.brokers.get(broker.id)
     return found is not None and found.epoch == broker.epoch
+
+
+async def serve_clients(settled: asyncio.Event, authorizer: Authorizer) -> None:
+    """Holds clients' calls back until brokers' settings are known, but not for ever."""
+    with anyio.move_on_after(WAIT_S_MAX):
+        await settled.wait()
+    authorizer.serve()
+
+
+class Newcomers:
+    """Queries brokers once they have registered, or a term has begun. ``dial``: None where none is queried."""
+
+    def __init__(self, c: Controller, dial: Dial | None) -> None:
+        self._c = c
+        self._dial = dial
+        self._unqueried: set[int] = set()
+        """Brokers that are to be queried for partitions that ZooKeeper lacks."""
+        self._querying = False
+
+    def registered(self, brokers: Collection[int]) -> None:
+        """Queries brokers for their settings and their metadata."""
+        live, counters = self._c.cluster.brokers, self._c.counters
+        counters.lowered_ibp_brokers.intersection_update(live)
+        for gone in counters.broker_requests.keys() - live.keys():
+            del counters.broker_requests[gone]
+        if self._dial is not None and brokers:
+            self._c.spawn(self._query_settings(self._dial, tuple(brokers)))
+            self._find_ghosts(self._dial, brokers)
+
+    async def _query_settings(self, dial: Dial, brokers: Collection[int]) -> None:
+        """Sends pending requests before the query, unless clients wait for its responses."""
+        c = self._c
+        if c.adoption.settled.is_set():
+            await c.channels.quiesced(TOLD_S_MAX)
+
+        def heard(broker: Broker, told: Reported) -> None:
+            judge_ibp(broker.id, told.get(IBP), c.ibp, c.counters)
+            c.adoption.hear(broker, told)
+            c.queue.signal(EventKind.BROKER_SETTINGS)
+
+        await query_settings(dial, c.cluster, brokers, heard)
+
+    def _find_ghosts(self, dial: Dial, brokers: Collection[int]) -> None:
+        """Has brokers queried for partitions that ZooKeeper lacks, by one task at a time."""
+        self._unqueried.update(brokers)
+        if not self._querying:
+            self._querying = True
+            self._c.spawn(find_ghosts(self._c, dial, self._unqueried), weakly(self._queried, None))
+
+    def _queried(self) -> None:
+        """Begins another task for brokers that have registered since the last one found nothing left to do."""
+        self._querying = False
+        if self._unqueried and self._dial is not None and not self._c.gate.ended:
+            self._find_ghosts(self._dial, ())

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from typing import Self, TypeVar
 
-from controller.kafka.access.quota_buckets import QuotaBuckets
+from controller.kafka.access import QuotaBuckets
 from controller.kafka.journal.report import Reason, Report
 from controller.kafka.path.facts import BrokerSide, Facts, StoreSide, TermMemory
 from controller.kafka.path.remembered import Departed, Pauses

@@ -19,8 +19,7 @@ from controller.kafka.path.adoption import Adoption
 from controller.kafka.path.agenda import DeletionQueue, ReassignmentQueue
 from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.path.gate import Gate
-from controller.kafka.path.remembered import LostIds, RecentChanges
-from controller.kafka.path.stray_memory import StrayMemory
+from controller.kafka.path.remembered import LostIds, RecentChanges, StrayMemory
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import MultiFailed, NotConnected, OutcomeUnknown, ZkError

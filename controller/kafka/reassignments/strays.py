@@ -17,7 +17,7 @@ from weakref import ref
 
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
-from controller.kafka.path.stray_memory import Log, StrayMemory
+from controller.kafka.path.remembered import Log, StrayMemory
 from controller.kafka.requests.calls import PendingStrays
 from controller.process.clock import wall_ms
 from controller.process.wording import counted

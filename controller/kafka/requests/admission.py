@@ -14,8 +14,7 @@ from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
-from controller.kafka.access.authorizer import Authorizer
-from controller.kafka.access.quota_buckets import Account, Payer
+from controller.kafka.access import Account, Authorizer, Payer
 from controller.kafka.path.controller import Controller
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.entity_configs import read_rates

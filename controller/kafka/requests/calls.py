@@ -19,9 +19,9 @@ from brokers.wire.messages.topics import CreatePartitionsRequest, CreateTopicsRe
 from brokers.wire.refusals import refusal
 from brokers.wire.replies import AllocateProducerIdsReply, AlterPartitionReply, ControlledShutdownReply
 from brokers.wire.versions import Api
-from controller.kafka.access.authorizer import Authorizer, Principals
+from controller.kafka.access import Authorizer, Principals
 from controller.kafka.path.events import Event, EventKind, EventQueue, QueueFull
-from controller.kafka.path.stray_memory import Removal
+from controller.kafka.path.remembered import Removal
 from controller.kafka.requests.admission import NameOf, permitted
 from controller.kafka.requests.codec import TRANSLATIONS, Translation, Unacceptable
 from controller.kafka.requests.values import (

@@ -13,7 +13,7 @@ from brokers.wire.messages import partitions as p
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
-from controller.kafka.access.quota_buckets import payer
+from controller.kafka.access import payer
 from controller.kafka.path.events import EventKind
 from controller.kafka.requests.values import (
     AlterReassignments,

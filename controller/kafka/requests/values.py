@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from brokers.wire.errors import Error
-from controller.kafka.access.quota_buckets import Payer
+from controller.kafka.access import Payer
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.reassignment import NotReassigned
 from state_machines.model.types import Assignment, TopicPartition

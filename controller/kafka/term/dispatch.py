@@ -6,19 +6,21 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from controller.kafka.access.authorizer import Authorizer
-from controller.kafka.brokers.broker_change import broker_change
+from controller.kafka.access import Authorizer
+from controller.kafka.brokers.broker_change import ShownEndpoint, broker_change
 from controller.kafka.brokers.broker_settings import broker_settings
-from controller.kafka.brokers.endpoint_change import ShownEndpoint
 from controller.kafka.brokers.log_directories import Failed, log_dir_event, replicas_failed
 from controller.kafka.brokers.marks import cordon_change, pause_change, undrain_call
-from controller.kafka.clients.cluster_calls import allocate_producer_ids, update_features
-from controller.kafka.clients.credentials import alter_scram_credentials, expired_tokens
-from controller.kafka.metrics.kafka_names import KafkaState, KafkaStates
+from controller.kafka.clients import (
+    allocate_producer_ids,
+    alter_scram_credentials,
+    expired_tokens,
+    update_features,
+)
+from controller.kafka.metrics.exposition import KafkaState, KafkaStates
 from controller.kafka.partitions.controlled_shutdown import controlled_shutdown_call, undo_shutdown_call
 from controller.kafka.partitions.elections import AutoBalance, elect_leaders, preferred_election
 from controller.kafka.partitions.isr_changes import alter_partition, isr_notification
-from controller.kafka.partitions.late_partitions import late_partitions, repaired_state
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import Event, EventKind, settled
 from controller.kafka.reassignments import reassignment, reassignment_requests
@@ -33,7 +35,7 @@ from controller.kafka.topics.deletion import deletion_progress, topic_deletion
 from controller.kafka.topics.ghosts import end_ghosts
 from controller.kafka.topics.lost_ids import lost_ids
 from controller.kafka.topics.repair import replace_daemons
-from controller.kafka.topics.topic_change import partition_modifications, topic_change
+from controller.kafka.topics.topic_change import late_partitions, partition_modifications, repaired_state, topic_change
 from controller.kafka.topics.topic_policy import TopicPolicy
 from metadata_store import paths
 from metadata_store.nodes.acl_nodes import CHANGES as ACL_CHANGES

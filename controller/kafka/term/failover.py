@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final
 
+from controller.kafka import clients
 from controller.kafka.brokers.broker_settings import load_kept_settings
 from controller.kafka.brokers.marks import cordon_change, pause_change
-from controller.kafka.clients import credentials
 from controller.kafka.journal.report import Reason
 from controller.kafka.metrics.values import Counters
 from controller.kafka.partitions.isr_changes import discard
@@ -98,7 +98,7 @@ async def fail_over(c: Controller, before: Callable[[], Awaitable[None]] | None 
     c.queue.signal(EventKind.TOPIC_DELETION)
     c.queue.signal(EventKind.PREFERRED_ELECTION)
     c.queue.signal(EventKind.STRAYS)
-    credentials.begin(c)
+    clients.begin(c)
     c.spawn(tidy(c))
     log.info(
         "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "

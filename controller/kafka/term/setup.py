@@ -11,12 +11,12 @@ from brokers.transport import PROTOCOLS
 from brokers.wire.versions import Ibp
 from configs.sections import ControllerSettings
 from configs.settings import Settings
-from controller.kafka.access.authorizer import authorizer_of
-from controller.kafka.brokers.endpoint_change import ShownEndpoint
+from controller.kafka.access import authorizer_of
+from controller.kafka.brokers.broker_change import ShownEndpoint
+from controller.kafka.brokers.broker_settings import Newcomers
 from controller.kafka.partitions.elections import AutoBalance
 from controller.kafka.path.controller import Controller
 from controller.kafka.term.dispatch import Parts
-from controller.kafka.term.newcomers import Newcomers
 from controller.kafka.topics.configurations import DefaultConfigs
 from controller.kafka.topics.topic_policy import TopicPolicy
 from state_machines.model.types import Endpoint

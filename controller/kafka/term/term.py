@@ -22,6 +22,7 @@ from brokers.queries import Dial
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
+from controller.kafka.brokers.broker_settings import serve_clients
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.kafka.metrics.values import Counters
 from controller.kafka.path.adoption import Adoption
@@ -34,7 +35,6 @@ from controller.kafka.term.broker_responses import BrokerResponses
 from controller.kafka.term.claim_monitor import WATCHED, ClaimMonitor, go_on, stand_still
 from controller.kafka.term.dispatch import HANDLERS, RAISED, REREAD, STATES, changed
 from controller.kafka.term.failover import PARENTS, arm_parents, close_own_znodes, fail_over, record_election
-from controller.kafka.term.newcomers import serve_clients
 from controller.kafka.term.procedures import TermProcedures
 from controller.kafka.term.setup import channel_settings, parts_of
 from controller.procedures.parking import Parking

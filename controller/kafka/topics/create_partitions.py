@@ -17,7 +17,7 @@ from brokers.wire.messages.topics import (
     CreatePartitionsResponse,
     GrownTopic,
 )
-from controller.kafka.access.quota_buckets import Account, payer
+from controller.kafka.access import Account, payer
 from controller.kafka.partitions.await_leaders import topics_without_leaders
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind

@@ -24,7 +24,7 @@ from brokers.wire.messages.topics import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from controller.kafka.access.quota_buckets import payer
+from controller.kafka.access import payer
 from controller.kafka.partitions.await_leaders import topics_without_leaders
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from brokers.wire.errors import Error
 from brokers.wire.messages.topics import CreatedConfig, CreatedTopic, CreateTopicsRequest, CreateTopicsResponse
-from controller.kafka.access.quota_buckets import Account
+from controller.kafka.access import Account
 from controller.kafka.path.controller import Controller
 from controller.kafka.requests.calls import PendingCarried, call_result
 from controller.kafka.requests.codec import caller_of

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import structs
 
 from brokers.wire.errors import Error
-from controller.kafka.access.quota_buckets import Account
+from controller.kafka.access import Account
 from controller.kafka.partitions.await_leaders import METADATA_S_MAX, WAIT_S_MAX
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind

@@ -1,7 +1,8 @@
 """Handles new and vanished topics, and added partitions (S4-39..S4-43, S4-79, S4-85, S4-88).
 
 A topic is started only from a znode that was read back or written by us, after
-:mod:`controller.kafka.topics.repair`.
+:mod:`controller.kafka.topics.repair`. A term may find partitions with a history late: restored by hand, or not readable
+before.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from controller.kafka.journal.report import Reason
 from controller.kafka.path.controller import Controller, portions
 from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import TermEnded
+from controller.kafka.reassignments.reassignment import go_on
 from controller.kafka.topics.deletion import take_back
 from controller.kafka.topics.ghosts import end_vanished, remove_vanished
 from controller.kafka.topics.lost_ids import inquire_of_new
@@ -25,9 +27,10 @@ from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown
+from state_machines.decisions.failover import take_up
 from state_machines.decisions.topic_change import new_partitions
 from state_machines.model.topic_facts import StatesRead, TopicIdRead, TopicRead
-from state_machines.model.types import PartitionState, TopicAssignment
+from state_machines.model.types import PartitionState, TopicAssignment, TopicPartition
 
 ENDED_ROWS_MAX: Final = 500_000
 """Rows of vanished topics, about 140 bytes each, that a term keeps beside as many live ones."""
@@ -42,6 +45,8 @@ PARTITIONS_MAX: Final = 20_000
 """Partitions of changed topics, as in the model, at which no further topics are read with them."""
 
 log = logging.getLogger("regent.controller")
+LATE_ROWS: Final = 10_000
+"""Late partitions in one decision, which is one turn of the loop."""
 
 
 async def topic_change(c: Controller) -> None:
@@ -192,3 +197,41 @@ async def bring_in(
         rows += added
         found += [read[c.cluster.rows[i].partition] for i in added]
     return rows, found
+
+
+async def late_partitions(c: Controller) -> None:
+    """Writes another leader epoch for each, or a new leader where its own is gone, and sends that to brokers.
+
+    Reassignments of these partitions go on from the present ISR.
+    """
+    rows = sorted(c.late)
+    c.late.clear()
+    for at in range(0, len(rows), LATE_ROWS):
+        some = rows[at : at + LATE_ROWS]
+        names = abbreviate(sorted({c.cluster.name(i).topic for i in some}))
+        decide = partial(take_up, rows=some, unclean=c.unclean)
+        await c.carry_out(decide, Reason.TAKEN_UP, f"{len(some)} partitions of {names} are taken up")
+    moving = [i for i in rows if i in c.cluster.reassigning]
+    await go_on(c, moving, f"{len(moving)} reassignments go on", again=True)
+
+
+async def repaired_state(c: Controller, path: str) -> None:
+    """Reads the state znode; one that is still malformed stays watched."""
+    name = paths.partition_of_state(path)
+    row = c.cluster.find(*name) if name is not None else None
+    if name is None or row is None:
+        return
+    [found] = await c.read_states([TopicPartition(*name)])
+    if isinstance(found, Malformed):
+        return
+    if found is not None:
+        c.enter(StatesRead([(row, found)]))
+        c.take_up([row])
+    elif _is_unread(c, row):
+        decide = partial(new_partitions, rows=[row])
+        await c.carry_out(decide, Reason.NEW_TOPIC, f"{path} can be created again")
+
+
+def _is_unread(c: Controller, row: int) -> bool:
+    found = c.cluster.rows[row]
+    return found.state is PartitionState.NON_EXISTENT and found.topic not in c.cluster.deletions

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import document
-from controller.http.errors import Invalid, NotFound, Refused
+from controller.http.documents import Invalid, NotFound, Refused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of

@@ -6,8 +6,7 @@ from collections import Counter
 
 from fastapi import FastAPI, Request, Response
 
-from controller.http.documents import document
-from controller.http.errors import Invalid, NotFound, Refused
+from controller.http.documents import Invalid, NotFound, Refused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure

@@ -8,8 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from fastapi import FastAPI, Query, Request, Response
 
-from controller.http.documents import document
-from controller.http.errors import Invalid, NotFound, Refused
+from controller.http.documents import Invalid, NotFound, Refused, document
 from controller.http.models import Document
 from controller.http.peers import principal_of
 from controller.http.procedures import (

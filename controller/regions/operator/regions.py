@@ -13,8 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from fastapi import FastAPI, Query, Response
 from pydantic import Field
 
-from controller.http.documents import document
-from controller.http.errors import Invalid
+from controller.http.documents import Invalid, document
 from controller.http.models import Document, Item
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv

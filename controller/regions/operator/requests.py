@@ -13,7 +13,7 @@ from fastapi import Query
 from msgspec.structs import replace
 from pydantic import Field
 
-from controller.http.errors import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, Refused
 from controller.http.models import RequestItem, Words
 from controller.http.procedures import Procedure
 from controller.procedures import requests

@@ -9,8 +9,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import document
-from controller.http.errors import Invalid, Refused
+from controller.http.documents import Invalid, Refused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure

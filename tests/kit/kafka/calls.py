@@ -17,7 +17,7 @@ from brokers.wire.messages.topics import (
     ReplicaAssignment,
     TopicConfig,
 )
-from controller.kafka.access.authorizer import Authorizer, Principals
+from controller.kafka.access import Authorizer, Principals
 from controller.kafka.requests.calls import Calls
 from tests.kit.kafka.world import World
 

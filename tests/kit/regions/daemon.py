@@ -13,8 +13,7 @@ import uvloop
 
 from configs.loading import load
 from configs.settings import Settings
-from controller.app import create_app
-from controller.domain import running
+from controller.domain import create_app, running
 from controller.http.server import serving
 from controller.metrics import registry
 from controller.regions.domain import RegionsDomain

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from brokers.listener.controller_listener import NotController
-from controller.http.errors import ViewError
+from controller.http.documents import ViewError
 from controller.kafka.procedures.drain import NAME, encode_drain
 from controller.kafka.requests.calls import Calls
 from controller.operator.cordons import CordonView

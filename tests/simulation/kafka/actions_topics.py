@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from controller.http.errors import ViewError
+from controller.http.documents import ViewError
 from controller.operator.deletions import DeletionView, GiveUpRequest
 from metadata_store import paths
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, ZkError

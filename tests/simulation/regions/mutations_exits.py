@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.procedures import parking, running
 from controller.regions import bypassed, loading
 from controller.regions.operator import counts, explain, procedures, region_changes, regions

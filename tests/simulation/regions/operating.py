@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
-from controller.http.errors import ViewError
+from controller.http.documents import ViewError
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator.explain import explained

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from configs.loading import load
-from controller.http.errors import NotFound, Refused
+from controller.http.documents import NotFound, Refused
 from controller.regions import damaged, fencing, loading
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.fencing import LeaseAndFence

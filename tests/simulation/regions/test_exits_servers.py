@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from controller.http.errors import NotFound, Refused
+from controller.http.documents import NotFound, Refused
 from controller.procedures import requests
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.marks import MarkRemoval, MarkView

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.errors import Invalid, Refused
+from controller.http.documents import Invalid, Refused
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.explain import explained
 from controller.regions.operator.procedures import ProcedureView

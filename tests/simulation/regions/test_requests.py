@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.marks import MarkRemoval, MarkRequest, MarkView

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.errors import Invalid
+from controller.http.documents import Invalid
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator import regions as listing_of_regions
 from controller.regions.operator import ways

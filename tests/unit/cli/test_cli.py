@@ -22,7 +22,7 @@ from cli.columns import COLUMNS
 from cli.commands.observe import arranged, bad_rows
 from cli.exit_codes import Exit
 from controller import http, operator
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.http.models import Operation
 from controller.http.server import listening
 from controller.kafka.metrics.values import ShownMode

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.errors import NotFound
+from controller.http.documents import NotFound
 from tests.kit.answering import ANSWERS, Answering, daemon_in_thread
 from tests.kit.command import items, regent, unwrapped
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.operator.drains import DrainRequest, UndrainRequest
 from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent, unwrapped

@@ -12,7 +12,7 @@ import pytest
 
 from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit
-from controller.http.errors import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, Refused
 from controller.http.procedures import END_REASON_MAX, Procedure
 from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent, unwrapped

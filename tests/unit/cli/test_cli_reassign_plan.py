@@ -15,7 +15,7 @@ import pytest
 from brokers.client import BrokerCallFailed
 from cli import planning
 from cli.exit_codes import Exit, Failure
-from controller.http.errors import NotFound
+from controller.http.documents import NotFound
 from controller.role import own_znodes as own
 from metadata_store import paths
 from state_machines.model.types import Broker, LogDirectory, ReplicaLog

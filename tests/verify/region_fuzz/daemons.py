@@ -14,8 +14,7 @@ from typing import Any, Final, Protocol
 import httpx
 
 from cli.demo.regions_process import RegionsProcess
-from controller.app import create_app
-from controller.domain import running
+from controller.domain import create_app, running
 from controller.http.server import serving
 from controller.metrics import registry
 from controller.regions.claim import Opened, Opening

@@ -14,8 +14,8 @@ import pytest
 from brokers.regions.connection import Peer, digest_of
 from brokers.regions.secret import Secrets
 from controller.domain import running
-from controller.http.errors import NotFound
-from controller.http.errors import Refused as OperatorRefused
+from controller.http.documents import NotFound
+from controller.http.documents import Refused as OperatorRefused
 from controller.regions import admission
 from controller.regions.admission import AHEAD_MS_MAX
 from controller.regions.operator.servers import ServerChange

@@ -15,8 +15,8 @@ import anyio
 import httpx
 import pytest
 
-from controller.app import create_app
-from controller.http.errors import Refused
+from controller.domain import create_app
+from controller.http.documents import Refused
 from controller.http.models import Operation
 from controller.http.peers import BODY_BYTES_MAX
 from controller.kafka.metrics.values import ShownMode

@@ -11,8 +11,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from controller.http.peers import CERTIFIED, SLOT, ChangeGuard
-from controller.http.remote import Remote
-from controller.http.token import BearerToken
+from controller.http.remote import BearerToken, Remote
 
 TOKEN = "a-token-of-this-test"
 

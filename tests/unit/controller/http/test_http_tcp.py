@@ -20,10 +20,10 @@ import pytest
 from brokers.security.authentication import SecurityUnusable
 from configs.connections import HttpSettings
 from configs.values import Address
-from controller.app import create_app
+from controller.domain import create_app
 from controller.http import remote, tcp
+from controller.http.remote import TokenUnusable
 from controller.http.tcp import AddressUnusable, serving_remotely
-from controller.http.token import TokenUnusable
 from controller.kafka.metrics.exposition import KafkaCollector
 from controller.kafka.metrics.values import Counters
 from controller.kafka.term.dispatch import KAFKA_STATES
@@ -516,5 +516,5 @@ async def test_the_end_does_not_wait_for_clients() -> None:
 
 async def test_a_token_of_another_user_is_refused(token_file: Path) -> None:
     found = SimpleNamespace(st_mode=0o100640, st_uid=4_242)
-    with mock.patch("controller.http.token.os.fstat", return_value=found):
+    with mock.patch("controller.http.remote.os.fstat", return_value=found):
         await refuses(TokenUnusable, r"owner 4242\): give it to the daemon's user, chown \d+ ", token_file=token_file)

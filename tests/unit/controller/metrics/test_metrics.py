@@ -12,8 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from configs.version import product_version
-from controller.kafka.metrics.exposition import KafkaCollector
-from controller.kafka.metrics.kafka_names import KafkaState
+from controller.kafka.metrics.exposition import KafkaCollector, KafkaState
 from controller.kafka.metrics.values import (
     HOLDERS,
     QUEUE_TIME_KEPT_S,

@@ -11,8 +11,7 @@ from prometheus_client.metrics_core import Metric
 from cli.exit_codes import Exit
 from configs.rules import RULES
 from configs.settings import keys
-from controller.kafka.metrics.exposition import KafkaCollector
-from controller.kafka.metrics.kafka_names import KafkaState
+from controller.kafka.metrics.exposition import KafkaCollector, KafkaState
 from controller.kafka.metrics.values import BrokerGauges, Counters, Gauges
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics import ProcessMetrics

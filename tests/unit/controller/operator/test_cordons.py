@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused
 from controller.kafka.brokers.marks import ROUNDS_MAX
 from controller.operator.cordons import CordonRequest, CordonView
 from metadata_store.codecs.base import Malformed

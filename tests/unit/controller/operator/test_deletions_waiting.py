@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from brokers.wire.errors import Error
-from controller.http.errors import NotFound, Refused
+from controller.http.documents import NotFound, Refused
 from controller.journal.query import entity, sentence
 from controller.operator.counts import Counts
 from controller.operator.deletions import DeletionView, GiveUpRequest

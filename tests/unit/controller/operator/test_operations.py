@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.http.models import OperationRequest
 from controller.operator.view import View
 from tests.kit.deadlines import eventually

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused
 from controller.kafka.path.events import EventKind
 from controller.kafka.procedures import drain, reassign
 from controller.operator.pauses import ROUNDS_MAX, PauseRequest, PauseView, pause_sentence

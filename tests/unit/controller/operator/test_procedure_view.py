@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.daemon.state import Mode
-from controller.http.errors import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, Refused
 from controller.kafka.procedures import drain, elect, reassign, restart, throttle
 from controller.operator.plans import PlanView
 from controller.operator.procedures import ProcedureView

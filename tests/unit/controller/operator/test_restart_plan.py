@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from controller.http.errors import NotFound, Refused
+from controller.http.documents import NotFound, Refused
 from controller.http.procedures import Procedure
 from controller.kafka.procedures import restart as kind
 from controller.kafka.procedures.restart import LOOK_AGAIN_MS, PAUSED, encode_restart, name_batches, restart_of

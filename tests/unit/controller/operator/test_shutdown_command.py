@@ -8,7 +8,7 @@ import pytest
 
 from brokers.wire.errors import Error
 from cli.exit_codes import Exit
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused
 from controller.operator.drains import STAYING_MAX, ShutdownRequest, UndrainRequest
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.stopping import can_stop

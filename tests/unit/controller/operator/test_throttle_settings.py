@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from controller.http.errors import NotActive
+from controller.http.documents import NotActive
 from controller.operator import throttle_settings
 from controller.operator.health import throttles_held, throttles_in_force
 from controller.operator.present import StatusReader

@@ -12,7 +12,7 @@ from brokers.security.shared_secret import Seals
 from cli.commands.observe import ALWAYS
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
-from controller.http.errors import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, Refused
 from controller.http.models import OperationRequest
 from controller.kafka.metrics.values import ShownMode as GaugeMode
 from controller.operator.gauges import MODES

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.journal.segments import SegmentName, folder_in
 from controller.operator.explain import history_rows
 from controller.operator.partitions import Only, PartitionQuery

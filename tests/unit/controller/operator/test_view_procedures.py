@@ -13,7 +13,7 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from controller.daemon.state import Mode
-from controller.http.errors import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, Refused
 from controller.kafka.procedures import reassign
 from controller.operator.gauges import procedures_of
 from controller.operator.plan_requests import Move, ReassignCommand, ReassignRequest

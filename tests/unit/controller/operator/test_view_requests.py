@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from brokers.client import BrokerCallFailed
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.kafka.procedures.drain import drain_of
 from controller.operator import cordons as cordons_module
 from controller.operator import counts as counts_module

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused
 from controller.operator.restarts import ATTEMPTS_MAX, RestartQuery, in_turns, restart_item
 from controller.operator.view import View
 from state_machines.decisions.hindrances import Turns

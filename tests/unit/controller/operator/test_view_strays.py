@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from brokers.wire.log_dirs import REPLICAS_MAX
 from cli.exit_codes import Exit
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused
 from controller.operator import stray_removal
 from controller.operator import strays as listing
 from controller.operator.brokers import BROKERS_MAX

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from controller.http.errors import NotActive
+from controller.http.documents import NotActive
 from controller.kafka.metrics.values import ShownMode as GaugeMode
 from controller.operator.present import CONFIGS_S
 from controller.operator.view import View

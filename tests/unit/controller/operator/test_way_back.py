@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.http.errors import NotFound, Refused
+from controller.http.documents import NotFound, Refused
 from controller.http.procedures import Procedure
 from controller.operator.drains import UndrainRequest
 from controller.operator.plan_requests import Move, ReassignRequest

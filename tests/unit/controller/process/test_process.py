@@ -16,14 +16,13 @@ from pathlib import Path
 import pytest
 
 from controller.process.clock import wall_ms
-from controller.process.stall_guard import SESSION_FRACTION, STALLED_EXIT, TICK_S, StallGuard
-from controller.process.systemd import ServiceManager
+from controller.process.watchdogs import SESSION_FRACTION, STALLED_EXIT, TICK_S, ServiceManager, StallGuard
 from tests.kit.deadlines import in_exact_time
 from tests.kit.kafka.parts import Clock
 
 STALLS = """
 import asyncio, time
-from controller.process.stall_guard import StallGuard
+from controller.process.watchdogs import StallGuard
 
 async def main():
     guard = StallGuard(0.25)
@@ -70,7 +69,7 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(code)
         raise Exited if threading.current_thread() is threading.main_thread() else SystemExit
 
-    monkeypatch.setattr("controller.process.stall_guard.os._exit", leave)
+    monkeypatch.setattr("controller.process.watchdogs.os._exit", leave)
     return found
 
 
@@ -116,7 +115,7 @@ def test_the_limit_is_less_than_half_of_the_granted_session_timeout(session_s: f
 def test_loop_and_thread_that_both_find_a_stall_write_one_line(
     exits: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.process.stall_guard.LAST_WORDS_S_MAX", 0.01)
+    monkeypatch.setattr("controller.process.watchdogs.LAST_WORDS_S_MAX", 0.01)
     clock, words, thread_ended = Clock(), list[str](), threading.Event()
     guard = StallGuard(0.01, clock)
 

@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.app import create_app
+from controller.domain import create_app
 from controller.http.models import RequestItem
 from controller.kafka.metrics.exposition import KafkaCollector
 from controller.kafka.metrics.values import Counters

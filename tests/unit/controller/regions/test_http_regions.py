@@ -11,9 +11,8 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from controller.app import create_app
-from controller.domain import running
-from controller.http.errors import NotActive
+from controller.domain import create_app, running
+from controller.http.documents import NotActive
 from controller.kafka.metrics.exposition import KafkaCollector
 from controller.kafka.metrics.values import Counters
 from controller.kafka.term.dispatch import KAFKA_STATES

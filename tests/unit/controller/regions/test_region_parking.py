@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from controller.http.errors import NotActive, Refused
+from controller.http.documents import NotActive, Refused
 from controller.metrics import registry
 from controller.procedures.parking import TERMS_MAX, TOGETHER
 from controller.procedures.stepping import Stepping

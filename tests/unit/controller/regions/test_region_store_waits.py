@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.http.errors import NotActive
+from controller.http.documents import NotActive
 from controller.regions import domain as domains
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator.requests import active_term

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.kafka.access.quota_buckets import Account, QuotaBuckets
+from controller.kafka.access import Account, QuotaBuckets
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes.acl_nodes import decode_acls, decode_extended_change, decode_literal_change
 from metadata_store.nodes.entity_configs import quota_path

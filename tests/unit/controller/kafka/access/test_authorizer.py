@@ -16,7 +16,7 @@ from brokers.wire.messages import security as s
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
-from controller.kafka.access.authorizer import AGAIN_S, RETRY_S, Authorizer, Principals
+from controller.kafka.access import AGAIN_S, RETRY_S, Authorizer, Principals
 from metadata_store.acl import ADMIN, Acl
 from metadata_store.errors import NotConnected
 from state_machines.admin_rules.acls import Operation, Resource

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from brokers.security.shared_secret import Seals
-from controller.kafka.brokers.endpoint_change import GONE_S
+from controller.kafka.brokers.broker_change import GONE_S
 from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path

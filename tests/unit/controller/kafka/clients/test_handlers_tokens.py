@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {"delegation_token_expiry_check_interval_ms": EVERY_M
 
 @pytest.fixture(autouse=True)
 def clock() -> Iterator[mock.Mock]:
-    with mock.patch("controller.kafka.clients.credentials.wall_ms", return_value=NOW_MS) as clock:
+    with mock.patch("controller.kafka.clients.wall_ms", return_value=NOW_MS) as clock:
         yield clock
 
 
@@ -183,7 +183,7 @@ async def test_a_token_that_cannot_be_understood_is_reported_and_stays(w: World)
 
 @in_virtual_time
 async def test_more_than_fit_into_a_turn_are_deleted_in_several() -> None:
-    with mock.patch("controller.kafka.clients.credentials.TOKENS_MAX", 3):
+    with mock.patch("controller.kafka.clients.TOKENS_MAX", 3):
         async with world(**SETTINGS) as w:
             await tokens(w, **{f"t{n}": -1 for n in range(8)}, young=1)
             await w.begin_term()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from configs.sections import LogSettings
 from controller.kafka.journal.report import BROKERS_SHOWN, Report
 from controller.process.logs import logging_to
-from controller.process.stall_guard import stacks
+from controller.process.watchdogs import stacks
 from controller.process.wording import NAMED_MAX, abbreviate, named
 from state_machines.decisions.alter_partition import ISR_CHANGED
 from state_machines.model.decision import Change

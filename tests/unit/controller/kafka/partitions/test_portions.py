@@ -8,7 +8,7 @@ import pytest
 
 from brokers.outbound import channel
 from controller.kafka.brokers import broker_change, log_directories
-from controller.kafka.partitions import controlled_shutdown, elections, isr_changes, late_partitions
+from controller.kafka.partitions import controlled_shutdown, elections, isr_changes
 from controller.kafka.path import agenda
 from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments import reassignment, reassignment_requests, strays
@@ -38,7 +38,7 @@ BOUNDS = [
     (isr_changes, "TURN_PROPOSALS"),
     (configurations, "TURN_ROWS"),
     (log_directories, "TURN_ROWS"),
-    (late_partitions, "TURN_ROWS"),
+    (topic_change, "LATE_ROWS"),
     (reassignment, "TURN_ROWS"),
     (reassignment_requests, "JUDGED_MAX"),
     (elections, "TURN_ROWS"),

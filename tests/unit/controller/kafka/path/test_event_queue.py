@@ -11,7 +11,7 @@ from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.messages import CARRIED
 from brokers.wire.replies import AllocateProducerIdsReply
-from controller.kafka.metrics.kafka_names import KafkaState
+from controller.kafka.metrics.exposition import KafkaState
 from controller.kafka.path.events import Event, EventKind, EventQueue, QueueFull
 from controller.kafka.requests.calls import AS_CARRIED, Calls, PendingProducerIds
 from controller.kafka.requests.codec import TRANSLATIONS

@@ -19,9 +19,9 @@ from configs.journal_section import JournalSettings
 from controller.daemon.handback import _take_back
 from controller.daemon.state import Mode, SecretWatch
 from controller.journal.journal import Journal
-from controller.kafka.access.authorizer import Authorizer, principals
-from controller.kafka.brokers.endpoint_change import GONE_S
-from controller.kafka.clients import credentials
+from controller.kafka import clients
+from controller.kafka.access import Authorizer, principals
+from controller.kafka.brokers.broker_change import GONE_S
 from controller.kafka.metrics.values import Counters
 from controller.kafka.path.adoption import Values
 from controller.kafka.path.events import EventKind, QueueFull
@@ -178,8 +178,8 @@ async def test_expired_tokens_are_looked_for_every_interval_and_half_a_minute_af
         adoption=SimpleNamespace(values=Values(token_check_s=every_s)),
         spawn=lambda work: tasks.append(asyncio.ensure_future(work)),
     )
-    with mock.patch.object(credentials, "_look", look):
-        credentials.begin(c)
+    with mock.patch.object(clients, "_look", look):
+        clients.begin(c)
         await asyncio.sleep(5.0 + 4 * again_s + 3 * every_s + 1.0)
     [task] = tasks
     task.cancel()

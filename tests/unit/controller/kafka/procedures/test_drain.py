@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from brokers.outbound.channel import PropagationLag
-from controller.http.errors import NotFound, Refused
+from controller.http.documents import NotFound, Refused
 from controller.http.procedures import Procedure
 from controller.kafka.brokers.marks import ROUNDS_MAX, change_marks
 from controller.kafka.procedures import drain as kind

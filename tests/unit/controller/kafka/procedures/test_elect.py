@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from brokers.outbound.channel import PropagationLag
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.http.procedures import Procedure
 from controller.kafka.procedures import elect as kind
 from controller.operator.elections import ElectionPartition, ElectionRequest, ElectionView

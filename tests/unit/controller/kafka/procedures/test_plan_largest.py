@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.kafka.procedures import reassign
 from controller.kafka.procedures.reassign import MESSAGE_BYTES_MAX, PlanCommand, encode_plan, plan_of
 from controller.operator.plan_requests import encoded

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.http.errors import Refused
+from controller.http.documents import Refused
 from controller.http.procedures import Procedure
 from controller.kafka.procedures import throttle as kind
 from controller.kafka.procedures.reassign import encode_plan

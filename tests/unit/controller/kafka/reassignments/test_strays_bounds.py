@@ -13,7 +13,7 @@ import pytest
 from brokers.outbound.delivery import LogsStopped
 from brokers.wire.errors import Error
 from controller.kafka.path.events import EventKind
-from controller.kafka.path.stray_memory import StrayMemory
+from controller.kafka.path.remembered import StrayMemory
 from controller.kafka.reassignments import strays
 from controller.kafka.reassignments.topic_rewrites import NOT_REMEMBERED
 from metadata_store.nodes.stray_nodes import PARENT, Found, Remembered, StrayKey

@@ -231,7 +231,7 @@ async def test_a_rate_that_changed_while_the_connection_was_lost_is_found(w: Wor
 @in_world(before=running, **BURST)
 async def test_callers_and_buckets_that_are_kept_are_bounded(w: World) -> None:
     await rate(w, "clients", DEFAULT, "0.1")
-    with mock.patch("controller.kafka.access.quota_buckets.CALLERS_MAX", 2):
+    with mock.patch("controller.kafka.access.CALLERS_MAX", 2):
         for n, client in enumerate(["x", "y", "x", "z"]):
             await asked(w, create(topic(f"n{n}", 3, 1)), client=client)
         assert (await asked(w, create(topic("more", 1, 1)), client="x"))[0] == {"more": THROTTLED}

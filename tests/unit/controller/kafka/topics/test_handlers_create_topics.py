@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokers.listener.controller_listener import NotController
-from controller.kafka.access.authorizer import Authorizer, principals
+from controller.kafka.access import Authorizer, principals
 from controller.kafka.requests.calls import TOPICS_MAX, Calls
 from metadata_store import paths
 from metadata_store.errors import OutcomeUnknown

@@ -1,17 +1,23 @@
-"""Ends the process when the loop has not turned for too long.
+"""Ends the process when its loop has not turned for too long, and feeds systemd's watchdog (sd_notify).
 
 kazoo's own thread keeps the session of a frozen loop alive, so a stalled daemon would hold the role and do nothing.
 A plain thread watches; the loop's own tick watches, too, because it may wake before the thread after SIGCONT.
+
+systemd is also notified of the start, reloads, the stop and a status line. Without ``NOTIFY_SOCKET`` nothing is sent.
+A datagram that cannot be sent is lost: the service manager must never block the daemon.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from controller.process.clock import boottime_s
 
@@ -21,6 +27,53 @@ LAST_WORDS_S_MAX = 1.0
 """Longest wait of the second watcher for the last words of the first one."""
 SESSION_FRACTION = 0.45
 """Part of the granted session timeout that replaces a limit of half the timeout or more."""
+
+
+class ServiceManager:
+    """The service manager that started this process, if one did."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        address = environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.watchdog_s = _watchdog_s(environ)
+        """Seconds without a watchdog signal after which systemd kills the process (``WatchdogSec=``); None if off."""
+
+    def ready(self, status: str) -> None:
+        """Reports the end of the start-up."""
+        self._notify(f"READY=1\nSTATUS={status}")
+
+    def status(self, status: str) -> None:
+        """Sends one line for ``systemctl status``."""
+        self._notify(f"STATUS={status}")
+
+    def reloading(self) -> None:
+        """Reports the begin of a reload with its time, for ``notify-reload``; :meth:`reloaded` ends it."""
+        self._notify(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000}")
+
+    def reloaded(self) -> None:
+        """Reports the end of a reload; the status stays."""
+        self._notify("READY=1")
+
+    def stopping(self, status: str) -> None:
+        """Reports that the process stops."""
+        self._notify(f"STOPPING=1\nSTATUS={status}")
+
+    def alive(self) -> None:
+        """Feeds the watchdog, which needs it at least every ``watchdog_s / 2``."""
+        self._notify("WATCHDOG=1")
+
+    def _notify(self, state: str) -> None:
+        if not self._address:
+            return
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            sender.sendto(state.encode(), self._address)
+
+
+def _watchdog_s(environ: Mapping[str, str]) -> float | None:
+    usec = environ.get("WATCHDOG_USEC", "")
+    ours = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    return int(usec) / 1e6 if ours and usec.isdigit() and int(usec) > 0 else None
 
 
 class StallGuard:
