@@ -11,7 +11,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from configs.version import product_version
 from controller.kafka.metrics.exposition import KafkaCollector, KafkaState
 from controller.kafka.metrics.values import (
     HOLDERS,
@@ -23,7 +22,7 @@ from controller.kafka.metrics.values import (
     ShownMode,
 )
 from controller.kafka.term.dispatch import KAFKA_STATES
-from controller.metrics import LABELS_MAX, ProcessMetrics, Timer, exposition, registry
+from controller.metrics import LABELS_MAX, exposition, registry
 
 CONTROLLER = "kafka_controller_kafkacontroller"
 QUEUE = "kafka_controller_controllereventmanager"
@@ -179,17 +178,6 @@ def test_a_histogram_counts_durations_in_seconds_up_to_each_bound(name: str) -> 
     assert found[f"{metric}_sum"] == pytest.approx(63.03)
 
 
-def test_every_daemon_shows_its_version_its_log_and_its_loop() -> None:
-    metrics = ProcessMetrics(1_000_001, lambda: 110)
-    for seconds in (0.01, 60.0):
-        metrics.loop_lag.record(seconds)
-    found = samples(metrics.collect())
-    assert found[f'regent_build_info{{controller_id="1000001",version="{product_version()}"}}'] == 1
-    assert found["regent_log_lines_dropped_total"] == 110
-    assert [found[f"regent_loop_lag_seconds_{name}"] for name in ("count", "sum")] == [2, 60.01]
-    assert found["regent_loop_lag_longest_seconds"] == 60
-
-
 def test_own_names_end_in_base_units() -> None:
     units = re.compile(
         r"_(seconds|ratio|held|wanted|bytes|total|info|partitions|replicas|brokers|znodes|size|epoch|connected|failing|role|shown"
@@ -236,16 +224,6 @@ def test_an_idle_queue_shows_no_old_waiting_times() -> None:
         assert found[f'{STATS}_leaderelectionrateandtimems{{quantile="0.99"}}'] == 500
         counters.queue_time.record(0.02)
         assert scrape(counters, View(BUSY))[quantile] == 20
-
-
-def test_recent_durations_are_bounded_and_the_newest_stay() -> None:
-    timer = Timer()
-    for number in range(5 * Timer.WINDOW):
-        timer.record(float(number))
-        assert len(timer.lately()) <= Timer.WINDOW
-    assert timer.lately()[-1] == timer.max_s == 5 * Timer.WINDOW - 1
-    assert len(timer.lately()) >= Timer.WINDOW // 2
-    assert timer.count == 5 * Timer.WINDOW
 
 
 def test_states_of_the_controller_have_kafkas_numbers() -> None:

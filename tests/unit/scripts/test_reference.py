@@ -18,7 +18,7 @@ from controller.metrics import ProcessMetrics
 from controller.regions.metrics import RegionCounters, RegionGauges, RegionsCollector
 from tests.kit.command import regent
 
-REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 PAGES = ("settings", "cli", "http", "metrics", "logs", "journal")
 TEXT = "\n".join((REFERENCE / f"{page}.md").read_text() for page in PAGES)
 
