@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
@@ -17,7 +16,7 @@ from controller.domain import Surface, create_app
 from controller.http.procedures import Procedure
 from controller.operator.view import View
 from controller.regions.operator.view import View as RegionsView
-from tests.kit.answering import PARTS
+from tests.kit.answering import PARTS, Call, Part
 
 ONE: Final = Procedure(pid=7, kind="of the test", state="runnable")
 MORE: Final = "more"
@@ -25,48 +24,36 @@ MORE: Final = "more"
 OWNER: Final = 4_242
 CALLER: Final = f"uid {OWNER}"
 V = TypeVar("V")
-Call = tuple[Any, ...]
-"""The name of a method, and its arguments."""
 
 
-class Noting:
-    """Stands for an object: notes each call with its arguments, and returns one item, a list or a page of it."""
+def _noting(of: type, noted: list[Call]) -> Part:
+    """Returns a stand-in that notes each call with its arguments, and returns one item, a list or a page of it."""
 
-    def __init__(self, of: type, noted: list[Call]) -> None:
-        self._of, self._noted = of, noted
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def answer(call: Call) -> object:
+        name = call[0].rpartition(".")[2]
         if name == "stale":
-            return lambda: "old"
-        declared = getattr(self._of, name)
-        returned = get_type_hints(declared)["return"]
+            return "old"
+        noted.append((name, *call[1:]))
+        returned = get_type_hints(getattr(of, name))["return"]
+        if get_origin(returned) is list:
+            return [ONE]
+        is_page = isinstance(returned, type) and issubclass(returned, tuple)
+        return cast("Any", returned)([ONE], MORE) if is_page else ONE
 
-        def called(*given: object, **named: object) -> object:
-            bound = inspect.signature(declared).bind(self, *given, **named)
-            bound.apply_defaults()
-            self._noted.append((name, *list(bound.arguments.values())[1:]))
-            if get_origin(returned) is list:
-                return [ONE]
-            is_page = isinstance(returned, type) and issubclass(returned, tuple)
-            return cast("Any", returned)([ONE], MORE) if is_page else ONE
-
-        async def awaited(*given: object, **named: object) -> object:
-            return called(*given, **named)
-
-        return awaited if inspect.iscoroutinefunction(declared) else called
+    return Part("", of, answer)
 
 
 def regions_view(noted: list[Call]) -> RegionsView:
     """Returns the view of regions, whose parts note their calls instead."""
     view = RegionsView(cast("Any", None), cast("Any", None))
     for name, part in [one for one in vars(view).items() if one[1] is not None]:
-        setattr(view, name, Noting(type(part), noted))
+        setattr(view, name, _noting(type(part), noted))
     return view
 
 
 def daemon_view(noted: list[Call]) -> View:
     """Returns a view of a daemon with a cluster that notes its calls; its model is old."""
-    return cast("View", SimpleNamespace(**{name: Noting(part, noted) for name, part in PARTS.items()}))
+    return cast("View", SimpleNamespace(**{name: _noting(part, noted) for name, part in PARTS.items()}))
 
 
 def _surface(name: str, add: Callable[[FastAPI, V], None], view: V) -> Surface:

@@ -29,7 +29,8 @@ from controller.regions.operator.servers import ServerChange
 from controller.regions.operator.tables import TableCreation
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import BATCH_MAX
-from tests.kit.routes_kit import CALLER, MORE, Call, noting_client
+from tests.kit.answering import Call
+from tests.kit.routes_kit import CALLER, MORE, noting_client
 
 WHY = {"reason": "it is full", "nonce": "n1"}
 ASKED = {**WHY, "dry_run": True}
