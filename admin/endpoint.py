@@ -22,6 +22,8 @@ from brokers.wire.messages import prepare
 from configs.settings import Settings
 from metadata_store.port import ZooKeeper
 
+log = logging.getLogger("regent.admin")
+
 
 class AdminListener(BoundListener):
     """Serves from :meth:`start` to :meth:`stop`. ``shared``: brokers use it as their controller's address, too."""
@@ -83,9 +85,6 @@ class AdminListener(BoundListener):
 def _end(task: asyncio.Task[None], slot: ConnectionSlot) -> None:
     task.cancel()
     slot.leave()
-
-
-log = logging.getLogger("regent.admin")
 
 
 async def run(settings: Settings, new_session: Callable[[], ZooKeeper], ready: Callable[[Address], None]) -> None:

@@ -1,4 +1,4 @@
-"""Connections of servers and clients of regions: which side connected, and which of its large requests are read."""
+"""Reads and writes connections of servers and clients of regions, and judges which large requests are read."""
 
 from __future__ import annotations
 

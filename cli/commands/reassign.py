@@ -3,85 +3,27 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.commands.procedures import MEASURED_S_MAX, Yes
-from cli.exit_codes import Exit, Failure
-from cli.rates import Throttle, given
-from cli.session import Session, command, confirmed
-
-if TYPE_CHECKING:
-    from cli.client import Json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
 from cli.commands import reassign_plan
-from cli.commands.procedures import Pid, WaitS, awaited, name_families, report
+from cli.commands.procedures import MEASURED_S_MAX, Pid, WaitS, Yes, awaited, name_families, report
+from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.progress import sentence
-from cli.session import group
+from cli.rates import Throttle, given
+from cli.session import Session, command, confirmed, group
 
 if TYPE_CHECKING:
     from cli.client import Json
 
-
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Limits it to a topic; repeatable.")]
-
-
-def _register_under_way(named: typer.Typer) -> None:
-    """Adds the commands."""
-    command(named, name="list", examples=("regent reassign list", "regent reassign list --topic orders -o wide"))(
-        listed
-    )
-    command(
-        named,
-        examples=("regent reassign adopt --yes", "regent reassign adopt --topic orders --throttle 50000000 --yes"),
-    )(adopt)
-
-
-def listed(session: Session, topic: Topics = None) -> None:
-    """List reassignments under way: of plans, with their pid, and of other clients."""
-    session.output.listing("Reassignment", _under_way(session, topic))
-
-
-def adopt(
-    session: Session,
-    topic: Topics = None,
-    throttle: Throttle = None,
-    reason: Annotated[str, typer.Option("--reason", help="The reason; kept with the plan.")] = "",
-    yes: Yes = False,
-) -> None:
-    """Make a plan of reassignments that other clients began: with progress, a throttle, and a way back."""
-    foreign = [one for one in _under_way(session, topic) if one.get("pid") is None]
-    if not foreign:
-        where = f" in {', '.join(topic)}" if topic else ""
-        message = f"no reassignment of another client is under way{where}"
-        raise Failure(Exit.REFUSED, message, "see regent reassign list")
-    confirmed(yes, f"Adopt {len(foreign)} reassignments?")
-    moves = [{field: one[field] for field in ("topic", "partition", "origin", "target")} for one in foreign]
-    request: Json = {
-        "moves": moves,
-        "adopts": True,
-        **given(throttle),
-        "reason": reason,
-        "nonce": uuid.uuid4().hex,
-    }
-    found = session.client(MEASURED_S_MAX).post("/v1/reassignments", request)["items"][0]
-    session.output.detail("Procedure", found)
-
-
-def _under_way(session: Session, topics: list[str] | None) -> list[Json]:
-    found = session.client().get("/v1/reassignments")["items"]
-    return [one for one in found if topics is None or one["topic"] in topics]
-
-
 MOVES_MAX: Final = 10_000
 """Moves of one plan; the daemon refuses longer ones."""
 SHOWN_MAX: Final = 20
 """Moves that are shown before a plan begins."""
-
 Caps = Annotated[int | None, typer.Option(min=1, help="Moves under way in the whole cluster (default: 100).")]
 BrokerCaps = Annotated[
     int | None, typer.Option(min=1, help="Replicas that one broker receives at a time (default: 10).")
@@ -108,7 +50,13 @@ def register(app: typer.Typer) -> None:
             'regent reassign apply plan.json --yes --wait --reason "rack 3 is full"',
         ),
     )(apply)
-    _register_under_way(named)
+    command(named, name="list", examples=("regent reassign list", "regent reassign list --topic orders -o wide"))(
+        listed
+    )
+    command(
+        named,
+        examples=("regent reassign adopt --yes", "regent reassign adopt --topic orders --throttle 50000000 --yes"),
+    )(adopt)
     command(named, examples=("regent reassign show 12", "regent reassign show 12 -o json"))(show)
     command(named, examples=("regent reassign pause 12",))(pause)
     command(
@@ -297,3 +245,39 @@ def _kafkas(data: bytes) -> Json:
 
     partitions = decode_kafka(data).partitions
     return {"moves": [{"topic": p.topic, "partition": p.partition, "target": p.replicas} for p in partitions]}
+
+
+def listed(session: Session, topic: Topics = None) -> None:
+    """List reassignments under way: of plans, with their pid, and of other clients."""
+    session.output.listing("Reassignment", _under_way(session, topic))
+
+
+def adopt(
+    session: Session,
+    topic: Topics = None,
+    throttle: Throttle = None,
+    reason: Annotated[str, typer.Option("--reason", help="The reason; kept with the plan.")] = "",
+    yes: Yes = False,
+) -> None:
+    """Make a plan of reassignments that other clients began: with progress, a throttle, and a way back."""
+    foreign = [one for one in _under_way(session, topic) if one.get("pid") is None]
+    if not foreign:
+        where = f" in {', '.join(topic)}" if topic else ""
+        message = f"no reassignment of another client is under way{where}"
+        raise Failure(Exit.REFUSED, message, "see regent reassign list")
+    confirmed(yes, f"Adopt {len(foreign)} reassignments?")
+    moves = [{field: one[field] for field in ("topic", "partition", "origin", "target")} for one in foreign]
+    request: Json = {
+        "moves": moves,
+        "adopts": True,
+        **given(throttle),
+        "reason": reason,
+        "nonce": uuid.uuid4().hex,
+    }
+    found = session.client(MEASURED_S_MAX).post("/v1/reassignments", request)["items"][0]
+    session.output.detail("Procedure", found)
+
+
+def _under_way(session: Session, topics: list[str] | None) -> list[Json]:
+    found = session.client().get("/v1/reassignments")["items"]
+    return [one for one in found if topics is None or one["topic"] in topics]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -26,14 +28,7 @@ from cli.output import Output, cell
 from cli.session import Session, command, group
 
 if TYPE_CHECKING:
-    from cli.client import Json
-import json
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Final, NoReturn
-
-if TYPE_CHECKING:
-    from cli.client import Client
-
+    from cli.client import Client, Json
 
 Brokers = Annotated[list[int], typer.Argument(help="Ids of the brokers.", min=0, metavar="BROKER...")]
 Since = Annotated[
@@ -45,6 +40,8 @@ RestartPid = Annotated[
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until a broker may be restarted, or all were.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Longest wait of --wait, in seconds.")]
+BROKERS_MAX: Final = 500
+"""Brokers of one restart: the daemon reads no more of them in a query."""
 
 
 def register(app: typer.Typer) -> None:
@@ -186,10 +183,6 @@ def begin(
     """
     body = restart_request(brokers, accept, batch_max, reason)
     session.output.detail("Procedure", session.client().post("/v1/restarts", body)["items"][0])
-
-
-BROKERS_MAX: Final = 500
-"""Brokers of one restart: the daemon reads no more of them in a query."""
 
 
 def begun(client: Client, file: Path | None, chosen: Collection[int]) -> dict[int, int]:

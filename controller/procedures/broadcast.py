@@ -1,4 +1,4 @@
-"""Steps that send one message to many servers: one result for each server, resent until it has come.
+"""Makes steps that send one message to many servers: one result for each server, resent until it has come.
 
 Results are stored before the next step begins; responses that come while a daemon dies are lost, and the message is
 sent again: servers store nothing and see a message perhaps twice. One failure fails the step, and its undo sends the

@@ -1,4 +1,4 @@
-"""Procedures that are not run: those that end terms are parked, and records that cannot be used are left alone.
+"""Holds procedures that are not run: those that end terms are parked, unusable records are left alone.
 
 One daemon remembers the former from term to term, with requests that came before a term. Of the latter it holds why,
 what their callers' nonces are, and what goes where an operator removes one.

@@ -1,4 +1,4 @@
-"""What callers ask of the engine, and the results that it keeps for them.
+"""Declares the requests of callers to the engine, and keeps the results for them.
 
 Requests wait until the engine's next turn, which decides on them one after the other. Results of procedures that have
 ended are kept for a time, and found by pid or nonce.

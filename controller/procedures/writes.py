@@ -1,4 +1,4 @@
-"""What the engine writes: the changes of one turn in one transaction, weighed as the store will have them.
+"""Gathers what the engine writes: the changes of one turn in one transaction, weighed as the store will have them.
 
 Pids of new procedures are reserved in the store in blocks, so that most of them cost no write.
 """

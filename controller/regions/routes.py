@@ -1,4 +1,4 @@
-"""Routes: which server has which region, with a stream of their changes for clients.
+"""Keeps routes: which server has which region, with a stream of their changes for clients.
 
 Thousands of clients follow the same changes. Changes are gathered for a while; then all clients get responses together.
 A response is encoded once for all that wait for it, and few clients are woken in one turn of the loop. A client that is

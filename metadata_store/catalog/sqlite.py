@@ -1,4 +1,4 @@
-"""The catalog in the SQLite file of the domain's procedures: one transaction holds both; each row read is judged.
+"""Keeps the catalog in the SQLite file of the domain's procedures: one transaction holds both; each row read is judged.
 
 Regions are judged by SQLite itself: a million of them by Python would take as long as their reading.
 """

@@ -2,8 +2,7 @@
 
 The kernel frees the lock with its process, however that ends. A daemon that is frozen keeps it: the time of the file,
 which the holder sets again and again, stands still then. Others compare it with itself, never with a clock of theirs.
-
-The kernel frees a lock with its process, however that ends. Daemons fence each other by the epoch in the file instead.
+Daemons fence each other by the epoch in the file, not by the lock.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ def decode(data: bytes | None) -> Holder:
 
 
 class FileClaim:
-    """A claim that this process has; raises :class:`file_lock.Locked` where another one has it, and OSError.
+    """A claim that this process has; raises :class:`Locked` where another one has it, and OSError.
 
     ``socket``: where this daemon's operators send requests.
     """

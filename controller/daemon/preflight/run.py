@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from controller.daemon.preflight import brokers, cluster, daemons, ensemble, listeners, permissions
 from controller.daemon.preflight.context import Context, Finding, PreflightReport, refuse
 from metadata_store.errors import ZooKeeperError
-
-log = logging.getLogger("regent.preflight")
 
 Check = Callable[[Context], Awaitable[Finding]]
 

@@ -1,4 +1,4 @@
-"""The environment of the steps of procedures on a Kafka cluster, and what several kinds do with it.
+"""Gives the steps of procedures on a Kafka cluster their environment, and has what several kinds do with it.
 
 Brokers are queried beside the event queue for what plans and rolling restarts must know before they decide: the sizes
 of partitions that other clients reassign, for a plan's caps in bytes, and ``min.insync.replicas``. The status for

@@ -1,4 +1,4 @@
-"""The rolling restart: names the brokers to stop next, until each has come back with another broker epoch.
+"""Restarts brokers batch by batch: names those to stop next, until each has come back with another broker epoch.
 
 It stops and moves nothing itself: a person or a script does, by ``regent restart-next``. Each batch is judged anew from
 the model and the epochs in the record, beside the queue and in turns, so a failover changes nothing. The next batch is

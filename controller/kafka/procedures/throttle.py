@@ -1,4 +1,4 @@
-"""An operator's throttle: set on brokers, confirmed by each of them, in force until it is lifted.
+"""Throttles brokers for an operator: each confirms its rates, which are in force until the throttle is lifted.
 
 Former values are stored before anything is written; the configurations are written to ZooKeeper, where brokers that are
 down find them, too. Then each live broker is queried for the rates that it has in force, until it reports them or its
@@ -8,7 +8,6 @@ changed it.
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 import msgspec
@@ -25,8 +24,6 @@ from state_machines.admin_rules.throttles import RATES, Throttle, broker_places,
 from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
-
-log = logging.getLogger("regent.procedures")
 
 NAME: Final = "throttle"
 LIFT: Final = b"lift"

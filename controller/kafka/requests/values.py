@@ -1,6 +1,7 @@
 """Declares calls of admin clients as values, independent of the wire: about deletions, elections and reassignments.
 
-Permissions, and errors in the versions of the request, are the concern of :mod:`controller.kafka.requests`.
+Permissions are the concern of :mod:`controller.kafka.requests.admission`, errors in the versions of the request that of
+:mod:`controller.kafka.requests.codec`.
 """
 
 from __future__ import annotations

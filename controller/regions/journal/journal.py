@@ -1,4 +1,4 @@
-"""Journal of the regions' domain: each event is queued in constant time, in the order in which it happened.
+"""Keeps the journal of the regions' domain: each event is queued in constant time, in the order in which it happened.
 
 Events of one turn of the loop become one entry. Procedures on regions have lines of their own in the log, unless more
 than ``TOGETHER_MAX`` of them begin in one turn. Then one row has the begins, the results or the ends of many of one

@@ -1,4 +1,4 @@
-"""Procedures on servers, and the marks of operators, each with a pid, a reason and a place in the journal.
+"""Declares procedures on servers, and on marks of operators, each with a pid, a reason and a place in the journal.
 
 A drain moves all regions of a process away, a stray closes one that a process should not have. A name is forgotten so
 that a process below its incarnation registers again. No region depends on that memory: a process with regions that is

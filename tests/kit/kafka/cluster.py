@@ -213,6 +213,6 @@ def id_of(name: str) -> bytes:
 
 
 def registration(broker_id: int, port: int = 9093, rack: str | None = None) -> bytes:
-    """Encodes a broker's znode; :class:`Wires` finds the broker by the host."""
+    """Encodes a broker's znode; :class:`tests.kit.kafka.parts.Wires` finds the broker by the host."""
     endpoints = (Endpoint("INTERNAL", f"broker-{broker_id}", port), Endpoint("CLIENT", f"broker-{broker_id}", port + 1))
     return encode_broker(Broker(broker_id, 0, endpoints, rack), timestamp_ms=0)

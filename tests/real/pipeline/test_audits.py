@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,21 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 
+from tests.kit.results import left
 from tests.real.pipeline.broken_rows import BREAKS, audited, beyond
 from tests.real.pipeline.logs import change, sound, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-import os
-import subprocess
-import sys
-from typing import TYPE_CHECKING
-
-from tests.kit.results import left
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 pytest.importorskip("pyspark", reason="the extra pipeline is not installed")
 pytest.importorskip("numba", reason="the extra pipeline is not installed")

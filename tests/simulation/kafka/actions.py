@@ -30,7 +30,7 @@ class Actions(
     DaemonActions,
     EnsembleActions,
 ):
-    """Carries out the actions of a script. Durations end by themselves; :mod:`quiescence` ends them all."""
+    """Carries out the actions of a script. Durations end by themselves; ``quiescence.py`` ends them all."""
 
     def perform(self, verb: str, *words: object) -> None:
         """Carries out one action."""

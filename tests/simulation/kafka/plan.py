@@ -31,8 +31,8 @@ GIVEN = ("seed", "brokers", "daemons", "ibp", "absence", "servers")
 class Plan:
     """A whole run.
 
-    ``odd``: the kind of each daemon, ``-`` for one that follows ``absence`` (:func:`daemons.settings_of`). ``dead``:
-    brokers that are not started again when everything else is healed. ``limits``: None are the product's own.
+    ``odd``: the kind of each daemon, ``-`` for one that follows ``absence`` (``settings_of`` of ``daemons.py``).
+    ``dead``: brokers that are not started again when everything else is healed. ``limits``: None are the product's own.
     ``catches``: the planted bug that a story is known to catch. ``keeps``: no broker allows topics to be deleted.
     """
 

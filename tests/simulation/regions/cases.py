@@ -1,4 +1,4 @@
-"""A disk, a daemon and two servers whose faults begin and end, for the short stories of :mod:`situations`."""
+"""A disk, a daemon and two servers whose faults begin and end, for the short stories of ``situations.py``."""
 
 from __future__ import annotations
 
