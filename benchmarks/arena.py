@@ -1,4 +1,4 @@
-"""The processes of a benchmark: ZooKeeper with a data set, simulated brokers, and the two controllers."""
+"""Runs the processes of a benchmark: ZooKeeper with a data set, simulated brokers, and the two controllers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two controllers as the harness uses them: start, role, readiness and costs of the processes."""
+"""Drives the two controllers for the harness: start, role, readiness and costs of the processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the result table with figures, goals and outcomes, as JSON and as a table."""
+"""Declares rows of the result table with figures, goals and outcomes, as JSON and as a table."""
 
 from __future__ import annotations
 

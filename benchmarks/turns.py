@@ -1,4 +1,4 @@
-"""The measured events: one controller, one event, and its results at the brokers and in ZooKeeper."""
+"""Measures events: one controller, one event, and its results at the brokers and in ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that follow routes, in a process of their own: ``python -m benchmarks.regions.followers PORT COUNT``.
+"""Runs clients that follow routes, in a process of their own: ``python -m benchmarks.regions.followers PORT COUNT``.
 
 For each line of standard input, the number of a change, it prints a line once all of them have that change.
 """

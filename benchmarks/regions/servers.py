@@ -1,4 +1,4 @@
-"""Simulated servers in a process of their own: they open and close at once, and report in batches.
+"""Runs simulated servers in a process of their own: they open and close at once, and report in batches.
 
 ``python -m benchmarks.regions.servers PORT COUNT FIRST STORED`` runs until its standard input closes. With STORED they
 are those of a catalog with so many regions, and wait for its daemon.

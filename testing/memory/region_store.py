@@ -1,4 +1,4 @@
-"""The store of the regions' domain in memory: procedure records and catalog rows on a disk that outlives daemons."""
+"""Keeps the store of the regions' domain in memory: records and catalog rows on a disk that outlives daemons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds the one-shot watches at one server of the in-memory ZooKeeper."""
+"""Holds the one-shot watches at one server of the in-memory ZooKeeper, and the transactions that it lacks yet."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ ISR. The leader epoch decides whether a LeaderAndIsr is heeded, so a follower's 
 are replicas of partitions without a leader, too. Brokers do not heed a LeaderAndIsr without one, so such a replica
 depends on earlier requests. So do stopped replicas, equally left out.
 
+Lines are another form, one for each partition, whose hashes are summed (:func:`digest`):
 ``topic|partition|leader|leader epoch|ISR|partition epoch|replicas``, ids separated by commas in the order of the
 request; metadata ends with ``|offline replicas`` in ascending order, a stopped replica with ``|stopped``.
 """

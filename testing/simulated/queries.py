@@ -1,4 +1,4 @@
-"""Responds to other requests to a broker's port: ApiVersions v0 to v3 and above, and DescribeConfigs v4."""
+"""Responds to other requests to a broker's port: ApiVersions, DescribeConfigs v4, DescribeLogDirs."""
 
 from __future__ import annotations
 
