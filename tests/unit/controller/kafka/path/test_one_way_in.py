@@ -21,7 +21,7 @@ CHANGING = frozenset({"apply", "apply_replicas", "end_rows", "intern_isr"}) | {
 MODEL = frozenset({"cluster", "_cluster", "model"})
 TERM = MODEL | {"term", "controller", "c"}
 KAFKA = {room.name for room in (ROOT / "controller" / "kafka").iterdir() if (room / "__init__.py").exists()}
-HANDLING = (*(f"kafka/{room}" for room in sorted(KAFKA - {"path", "shadow"})), "daemon", "operator", "http", "app.py")
+HANDLING = (*(f"kafka/{room}" for room in sorted(KAFKA - {"path", "shadow"})), "daemon", "operator", "http", "domain.py")
 ROOMS = ("kafka/path", *HANDLING)
 """All but the shadow, whose model is its own."""
 THE_PATH = {
@@ -116,7 +116,7 @@ def test_handlers_set_no_attribute_of_the_controller() -> None:
 
 
 def test_operators_code_changes_nothing_that_decisions_read() -> None:
-    assert found(TERM, "operator", "http", "app.py", "kafka/snapshots") == set()
+    assert found(TERM, "operator", "http", "domain.py", "kafka/snapshots") == set()
 
 
 def test_operators_code_enters_one_fact_alone() -> None:
