@@ -21,8 +21,8 @@ CHANGING = frozenset({"apply", "apply_replicas", "end_rows", "intern_isr"}) | {
 MODEL = frozenset({"cluster", "_cluster", "model"})
 TERM = MODEL | {"term", "controller", "c"}
 KAFKA = {room.name for room in (ROOT / "controller" / "kafka").iterdir() if (room / "__init__.py").exists()}
-ROOMS = sorted(KAFKA - {"path", "shadow"})
-HANDLING = (*(f"kafka/{room}" for room in ROOMS), "daemon", "operator", "http", "domain.py")
+OF_KAFKA = sorted(KAFKA - {"path", "shadow"})
+HANDLING = (*(f"kafka/{room}" for room in OF_KAFKA), "daemon", "operator", "http", "domain.py")
 ROOMS = ("kafka/path", *HANDLING)
 """All but the shadow, whose model is its own."""
 THE_PATH = {
