@@ -20,7 +20,11 @@ CHANGING = frozenset({"apply", "apply_replicas", "end_rows", "intern_isr"}) | {
 """Methods that change a model or a collection in it."""
 MODEL = frozenset({"cluster", "_cluster", "model"})
 TERM = MODEL | {"term", "controller", "c"}
-KAFKA = {room.name for room in (ROOT / "controller" / "kafka").iterdir() if (room / "__init__.py").exists()}
+KAFKA = {
+    room.name
+    for room in (ROOT / "controller" / "kafka").iterdir()
+    if (room / "__init__.py").exists() or (room.suffix == ".py" and room.stem != "__init__")
+}
 OF_KAFKA = sorted(KAFKA - {"path", "shadow"})
 HANDLING = (*(f"kafka/{room}" for room in OF_KAFKA), "daemon", "operator", "http", "domain.py")
 ROOMS = ("kafka/path", *HANDLING)
