@@ -169,9 +169,9 @@ def test_the_simulations_journals_are_clean_and_a_bug_that_they_alone_show_is_fo
 ) -> None:
     """Terms of controllers, and owners, fences, tokens and key spaces of regions (A16 to A21), over all terms."""
     kafka, regions, broken = (tmp_path / name for name in ("kafka", "regions", "broken"))
-    of_kafka = played("simulation.recording", kafka, KAFKA_SEEDS, str(kafka))
-    of_regions = played("region_simulation", regions, REGION_SEEDS, "--journals", str(regions))
-    with_bug = played("region_simulation", broken, BROKEN_SEEDS, "--journals", str(broken), "--mutation", BUG)
+    of_kafka = played("simulation.kafka.recording", kafka, KAFKA_SEEDS, str(kafka))
+    of_regions = played("simulation.regions", regions, REGION_SEEDS, "--journals", str(regions))
+    with_bug = played("simulation.regions", broken, BROKEN_SEEDS, "--journals", str(broken), "--mutation", BUG)
     assert rows_in(of_kafka) > ROWS_MIN
     assert rows_in(of_regions) > REGION_ROWS_MIN
     ingested, judged = audited_left(spark, of_kafka + of_regions + with_bug, tmp_path / "bronze")
