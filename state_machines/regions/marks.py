@@ -29,10 +29,6 @@ class MarkKind(StrEnum):
     PIN = "pin"
 
 
-HOLD_MS_MAX: Final = 3_600_000
-"""Longest hold: meanwhile the regions of a server that does not come back have no owner."""
-
-
 class Mark(msgspec.Struct, frozen=True, gc=False):
     """A mark. ``until_ms``: its end on the wall clock, 0 without one."""
 

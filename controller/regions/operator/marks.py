@@ -46,7 +46,10 @@ class RegionMark(Item):
 
 
 class MarkRequest(Change):
-    """A mark to set. ``server``: of a pin; ``for_s``: of a hold."""
+    """A mark to set. ``server``: of a pin; ``for_s``: of a hold, at most an hour.
+
+    While a hold lasts, the regions of a server that does not come back have no owner.
+    """
 
     kind: MarkName
     subject: Name
