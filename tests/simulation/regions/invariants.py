@@ -52,6 +52,8 @@ class Judge:
         self._crashed: set[Key] = set()
         self._moved: dict[int, set[int]] = {}
         """Regions that other procedures moved when a batch of a crash was seen first."""
+        self._ended_in_transit: set[int] = set()
+        """Regions whose procedure an operator ended in transition; after a failover the catalog has them as before."""
         self._early: dict[tuple[str, int, int], str] = {}
         self._cordoned: dict[str, float] = {}
         """Since when this term knows of the cordon of a server."""
@@ -255,12 +257,16 @@ class Judge:
         regions = [] if server is None else list(server.regions.values())
         moved = self._moved.setdefault(record.pid, {one.id for one in regions if one.pid})
         for region in regions:
-            # one in transition without a procedure is of one that an operator has ended since
-            waits = not region.pid and region.id not in moved and region.state not in (S.OPENING, S.CLOSING)
+            left = region.id in self._ended_in_transit or region.state in (S.OPENING, S.CLOSING)
+            waits = not region.pid and region.id not in moved and not left
             if region.table.kind < table.kind and region.table.state in WANTED and waits:
                 self._fail("MetaFirst", f"{region} waits, pid {record.pid} assigns regions of {table.name}")
 
     def _region(self, region: Region, record: Record | None) -> None:
+        if region.pid:
+            self._ended_in_transit.discard(region.id)
+        elif region.state in (S.OPENING, S.CLOSING):
+            self._ended_in_transit.add(region.id)
         if region.pid and (record is None or record.state.is_final):
             self._fail("OneProcedure", f"{region} is attached to pid {region.pid}, which is over")
         if region.server is not None and region.server.regions.get(region.id) is not region:
