@@ -187,7 +187,7 @@ class FrameConnection(asyncio.Protocol):
 T = TypeVar("T")
 
 LARGE_BYTES: Final = 32_768
-"""A message up to this size takes the loop some tens of milliseconds at most, whatever its content."""
+"""Size up to which the loop decodes a message itself: that takes some tens of milliseconds at most."""
 
 _thread: Final = ThreadPoolExecutor(1, "reader")
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -178,13 +178,22 @@ def plan(
         session.output.listing("Scenario", rows)
     else:
         [best] = results
-        placed = on_disks(best)
-        rows = [scenario_row("", best, placed, rate)]
-        show(session, best, placed, rate)
-        if out is not None:
-            _write(session, best, placed, out, (export, parts))
+        rows = [_one(session, best, rate, out, (export, parts))]
     if any(row["hardBroken"] for row in rows):
         raise typer.Exit(Exit.REFUSED)
+
+
+def _one(
+    session: Session, best: Planned, rate: int | None, out: Path | None, form: tuple[Export, int]
+) -> dict[str, Any]:
+    """Shows one plan, and writes it where a file is given; returns its row."""
+    from pipeline.planner.disks import on_disks
+
+    placed = on_disks(best)
+    show(session, best, placed, rate)
+    if out is not None:
+        _write(session, best, placed, out, form)
+    return scenario_row("", best, placed, rate)
 
 
 def _searched(

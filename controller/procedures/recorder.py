@@ -163,7 +163,7 @@ class CallRecord:
         return True
 
     async def _settle(self) -> None:
-        """Finds out what has become of the last companion."""
+        """Enters the result of the multi with the last companion; reads the record where the reply was lost."""
         companion, self._companion = self._companion, None
         if companion is None:
             return

@@ -182,7 +182,7 @@ class Steps(Generic[Env]):
         self._limited_log = RateLimitedLog()
 
     async def run(self, record: Record, act: Act) -> Effect:
-        """Executes the present step or undoes the latest; returns its outcome, with what is stored together with it."""
+        """Executes the present step, or undoes the latest one; returns its outcome, and the writes stored with it."""
         kind = self._kinds[record.kind]
         step = kind.steps[record.step] if act is Act.EXECUTE else kind.undo_of(record)
         execute = step.execute if act is Act.EXECUTE else step.undo

@@ -139,7 +139,7 @@ class Group:
 
 
 class Scale:
-    """Weighs changes for a store: what is too large is split or fails before it is sent."""
+    """Weighs changes for a store: splits the large ones, and fails those that no split makes small enough."""
 
     def __init__(self, store: RecordStore) -> None:
         self._store = store

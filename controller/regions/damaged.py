@@ -78,7 +78,7 @@ def keep_away(model: Regions, damaged: Iterable[Damage]) -> None:
 
 
 def lease_and_fence_of(content: Content, present: LeaseAndFence) -> tuple[LeaseAndFence | None, list[Damage]]:
-    """Returns the stored lease and fence, careful ones where they cannot be read, and what is wrong with it."""
+    """Returns the stored lease and fence, and the damage of their row. An unreadable lease counts as the longest."""
     found = fencing.lease_and_fence_in(content.marks)
     name = f"{fencing.MARK_KIND} of {fencing.MARK_SUBJECT}"
     wrong = any(one.kind is RowKind.MARK and one.name == name for one in content.damaged)
@@ -87,7 +87,9 @@ def lease_and_fence_of(content: Content, present: LeaseAndFence) -> tuple[LeaseA
         try:
             fencing.fences_in(found.fence)
         except ValueError as error:
-            why.append(Damage(RowKind.MARK, "the regime of servers", "value", shown(found.fence), str(error), name))
+            why.append(
+                Damage(RowKind.MARK, "lease and fence of servers", "value", shown(found.fence), str(error), name)
+            )
     if wrong or why:
         return LeaseAndFence(LEASE_MS_MAX, present.fence), why
     return found, why

@@ -120,7 +120,7 @@ class RegionsDomain:
         self.over.set()
 
     async def moves(self, _within_s: float) -> bool:
-        """Returns that the domain moves, because it handles what comes on the loop itself."""
+        """Returns True: the domain has no queue of its own, so it moves as long as the loop turns."""
         return True
 
     async def run(self) -> None:

@@ -280,7 +280,7 @@ def _policy(found: InForce, settings: ControllerSettings) -> Finding:
 
 
 def _asked(found: InForce, words: Sequence[str]) -> Finding:
-    """Reports the policy that is asked, and a program that this machine does not have."""
+    """Reports the policy that the daemon asks about new topics; warns where this machine lacks its program."""
     name, has = found.setting.name, found.strictest or "no class"
     if words[0].startswith(("http://", "https://")):
         return ok(name, f"{words[0]} is asked for each topic (brokers have {has})")

@@ -112,6 +112,6 @@ class ListReassignments(Struct, frozen=True):
 
 
 class ListReassignmentsReply(Struct, frozen=True):
-    """Partitions that are being reassigned, with what is added and removed."""
+    """Partitions under reassignment, each with its replicas and those that it adds and removes."""
 
     under_way: dict[TopicPartition, Assignment]
