@@ -49,6 +49,14 @@ SEQUENCE_MAX: Final = (1 << 63) - 1
 """Highest sequence number of an open; the lowest one is 0."""
 PROOF_BYTES_MAX: Final = 64
 """Bytes of a process's proof; 16 random ones are enough."""
+SOURCES_MAX: Final = 10
+"""Regions in whose data that of another one begins."""
+DATA_BYTES_MAX: Final = 64 * 1024
+"""Bytes of the data of a piece of work, and of its result."""
+FEATURES_MAX: Final = 100
+"""Features of one process."""
+PUBLISHED_MAX: Final = 100
+"""Values that are published."""
 FIGURES_KEPT_MAX: Final = 50
 """Figures of a load that the daemon keeps: the first ones."""
 NAME_CHARS_MAX: Final = 200
@@ -74,12 +82,27 @@ class Owned(Message, frozen=True):
     token: int
 
 
+class Source(Message, frozen=True):
+    """A region in whose data that of another one begins. ``start``, ``end``: its own keys.
+
+    ``token``, ``sequence``: of its last open. ``snapshot``: the snapshot whose data it is, empty for the region's own.
+    """
+
+    region: int
+    start: bytes
+    end: bytes
+    token: int
+    sequence: int = 0
+    snapshot: Name = ""
+
+
 class Open(Message, frozen=True, tag="open"):
     """Has the server open a region. Keys are bytes; an empty ``end`` has no end.
 
     ``pid``: names the operation in the result. ``token``: the fence token, higher than that of any owner before: the
     service stores it beside its data, and refuses writes with a lower one. ``sequence``: of the region's last open.
-    ``options``: of the table.
+    ``options``: of the table. ``sources``: the region's data begins as what these have in its range, until its server
+    sends :class:`Independent`. Only servers with the feature "inherit" get such a region.
     """
 
     pid: int
@@ -90,6 +113,7 @@ class Open(Message, frozen=True, tag="open"):
     end: bytes
     sequence: int = 0
     options: Annotated[dict[str, str], Meta(max_length=OPTIONS_MAX)] = {}
+    sources: Annotated[list[Source], Meta(max_length=SOURCES_MAX)] = []
 
 
 class Close(Message, frozen=True, tag="close"):
@@ -114,13 +138,45 @@ class Task(Message, frozen=True, tag="task"):
     part: str = ""
 
 
-Operation: TypeAlias = Open | Close | Task
+class Work(Message, frozen=True, tag="work"):
+    """Has the server do a piece of work: on a region that it opened with ``token``, or as a process (``region`` 0).
+
+    ``what``: a feature of the process, see :data:`WORKS`; names that begin with ``x-`` are the service's own. Doing it
+    twice gives the same. Its result has ``data``.
+    """
+
+    pid: int
+    what: Name
+    region: int = 0
+    token: int = 0
+    table: Name = ""
+    data: Annotated[bytes, Meta(max_length=DATA_BYTES_MAX)] = b""
+
+
+INHERIT: Final = "inherit"
+"""Feature: the process opens regions whose data begins in that of others."""
+FLUSH: Final = "flush"
+"""Work on a region: what is in memory becomes durable."""
+SPLIT_KEY: Final = "split_key"
+"""Work on a region: its result is the key that halves it; empty where it has none."""
+DISCARD: Final = "discard"
+"""Work of a process: the data of the region that ``data`` names, as decimal digits, is of no use any more."""
+STAGE: Final = "stage"
+"""Work: the first phase of a snapshot of a region (``data``: its name), or of a value that is published."""
+UNSTAGE: Final = "unstage"
+"""Work: what was staged is of no use."""
+COMMIT: Final = "commit"
+"""Work: what was staged counts from now on."""
+WORKS: Final = frozenset({FLUSH, SPLIT_KEY, DISCARD, STAGE, UNSTAGE, COMMIT})
+
+Operation: TypeAlias = Open | Close | Task | Work
 
 
 class Result(Message, frozen=True):
     """The outcome of an operation. ``outcome``: a member of :data:`OUTCOMES`.
 
     ``sequence``: of the open, chosen by the service. ``text``: cause of a failure. ``parts``: of a fenced log.
+    ``data``: of a piece of work.
     """
 
     pid: int
@@ -128,6 +184,7 @@ class Result(Message, frozen=True):
     sequence: int = 0
     text: str = ""
     parts: Annotated[list[str], Meta(max_length=PARTS_MAX)] = []
+    data: Annotated[bytes, Meta(max_length=DATA_BYTES_MAX)] = b""
 
 
 OPENED: Final = "opened"
@@ -145,7 +202,10 @@ OUTCOMES: Final = frozenset({OPENED, FAILED_OPEN, CLOSED, DONE, FAILED, NOT_RUNN
 
 
 class Route(Message, frozen=True):
-    """The owner of a region. ``server`` and ``address`` are empty and ``token`` is 0 while it has none."""
+    """The owner of a region. ``server`` and ``address`` are empty and ``token`` is 0 while it has none.
+
+    ``gone``: the region was split or merged, and others have its keys.
+    """
 
     region: int
     table: Name
@@ -154,6 +214,7 @@ class Route(Message, frozen=True):
     token: int = 0
     server: Name = ""
     address: Name = ""
+    gone: bool = False
 
 
 # -- requests and responses
@@ -188,7 +249,8 @@ class Register(Message, frozen=True, tag="register"):
 
     ``server``: a name of its own in the service. ``incarnation``: higher than that of any process before it with this
     name, for instance its start in microseconds. ``address``: where clients reach it. ``software``: its version.
-    ``owned``: all regions that it has. Response: :class:`Registered`.
+    ``owned``: all regions that it has. ``features``: :data:`INHERIT`, and the names of the work that it does.
+    Response: :class:`Registered`.
     """
 
     server: Registrable
@@ -196,6 +258,7 @@ class Register(Message, frozen=True, tag="register"):
     address: Registrable
     software: Registrable = ""
     owned: Annotated[Collection[Owned], Meta(max_length=OWNED_MAX)] = []
+    features: Annotated[list[Registrable], Meta(max_length=FEATURES_MAX)] = []
 
 
 class Registered(Message, frozen=True, tag="registered"):
@@ -203,7 +266,8 @@ class Registered(Message, frozen=True, tag="registered"):
 
     ``lease_ms``: the server may be fenced that long after its last poll. ``hold_ms``: longest wait for a response to a
     poll. ``suspends``: without a valid lease the server serves nothing; otherwise it is fenced by other means.
-    ``fence``: the daemon's ``regions.fence``, empty from daemons that do not name it.
+    ``fence``: the daemon's ``regions.fence``, empty from daemons that do not name it. ``requests``: tags of requests
+    that not every daemon knows, and this one does. ``published``: the values that all servers have, by name.
     """
 
     epoch: int
@@ -211,6 +275,8 @@ class Registered(Message, frozen=True, tag="registered"):
     hold_ms: int
     suspends: bool = True
     fence: str = ""
+    requests: list[str] = []
+    published: dict[str, bytes] = {}
 
 
 class Poll(Message, frozen=True, tag="poll"):
@@ -265,6 +331,37 @@ class Regions(Message, frozen=True, tag="regions"):
     incarnation: int
     epoch: int
     owned: Annotated[Collection[Owned], Meta(max_length=OWNED_MAX)]
+
+
+class Independent(Message, frozen=True, tag="independent"):
+    """Says that regions have data of their own: they need their sources no more. Response: :class:`Accepted`.
+
+    The server repeats it until it is accepted. ``regions``: with the tokens of their opens.
+    """
+
+    server: Name
+    incarnation: int
+    epoch: int
+    regions: Annotated[list[Owned], Meta(max_length=RESULTS_MAX)]
+
+
+class RegionLoad(Message, frozen=True):
+    """The load of a region. ``reads``, ``writes``: requests since it was opened; ``size_bytes``: of its data."""
+
+    region: int
+    reads: int = 0
+    writes: int = 0
+    size_bytes: int = 0
+    files: int = 0
+
+
+class Loads(Message, frozen=True, tag="loads"):
+    """Lists the loads of regions of a server: all, or those that changed. Response: :class:`Accepted`."""
+
+    server: Name
+    incarnation: int
+    epoch: int
+    loads: Annotated[list[RegionLoad], Meta(max_length=OWNED_MAX)]
 
 
 class Leave(Message, frozen=True, tag="leave"):
@@ -353,7 +450,9 @@ DAMAGED: Final = "damaged"
 """What is stored of these keys cannot be used: later, once an operator has restored it."""
 CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, UNKNOWN_TABLE, FULL, DAMAGED, RESTORED})
 
-Request: TypeAlias = Hello | Register | Poll | Report | Regions | Leave | Locate | ListRoutes | Follow
+Request: TypeAlias = (
+    Hello | Register | Poll | Report | Regions | Independent | Loads | Leave | Locate | ListRoutes | Follow
+)
 Response: TypeAlias = Welcome | Registered | Operations | Accepted | Left | Routes | Changes | Refused
-OF_SERVERS: Final = (Register, Poll, Report, Regions, Leave)
+OF_SERVERS: Final = (Register, Poll, Report, Regions, Independent, Loads, Leave)
 """Requests of servers: their response renews a lease, or lets a server forget something."""

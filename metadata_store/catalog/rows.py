@@ -23,16 +23,24 @@ class MarkRow(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """A table. ``kind`` and ``state``: numbers of ``state_machines.regions``; ``options``: sorted pairs."""
+    """A table. ``kind`` and ``state``: numbers of ``state_machines.regions``; ``options``: sorted pairs.
+
+    ``version``: grows with each change of the options; regions that were opened with a lower one are opened again.
+    """
 
     name: str
     kind: int
     state: int
     options: tuple[tuple[str, str], ...] = ()
+    version: int = 0
 
 
 class RegionRow(NamedTuple):
-    """A region and its latest final state. ``server`` is empty and ``incarnation`` 0 while it has no owner."""
+    """A region and its latest final state. ``server`` is empty and ``incarnation`` 0 while it has no owner.
+
+    ``version``: of its table, as it was opened last. ``clean``: 1 where its last owner had it open and said that it has
+    closed it, so that no edit of it waits beside its data; 0 after an open, and where a fence ended its last owner.
+    """
 
     id: int
     table: str
@@ -43,6 +51,76 @@ class RegionRow(NamedTuple):
     incarnation: int = 0
     token: int = 0
     sequence: int = 0
+    version: int = 0
+    clean: int = 0
+
+
+class Source(NamedTuple):
+    """Where the data of a region begins: as what another region has in its range. ``token``: of its last open.
+
+    ``snapshot``: the name of the snapshot whose data it is, empty for the region's own.
+    """
+
+    region: int
+    start: bytes
+    end: bytes
+    token: int
+    sequence: int
+    snapshot: str = ""
+
+
+class HeirRow(NamedTuple):
+    """What a region refers to until its service says that it has data of its own."""
+
+    id: int
+    sources: tuple[Source, ...]
+
+
+class ParentRow(NamedTuple):
+    """A region that was split or merged, until its data is discarded. ``state``: SPLIT or MERGED.
+
+    ``heirs``: the regions that got its keys.
+    """
+
+    id: int
+    table: str
+    start: bytes
+    end: bytes
+    state: int
+    heirs: tuple[int, ...]
+    token: int
+    sequence: int
+
+
+class SnapshotRow(NamedTuple):
+    """A snapshot of a table, complete. ``kind`` and ``options``: of the table; ``regions``: how many it had.
+
+    ``parts``: how many rows of :class:`SnapshotPartRow` list them.
+    """
+
+    name: str
+    table: str
+    kind: int
+    options: tuple[tuple[str, str], ...]
+    made_ms: int
+    regions: int
+    parts: int
+
+
+class SnapshotPartRow(NamedTuple):
+    """Some regions of a snapshot, in the order of their keys. ``number``: from 0 on."""
+
+    name: str
+    number: int
+    regions: tuple[Source, ...]
+
+
+class PublishedRow(NamedTuple):
+    """A value that all servers of the service have. ``number``: grows from one value to the next."""
+
+    name: str
+    number: int
+    data: bytes
 
 
 class ServerRow(NamedTuple):
@@ -61,13 +139,13 @@ class PutTable(NamedTuple):
 
 
 class DropTable(NamedTuple):
-    """Removes a table and all its regions."""
+    """Removes a table and all its regions, with its parents, and what its regions refer to."""
 
     name: str
 
 
 class DropRegions(NamedTuple):
-    """Removes some regions of a table that is being deleted."""
+    """Removes some regions of a table that is being deleted or truncated, with what they refer to."""
 
     ids: tuple[int, ...]
 
@@ -79,7 +157,7 @@ class NewRegions(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Sets the final state and owner of a region."""
+    """Sets the final state and owner of a region; ``version`` and ``clean`` as in :class:`RegionRow`."""
 
     id: int
     state: int
@@ -87,6 +165,8 @@ class Owner(NamedTuple):
     incarnation: int
     token: int
     sequence: int
+    version: int = 0
+    clean: int = 0
 
 
 class PutServer(NamedTuple):
@@ -144,6 +224,34 @@ class DropMark(NamedTuple):
     subject: str
 
 
+class Reshape(NamedTuple):
+    """Replaces regions by others that have their keys: the point of no return of a split or a merge.
+
+    The regions of ``parents`` are removed and remembered, ``heirs`` inserted, with what they refer to.
+    """
+
+    parents: tuple[ParentRow, ...]
+    heirs: tuple[RegionRow, ...]
+    sources: tuple[HeirRow, ...] = ()
+
+
+Small: TypeAlias = HeirRow | ParentRow | SnapshotRow | SnapshotPartRow | PublishedRow
+"""Rows that come one at a time."""
+
+
+class Put(NamedTuple):
+    """Inserts or replaces a row."""
+
+    row: Small
+
+
+class Drop(NamedTuple):
+    """Removes a row. ``names``: the fields that name it."""
+
+    of: type[Small]
+    names: tuple[str | int, ...]
+
+
 Write: TypeAlias = (
     PutTable
     | DropTable
@@ -158,6 +266,9 @@ Write: TypeAlias = (
     | DropNamespace
     | PutMark
     | DropMark
+    | Reshape
+    | Put
+    | Drop
 )
 
 
@@ -165,7 +276,7 @@ class Content(NamedTuple):
     """All of a catalog; regions are ordered by table and start key. The reader of a content may empty their list.
 
     ``buried``: by name, the highest incarnation that was fenced, the latest one last. ``damaged``: the rows that are
-    left out, because this daemon could not work with them.
+    left out, because this daemon could not work with them. ``small``: all rows of the kinds of ``Small``.
     """
 
     namespaces: Sequence[str]
@@ -175,6 +286,7 @@ class Content(NamedTuple):
     buried: Mapping[str, int] = {}
     marks: Sequence[MarkRow] = ()
     damaged: Sequence[Damage] = ()
+    small: Sequence[Small] = ()
 
 
 class Catalog(Protocol):
