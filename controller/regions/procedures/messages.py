@@ -117,6 +117,24 @@ class TableTask(Message, frozen=True):
     begun: int = 0
 
 
+class Shape(Message, frozen=True):
+    """Regions of a table whose keys others get. ``parents``: in the order of keys; ``heirs``: ids reserved for them.
+
+    ``key``: of a split, the first key of the second heir; empty until the server of the region has named one.
+    ``inherits``: the data of the heirs begins as that of the parents. ``server``: name of the one that had the parents
+    last, where the first heir is to go. ``tries``: how often the parents were brought together, or were closed.
+    """
+
+    table: str
+    parents: tuple[int, ...]
+    heirs: tuple[int, ...]
+    key: bytes = b""
+    why: str = ""
+    inherits: bool = True
+    server: str = ""
+    tries: int = 0
+
+
 class Codec(Generic[M]):
     """Encodes and decodes one kind of message."""
 
@@ -133,6 +151,7 @@ CRASH = Codec(Crash)
 LOST_PARTS = Codec(LostParts)
 LOG_TASK = Codec(LogTask)
 TABLE_TASK = Codec(TableTask)
+SHAPE = Codec(Shape)
 
 
 def of_transit(record: Record) -> Members:
@@ -173,6 +192,12 @@ def of_table(record: Record) -> Members:
     return Members(table=task.table, why=task.why)
 
 
+def of_shape(record: Record) -> Members:
+    """Names the table and the first of the regions whose keys others get."""
+    task: Shape = SHAPE.decode(record.data)
+    return Members(table=task.table, region=task.parents[0], server=task.server, why=task.why)
+
+
 @lru_cache(maxsize=10_000)
 def resource_of(name: str) -> Resource:
     """Returns the queue of a table."""
@@ -192,6 +217,14 @@ def share_of_table(table_name: str) -> Demand:
 def lock_of_table(table_name: str) -> Demand:
     """Demands a table and all its regions."""
     return Demand(resource_of(table_name), exclusive=True)
+
+
+def shape_of(table_name: str, *, exclusive: bool) -> Demand:
+    """Demands which regions a table has: changes of them share it, and a procedure on all of them has it alone.
+
+    Moves of regions do not need it. It comes behind the table's own lock, as one of ``Demand.also``.
+    """
+    return Demand(Resource(Scope.TABLE, f"shape of {table_name}", namespace_of(table_name)), exclusive)
 
 
 def lock_of_server(key: Key) -> Demand:
