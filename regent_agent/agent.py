@@ -8,13 +8,15 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+from regent_agent import protocol
 from regent_agent.attempts import Attempts
 from regent_agent.connection import PAUSE_MS_MAX, Channel, Daemons, RequestRefused
 from regent_agent.lease import Lease, Moment, machine_s
+from regent_agent.news import Independents, Loads
 from regent_agent.options import AgentOptions
 from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
@@ -28,6 +30,7 @@ from regent_agent.protocol import (
     Operations,
     Owned,
     Poll,
+    RegionLoad,
     Regions,
     Register,
     Registered,
@@ -73,13 +76,15 @@ class Agent:
         clock: Callable[[], float] = machine_s,
         wall: Callable[[], float] = time.time,
         load: Callable[[], dict[str, int]] | None = None,
+        region_loads: Callable[[], Iterable[RegionLoad]] | None = None,
         jitter: Callable[[], float] = random.random,
         fenced_by: Callable[[str], None] = lambda _: None,
         refused: Callable[[str, str], None] = lambda code, text: None,
     ) -> None:
         """``clock``, ``wall``: seconds of the machine and of the day; a lease ends by either of them.
 
-        ``load``: figures for the polls.
+        ``load``: figures for the polls. ``region_loads``: the loads of the regions that are open; the agent calls it
+        every few seconds.
 
         ``fenced_by`` gets :attr:`fence` at each registration, before anything is opened; it may have changed since.
         ``refused`` gets code and text of each refusal. The agent goes on trying: a program may end instead.
@@ -105,6 +110,7 @@ class Agent:
         proof = secrets.token_bytes(PROOF_BYTES)
         daemons = self._daemons = Daemons(options.daemons, secret=options.secret, proof=proof, tls=options.tls)
         self._polls, self._reports = Channel(daemons), Channel(daemons)
+        self._independents, self._loads = Independents(clock), Loads(clock, region_loads)
         self._registration: Registered | None = None
         self._registered = asyncio.Event()
         self._taken = 0
@@ -138,6 +144,20 @@ class Agent:
     def fence(self) -> str:
         """Returns the daemon's setting ``regions.fence``, empty while this server is not registered."""
         return "" if self._registration is None else _fence_of(self._registration)
+
+    @property
+    def published(self) -> Mapping[str, bytes]:
+        """Returns the values that were published when this server registered last; later ones come as work."""
+        return {} if self._registration is None else self._registration.published
+
+    def independent(self, region: OpenedRegion) -> None:
+        """Has the daemon know that a region has data of its own, and needs its sources no more.
+
+        It is repeated until the daemon has stored it. Once all that took a region's data have said so, the service
+        is told to discard that data.
+        """
+        self._independents.add(region)
+        self._wake.set()
 
     def owns(self, region: int, token: int | None = None) -> bool:
         """Returns whether a region is open here, with this token if one is given, and may be served now."""
@@ -210,6 +230,7 @@ class Agent:
         self._registration, self._taken, self._was_member = registration, 0, True
         self._attempts.pause_ms_max = min(PAUSE_MS_MAX, registration.lease_ms // TRIES_IN_LEASE)
         self._renew(sent, registration)
+        self._loads.anew()
         self._outbox.repeat_all()
         self._registered.set()
 
@@ -222,7 +243,8 @@ class Agent:
         while True:
             await self._polls.open()
             sent, owned = self._lease.sending(), self._work.owned()
-            message = Register(self.server, self._incarnation, options.address, options.software, owned)
+            features = list(options.features)
+            message = Register(self.server, self._incarnation, options.address, options.software, owned, features)
             try:
                 return sent, owned, await self._polls.request(message, Registered, options.request_ms_max / 1000)
             except RequestRefused as refused:
@@ -285,7 +307,7 @@ class Agent:
 
     async def _send_results(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._outbox.wait_s()):
+            async with asyncio.timeout(self._wait_s()):
                 await self._wake.wait()
         self._wake.clear()
         await self._registered.wait()
@@ -296,9 +318,33 @@ class Agent:
                 await self._send_report(registration, results)
             if self._list_regions:
                 await self._send_list(registration)
+            if self._knows(protocol.Independent) and (regions := self._independents.due()):
+                message = protocol.Independent(self.server, self._incarnation, registration.epoch, regions)
+                accepted = await self._request(registration, message, Accepted)
+                self._independents.accepted(regions, set(accepted.again))
+            if self._knows(protocol.Loads) and (loads := self._loads.due()):
+                await self._request(
+                    registration,
+                    protocol.Loads(self.server, self._incarnation, registration.epoch, loads),
+                    Accepted,
+                )
+                self._loads.accepted(loads)
         except BaseException:
             self._wake.set()
             raise
+
+    def _wait_s(self) -> float | None:
+        """Returns the time until something is to be sent to the present daemon; None without."""
+        waits = [self._outbox.wait_s()]
+        if self._knows(protocol.Independent):
+            waits.append(self._independents.wait_s())
+        if self._knows(protocol.Loads):
+            waits.append(self._loads.wait_s())
+        return min((one for one in waits if one is not None), default=None)
+
+    def _knows(self, kind: type[protocol.Independent | protocol.Loads]) -> bool:
+        """Checks whether the present daemon knows a kind of request."""
+        return self._registration is not None and kind.__struct_config__.tag in self._registration.requests
 
     async def _send_list(self, registration: Registered) -> None:
         self._list_regions = False  # another request for a list may come while this one is on its way
@@ -318,7 +364,7 @@ class Agent:
             raise
         self._outbox.accepted(results, set(accepted.again))
 
-    async def _request(self, registration: Registered, message: Report | Regions | Leave, expected: type[R]) -> R:
+    async def _request(self, registration: Registered, message: protocol.Request, expected: type[R]) -> R:
         """Sends a request over the connection for reports; has this server registered anew where it must."""
         try:
             return await self._reports.request(message, expected, self._options.request_ms_max / 1000)

@@ -55,6 +55,8 @@ DATA_BYTES_MAX: Final = 64 * 1024
 """Bytes of the data of a piece of work, and of its result."""
 FEATURES_MAX: Final = 100
 """Features of one process."""
+LOADS_MAX: Final = 5_000
+"""Loads of regions in one message."""
 PUBLISHED_MAX: Final = 100
 """Values that are published."""
 FIGURES_KEPT_MAX: Final = 50
@@ -160,7 +162,7 @@ FLUSH: Final = "flush"
 SPLIT_KEY: Final = "split_key"
 """Work on a region: its result is the key that halves it; empty where it has none."""
 DISCARD: Final = "discard"
-"""Work of a process: the data of the region that ``data`` names, as decimal digits, is of no use any more."""
+"""Work of a process: the data of the region that ``data`` names, as decimal digits, is of no use."""
 STAGE: Final = "stage"
 """Work: the first phase of a snapshot of a region (``data``: its name), or of a value that is published."""
 UNSTAGE: Final = "unstage"
@@ -319,7 +321,10 @@ class Report(Message, frozen=True, tag="report"):
 
 
 class Accepted(Message, frozen=True, tag="accepted"):
-    """Responds to a report. ``again``: pids whose result is to be sent again; the server forgets all others."""
+    """Accepts what a server said. ``again``: pids whose result it sends again; it forgets all others.
+
+    In response to :class:`Independent`: regions that it names again.
+    """
 
     again: Annotated[list[int], Meta(max_length=RESULTS_MAX)] = []
 
@@ -356,12 +361,12 @@ class RegionLoad(Message, frozen=True):
 
 
 class Loads(Message, frozen=True, tag="loads"):
-    """Lists the loads of regions of a server: all, or those that changed. Response: :class:`Accepted`."""
+    """Lists the loads of some regions of a server. Response: :class:`Accepted`."""
 
     server: Name
     incarnation: int
     epoch: int
-    loads: Annotated[list[RegionLoad], Meta(max_length=OWNED_MAX)]
+    loads: Annotated[list[RegionLoad], Meta(max_length=LOADS_MAX)]
 
 
 class Leave(Message, frozen=True, tag="leave"):

@@ -66,10 +66,18 @@ class RouteCache:
             self._drop(next(iter(self._known)))
 
     def refresh(self, routes: Iterable[Route], change: int) -> None:
-        """Takes news of routes that are known; others are left out, since no client has requested them."""
-        for route in routes:
-            if self._overlapping(route):
+        """Takes news of routes that are known; others are left out, since no client has requested them.
+
+        A region that was split or merged leaves last, so that those with its keys come in its place.
+        """
+        for route in sorted(routes, key=_is_gone):
+            places = self._overlapping(route)
+            if not route.gone and places:
                 self.put(route, change)
+            for place in places if route.gone else ():
+                known = self._known[place]
+                if known.route.region == route.region and known.change <= change:
+                    self._drop(place)
 
     def forget(self, route: Route) -> None:
         """Removes a route, unless one with a higher token has replaced it."""
@@ -112,3 +120,7 @@ class RouteCache:
         del starts[bisect_right(starts, start) - 1]
         if not starts:
             del self._starts[table]
+
+
+def _is_gone(route: Route) -> bool:
+    return route.gone

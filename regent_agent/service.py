@@ -6,12 +6,16 @@ from typing import Protocol
 
 import msgspec
 
+from regent_agent.protocol import Source
+
 
 class OpenedRegion(msgspec.Struct, frozen=True):
     """A region that this server opens, has open, or closes.
 
     ``token``: higher than that of any owner before; the service stores it beside its data, and refuses writes with a
     lower one. ``sequence``: of this open once it is open, of the last one before. ``options``: of the table.
+    ``sources``: the data begins as what these regions have in its range. Once that is copied, the service calls
+    ``agent.independent(region)``.
     """
 
     region: int
@@ -21,6 +25,7 @@ class OpenedRegion(msgspec.Struct, frozen=True):
     token: int
     sequence: int
     options: dict[str, str]
+    sources: tuple[Source, ...] = ()
 
 
 class NotRunning(Exception):
@@ -56,6 +61,13 @@ class Service(Protocol):
     async def split(self, server: str, incarnation: int, part: str) -> None:
         """Makes the edits in one part of a dead server's log available to the regions that it had."""
 
+    async def work(self, what: str, region: OpenedRegion | None, data: bytes) -> bytes:
+        """Does a piece of work, on a region or (None) as a process, and returns its result, of 64 KiB at most.
+
+        ``what``: one of the features that the agent was given. It may be called again: twice gives the same. Raises
+        to fail.
+        """
+
     def suspend(self) -> None:
         """Serves nothing any more, at once: the lease ended. It must not block."""
 
@@ -64,7 +76,10 @@ class Service(Protocol):
 
 
 class RegionService:
-    """A base for services without a log of their own that must act on a lost lease: only open and close are left."""
+    """A base for services without a log, without work, and with nothing to do when the lease is lost.
+
+    Only open and close are left.
+    """
 
     async def fence(self, server: str, incarnation: int) -> list[str]:
         """Refuses: a service that is fenced by its log implements it."""
@@ -73,6 +88,11 @@ class RegionService:
     async def split(self, server: str, incarnation: int, part: str) -> None:
         """Refuses: a service that is fenced by its log implements it."""
         raise NotImplementedError(f"this service cannot split the log of {server}: fence its servers by their lease")
+
+    async def work(self, what: str, region: OpenedRegion | None, data: bytes) -> bytes:
+        """Refuses: a service that names features implements it."""
+        about = "" if region is None else f" on region {region.region}"
+        raise NotImplementedError(f"this service does no work {what!r}{about}: name only features that it has")
 
     def suspend(self) -> None:
         """Does nothing: ``agent.serving`` says the same to each request."""

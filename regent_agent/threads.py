@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from regent_agent.agent import Agent
 from regent_agent.connection import REQUEST_MS_MAX, Address
 from regent_agent.options import AgentOptions
-from regent_agent.protocol import Route
+from regent_agent.protocol import RegionLoad, Route
 from regent_agent.router import LOCATE_S, ROUTES_MAX, Router
 from regent_agent.service import OpenedRegion
 
@@ -36,6 +36,9 @@ class ThreadedService(Protocol):
 
     def split(self, server: str, incarnation: int, part: str) -> None:
         """Makes the edits in one part of a dead server's log available to the regions that it had."""
+
+    def work(self, what: str, region: OpenedRegion | None, data: bytes) -> bytes:
+        """Does a piece of work, on a region or (None) as a process; raises to fail."""
 
     def suspend(self) -> None:
         """Serves nothing any more, at once."""
@@ -85,16 +88,25 @@ class ThreadedAgent:
         options: AgentOptions,
         *,
         load: Callable[[], dict[str, int]] | None = None,
+        region_loads: Callable[[], Iterable[RegionLoad]] | None = None,
         fenced_by: Callable[[str], None] = lambda _: None,
         refused: Callable[[str, str], None] = lambda code, text: None,
     ) -> None:
         """``load`` returns figures for the polls, ``fenced_by`` gets :attr:`fence` at each registration.
 
+        ``region_loads`` returns the loads of the regions that are open, and is called every few seconds.
         ``refused`` gets code and text of each refusal. All are called in the agent's own thread: they must not block.
         """
         self.died = threading.Event()
         self._pool = ThreadPoolExecutor(options.side_by_side_max, thread_name_prefix="regent_agent")
-        self._agent = Agent(_InPool(service, self._pool), options, load=load, fenced_by=fenced_by, refused=refused)
+        self._agent = Agent(
+            _InPool(service, self._pool),
+            options,
+            load=load,
+            region_loads=region_loads,
+            fenced_by=fenced_by,
+            refused=refused,
+        )
         self._thread: LoopThread | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -126,6 +138,16 @@ class ThreadedAgent:
     def owns(self, region: int, token: int | None = None) -> bool:
         """Returns whether a region is open here, with this token if one is given, and may be served now."""
         return self._agent.owns(region, token)
+
+    def independent(self, region: OpenedRegion) -> None:
+        """Has the daemon know that a region has data of its own, as :meth:`Agent.independent` does."""
+        if self._thread is not None:
+            self._thread.call(lambda: self._agent.independent(region))
+
+    @property
+    def published(self) -> dict[str, bytes]:
+        """Returns the values that were published when this server registered last."""
+        return dict(self._agent.published)
 
     def start(self, timeout_s: float | None = None) -> None:
         """Registers, and returns once a daemon has accepted; raises :class:`regent_agent.agent.Died`.
@@ -216,6 +238,9 @@ class _InPool:
 
     async def split(self, server: str, incarnation: int, part: str) -> None:
         await self._call(self._service.split, server, incarnation, part)
+
+    async def work(self, what: str, region: OpenedRegion | None, data: bytes) -> bytes:
+        return await self._call(self._service.work, what, region, data)
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, _outcome, function, *arguments)

@@ -11,10 +11,12 @@ from typing import Final
 
 import msgspec
 
+from regent_agent import protocol
 from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
     BUSY,
     CLOSED,
+    DATA_BYTES_MAX,
     DONE,
     FAILED,
     FAILED_OPEN,
@@ -35,6 +37,10 @@ log = logging.getLogger("regent_agent")
 
 FENCE: Final = "fence"
 SPLIT: Final = "split"
+
+
+class NotHere(Exception):
+    """Work on a region that this server does not have open with the token of the work."""
 
 
 class Work:
@@ -134,8 +140,12 @@ class Work:
                     return Result(pid, CLOSED)
                 case Task():
                     return Result(pid, DONE, parts=await self._task(operation))
+                case protocol.Work():
+                    return Result(pid, DONE, data=await self._do(operation))
         except NotRunning as error:
             return Result(pid, NOT_RUNNING, text=str(error))
+        except NotHere as error:
+            return Result(pid, FAILED, text=str(error))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -166,6 +176,7 @@ class Work:
             operation.token,
             operation.sequence,
             operation.options,
+            tuple(operation.sources),
         )
         found = await self._service.open(region)
         try:
@@ -195,6 +206,20 @@ class Work:
             return []
         raise ValueError(f"this version of the agent knows no task {task.what!r}: update it")
 
+    async def _do(self, work: protocol.Work) -> bytes:
+        region = None
+        if work.region:
+            region = self.opened.get(work.region)
+            if region is None or region.token != work.token:
+                has = "closed" if region is None else f"open with token {region.token}"
+                raise NotHere(f"region {work.region} is {has} here, and the work is for token {work.token}")
+        found = await self._service.work(work.what, region, work.data)
+        if not isinstance(found, bytes):
+            raise TypeError(f"work returned {type(found).__name__}, expected bytes")
+        if len(found) > DATA_BYTES_MAX:
+            raise ValueError(f"work returned {len(found)} bytes, at most {DATA_BYTES_MAX} are sent")
+        return found
+
 
 def _checked(sequence: object) -> int:
     """Returns what an open returned; raises where the daemon could not store it, or a service forgot to return it."""
@@ -205,7 +230,7 @@ def _checked(sequence: object) -> int:
 
 
 def _region(operation: Operation) -> int | None:
-    return None if isinstance(operation, Task) else operation.region
+    return None if isinstance(operation, Task) else operation.region or None
 
 
 def _name(operation: Operation) -> str:
@@ -216,3 +241,5 @@ def _name(operation: Operation) -> str:
             return f"pid={operation.pid} close of region {operation.region}"
         case Task():
             return f"pid={operation.pid} {operation.what} {operation.part} of server {operation.server}"
+        case protocol.Work():
+            return f"pid={operation.pid} work {operation.what!r} on region {operation.region or 'none'}"

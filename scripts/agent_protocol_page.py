@@ -71,6 +71,8 @@ RESPONSES: Final[dict[type[msgspec.Struct], tuple[str, str]]] = {
     protocol.Poll: ("Operations", "servers"),
     protocol.Report: ("Accepted", "servers"),
     protocol.Regions: ("Accepted", "servers"),
+    protocol.Independent: ("Accepted", "servers"),
+    protocol.Loads: ("Accepted", "servers"),
     protocol.Leave: ("Left", "servers"),
     protocol.Locate: ("Routes", "clients"),
     protocol.ListRoutes: ("Routes", "clients"),
@@ -106,8 +108,13 @@ RULES: Final = f"""
     two days ahead (`{protocol.INVALID}`), and one that is not above the fenced process of its name
     (`{protocol.DEAD}`). In the second case a process that was never registered may register again with an incarnation
     above `Refused.above`, where that is not 0.
-13. It makes its proof of at least 16 random bytes when its process begins, and gives it in each `Hello`.
-14. A clock that stands still while its machine is held ends no lease. It counts by the wall clock, too, and after a
+13. It names in `Register.features` what it can do, and gets no other `Work`. Work on a region that it does not have
+    open with that token: `{protocol.FAILED}`. Doing work twice gives the same. `inherit`: it opens regions with
+    `Open.sources`, and sends `Independent` once the data of such a region is its own.
+14. It sends `Independent` and `Loads` only to daemons whose `Registered.requests` names them: `Independent` again and
+    again until it is accepted, `Loads` of all regions once a minute, and in between where a size changed by a tenth.
+15. It makes its proof of at least 16 random bytes when its process begins, and gives it in each `Hello`.
+16. A clock that stands still while its machine is held ends no lease. It counts by the wall clock, too, and after a
     gap of its own loop it serves nothing until a poll is acknowledged that it sent after the gap. What a lease cannot
     prevent is a write that arrives late: the storage refuses lower tokens.
 
@@ -121,7 +128,7 @@ RULES: Final = f"""
    client locate the key again.
 """
 SECTIONS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
-    "Values": (protocol.Owned, protocol.Route, protocol.Result),
+    "Values": (protocol.Owned, protocol.Source, protocol.Route, protocol.Result, protocol.RegionLoad),
     "Operations": get_args(protocol.Operation),
     "Requests": get_args(protocol.Request),
     "Responses": get_args(protocol.Response),
@@ -150,27 +157,48 @@ MEANINGS: Final = {
     "Route.server": "name of its server; empty: it has no owner",
     "Route.address": "where clients reach the server; empty: it has no owner",
     "Route.token": "fence token of its owner; 0: it has no owner",
+    "Route.gone": "whether the region was split or merged: others have its keys",
+    "Source.region": "id of a region in whose data that of another one begins",
+    "Source.start": "its first key",
+    "Source.end": "first key behind it; empty: no end",
+    "Source.token": "token of its last open",
+    "Source.sequence": "sequence number of its last open",
+    "Source.snapshot": "name of the snapshot whose data it is; empty: the region's own",
+    "RegionLoad.reads": "requests that read, since the region was opened",
+    "RegionLoad.writes": "requests that wrote, since the region was opened",
+    "RegionLoad.size_bytes": "size of its data",
+    "RegionLoad.files": "number of its files",
     "Result.outcome": "one of the outcomes below",
     "Result.sequence": "sequence number of the open, which the service chose, below 2^63; any other counts as 0",
+    "Result.data": "result of a piece of work",
     "Result.parts": "parts of a fenced log; the bound counts those of all results of the report",
     "Open.token": "fence token, higher than that of any owner before",
     "Open.sequence": "sequence number of the last open",
     "Open.options": "options of the table",
+    "Open.sources": "the region's data begins as what these have in its range, until its server sends `Independent`",
     "Close.token": "token with which the region was opened",
     "Task.what": "`fence` keeps the dead server from writing, `split` makes the edits of one part available",
     "Task.server": "the dead server",
     "Task.incarnation": "its incarnation",
     "Task.part": "part of its log, for `split`",
+    "Work.what": "one of the works below, or a name of the service's own, which begins with `x-`",
+    "Work.region": "id of the region that it is about; 0: the process",
+    "Work.token": "token with which the region was opened",
+    "Work.table": "name of the region's table; empty: the process",
+    "Work.data": "what the work needs to know",
     "Hello.secret": "bearer token of servers or of clients, where the daemon wants one",
     "Hello.proof": "of servers: at least 16 random bytes of the process, the same on all of its connections",
     "Hello.seen_epoch": "of servers: the highest epoch of any response so far, 0 without one",
     "Hello.seen_token": "of servers: the highest token of any open so far, 0 without one",
     "Register.software": "version of the service's software",
+    "Register.features": "`inherit`, and the names of the work that the server does",
     "Poll.taken": "number of the last `Operations` that arrived since the registration",
     "Poll.load": f"figures of the service; the daemon keeps the first {protocol.FIGURES_KEPT_MAX}, but none whose name "
     f"has more than {protocol.NAME_CHARS_MAX} characters",
     "Report.results": "results of operations",
     "Report.taken": "number of the last `Operations` that had arrived when the report was made",
+    "Independent.regions": "regions that have data of their own, with the tokens of their opens",
+    "Loads.loads": "loads of some of its regions",
     "ListRoutes.start": "key; the list begins with the region that contains it",
     "ListRoutes.count_max": "most routes in the response",
     "Follow.epoch": "epoch in the last `Routes` or `Changes`",
@@ -184,11 +212,14 @@ MEANINGS: Final = {
     "Registered.hold_ms": "longest wait for the response to a poll",
     "Registered.fence": "the daemon's `regions.fence`; empty from daemons that do not name it",
     "Registered.suspends": "whether the server serves nothing without a valid lease; else it is fenced by other means",
+    "Registered.requests": "tags of requests that not every daemon knows, and this one does",
+    "Registered.published": "the values that were published, by name",
     "Operations.epoch": "epoch of the daemon",
     "Operations.number": "number of this response, for `taken` in the next poll",
     "Operations.operations": "operations that the server carries out side by side",
     "Operations.list_regions": "whether the server sends `Regions` soon",
-    "Accepted.again": "pids whose result is sent again after a pause; the server forgets all others",
+    "Accepted.again": "pids whose result is sent again after a pause, or regions that `Independent` names again; the "
+    "server forgets all others",
     "Routes.epoch": "epoch of the daemon, in which its changes are counted",
     "Changes.epoch": "epoch of the daemon, in which its changes are counted",
     "Changes.routes": "changed routes, the latest state of each",
@@ -201,8 +232,8 @@ OUTCOMES: Final = {
     protocol.OPENED: "the region is open",
     protocol.FAILED_OPEN: "the region is not open, another server may take it",
     protocol.CLOSED: "the region is closed, or the server did not have it",
-    protocol.DONE: "the task is done",
-    protocol.FAILED: "a task or a close raised; the daemon sends it again",
+    protocol.DONE: "the task or the work is done",
+    protocol.FAILED: "a task, a close or work failed; the daemon may send it again",
     protocol.NOT_RUNNING: "the service cannot work yet, nothing was done",
     protocol.BUSY: "too many operations wait, nothing was done",
 }
@@ -216,6 +247,14 @@ CODES: Final = {
     protocol.UNKNOWN_TABLE: "there is no such table",
     protocol.DAMAGED: "what is stored of these keys cannot be used: later, once an operator has restored it",
     protocol.FULL: "as many processes as there may be are members: it tries again until one has ended",
+}
+WORKS: Final = {
+    protocol.FLUSH: "on a region: what is in memory becomes durable",
+    protocol.SPLIT_KEY: "on a region: its result is the key that halves it, empty where there is none",
+    protocol.DISCARD: "of a process: the data of the region that `data` names, in decimal digits, is of no use",
+    protocol.STAGE: "on a region: the first phase of a snapshot, which `data` names; of a process: of a value",
+    protocol.UNSTAGE: "what was staged is of no use",
+    protocol.COMMIT: "what was staged counts from now on",
 }
 CONVERSATION: Final = """
 ## A conversation
@@ -235,7 +274,7 @@ def document() -> str:
     for section, kinds in SECTIONS.items():
         lines.append(f"\n## {section}\n")
         lines += [_message(kind) for kind in kinds]
-    lines += [_values("Outcomes", OUTCOMES), _values("Codes", CODES), _conversation()]
+    lines += [_values("Works", WORKS), _values("Outcomes", OUTCOMES), _values("Codes", CODES), _conversation()]
     return "".join(lines)
 
 

@@ -113,7 +113,7 @@ def _done(operation: protocol.Operation) -> Result:
             return Result(operation.pid, protocol.OPENED, 1)
         case protocol.Close():
             return Result(operation.pid, protocol.CLOSED)
-        case protocol.Task():
+        case protocol.Task() | protocol.Work():
             return Result(operation.pid, protocol.DONE)
 
 

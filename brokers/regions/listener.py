@@ -37,6 +37,7 @@ SIZES: Final[dict[type[Request], int]] = {
     protocol.Regions: protocol.LIST_BYTES_MAX,
     protocol.Report: protocol.LIST_BYTES_MAX,
     protocol.Poll: protocol.NAMES_BYTES_MAX,
+    protocol.Loads: protocol.NAMES_BYTES_MAX,
     protocol.Follow: protocol.NAMES_BYTES_MAX,
 }
 """Bytes of the largest request of a kind, where it may be a large one."""

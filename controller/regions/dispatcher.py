@@ -15,7 +15,7 @@ import msgspec
 
 from configs.regions_section import RegionsSettings
 from regent_agent import protocol
-from regent_agent.protocol import Open, Operation, Operations, Result, Task
+from regent_agent.protocol import Open, Operation, Operations, Result, Task, Work
 from state_machines.regions.model import Server
 from state_machines.regions.transit import Answer
 
@@ -26,6 +26,8 @@ Tell = Callable[[Server, int, Sequence[Operation]], None]
 KEYS: Final = RegionsSettings.model_fields
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 HEAD_BYTES: Final = 1_000
+SOURCE_BYTES: Final = 300
+"""Bytes of a source without its keys, with the longest name of a snapshot."""
 WORKERS_MAX: Final = 10
 """Processes whose work on a log is accepted: without a result in time it is given to another one, again and again."""
 HOLD_FRACTION: Final = 4
@@ -244,10 +246,13 @@ class Dispatcher:
 
 def _size(operation: Operation) -> int:
     """Returns about the bytes of an operation."""
+    if isinstance(operation, Work):
+        return HEAD_BYTES + len(operation.data)
     if not isinstance(operation, Open):
         return HEAD_BYTES
     options = sum(len(key) + len(value) for key, value in operation.options.items()) if operation.options else 0
-    return HEAD_BYTES + len(operation.start) + len(operation.end) + 4 * options
+    sources = sum(SOURCE_BYTES + len(one.start) + len(one.end) for one in operation.sources) if operation.sources else 0
+    return HEAD_BYTES + len(operation.start) + len(operation.end) + 4 * options + sources
 
 
 class _Batch:

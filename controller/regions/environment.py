@@ -15,6 +15,7 @@ from controller.regions.dispatcher import Dispatcher, Key, Results
 from controller.regions.endings import Causes, Endings, GivenUp, Left
 from controller.regions.fencing import Fencing, LeaseAndFence, is_late
 from controller.regions.journal.journal import RegionsJournal
+from controller.regions.loads import Loads
 from controller.regions.routes import RouteLog
 from controller.regions.server_lists import Claimants, Contradictions
 from state_machines.regions import marks
@@ -134,6 +135,7 @@ class RegionsEnv:
         self.journal = journal
         self.results = Results()
         self.routes = RouteLog()
+        self.loads = Loads()
         self.unplaced: set[int] = set()
         self.endings = Endings()
         self.waking = Waking()

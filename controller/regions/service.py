@@ -145,6 +145,12 @@ class RegionService:
             case protocol.Regions(server, incarnation, epoch, owned):
                 await manager.comparison.take(manager.server(server, incarnation, epoch, proof), owned)
                 return Accepted()
+            case protocol.Independent(server, incarnation, epoch, regions):
+                manager.server(server, incarnation, epoch, proof)
+                return Accepted([one.region for one in regions])
+            case protocol.Loads(server, incarnation, epoch, loads):
+                self._env.loads.take(manager.server(server, incarnation, epoch, proof), loads)
+                return Accepted()
             case protocol.Leave(server, incarnation) if manager.is_gone(server, incarnation):
                 return Left(0)  # the response to the request before was lost
             case protocol.Leave(server, incarnation, epoch):

@@ -13,7 +13,7 @@ from examples.kv.memory import Region
 from examples.kv.protocol import KEY_BYTES_MAX, PUT_COUNT_MAX, SCAN_BYTES_MAX, SCAN_COUNT_MAX, VALUE_BYTES_MAX
 from examples.kv.regions import Entry
 from examples.kv.writer import Log
-from regent_agent.service import NotRunning, OpenedRegion
+from regent_agent.service import NotRunning, OpenedRegion, RegionService
 
 FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
 """Edits of a region from which on its file is written anew."""
@@ -43,11 +43,8 @@ class Conflict(Exception):
         self.found = found
 
 
-class KeyValueService:
-    """Owns regions. Every answer waits for the log, so that a process that was fenced answers nothing.
-
-    Implements :class:`regent_agent.service.Service`.
-    """
+class KeyValueService(RegionService):
+    """Owns regions. Every answer waits for the log, so that a process that was fenced answers nothing."""
 
     def __init__(self, data: Path, log: Log, flush_bytes_max: int = FLUSH_BYTES_MAX) -> None:
         self._data = data

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from regent_agent import protocol
-from regent_agent.protocol import Close, Open, Operation, Owned, Result, Task
+from regent_agent.protocol import Close, Open, Operation, Owned, Result, Task, Work
 
 PARTS: Final = ["part-0", "part-1"]
 """Parts of the log of each server."""
@@ -17,7 +17,7 @@ class Service:
     """What the servers of a service share: who has which region, tokens, logs.
 
     ``failing``: answers that opens get before they succeed, by region. ``strays``: servers with a region that is not
-    theirs. ``faults``: what must never happen.
+    theirs. ``works``: work that was done. ``faults``: what must never happen.
     """
 
     def __init__(self) -> None:
@@ -26,6 +26,7 @@ class Service:
         self.failing: dict[int, list[str]] = {}
         self.fenced: set[tuple[str, int]] = set()
         self.split: set[tuple[str, int, str]] = set()
+        self.works: list[tuple[tuple[str, int], Work]] = []
         self.strays: list[QuickServer] = []
         self.faults: list[str] = []
 
@@ -123,6 +124,11 @@ class QuickServer:
                 return Result(operation.pid, protocol.CLOSED)
             case Task():
                 return self._task(operation)
+            case Work():
+                if operation.region and self.owned.get(operation.region) != operation.token:
+                    return Result(operation.pid, protocol.FAILED, text=f"region {operation.region} is not here")
+                self.service.works.append((self.key, operation))
+                return Result(operation.pid, protocol.DONE, data=operation.data)
 
     def _task(self, task: Task) -> Result:
         dead = task.server, task.incarnation

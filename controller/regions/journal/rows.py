@@ -34,7 +34,12 @@ DELETED: Final = "DELETED"
 """State of a table that is gone."""
 _STATES: Final = {state: state.name for state in RegionState}
 _STATE, _REPORT = Kind.REGION_STATE.value, Kind.REGION_REPORT.value
-_OPERATIONS: Final[Mapping[type, str]] = {protocol.Open: "open", protocol.Close: "close", protocol.Task: "task"}
+_OPERATIONS: Final[Mapping[type, str]] = {
+    protocol.Open: "open",
+    protocol.Close: "close",
+    protocol.Task: "task",
+    protocol.Work: "work",
+}
 _NOTHING: Final = Members()
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from regent_agent.service import OpenedRegion
+from regent_agent.service import OpenedRegion, RegionService
 from testing.simulated.regions.behaviours import Good
 from testing.simulated.regions.storage import Edit, Key, LogFenced, Storage
 
 
-class SimulatedService:
-    """Implements :class:`regent_agent.service.Service`. ``opened`` is called with each region that opens."""
+class SimulatedService(RegionService):
+    """Has regions on a simulated storage. ``opened`` is called with each region that opens."""
 
     def __init__(
         self, key: Key, storage: Storage, behaviour: Good, opened: Callable[[Key, OpenedRegion], None]

@@ -163,7 +163,7 @@ def done(operation: Operation) -> Result:
             return Result(pid, protocol.OPENED, 1)
         case protocol.Close(pid):
             return Result(pid, protocol.CLOSED)
-        case protocol.Task(pid):
+        case protocol.Task(pid) | protocol.Work(pid):
             return Result(pid, protocol.DONE)
 
 

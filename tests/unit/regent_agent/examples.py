@@ -21,15 +21,18 @@ from regent_agent.protocol import (
     Close,
     Follow,
     Hello,
+    Independent,
     Leave,
     Left,
     ListRoutes,
+    Loads,
     Locate,
     Open,
     Operations,
     Owned,
     Poll,
     Refused,
+    RegionLoad,
     Regions,
     Register,
     Registered,
@@ -39,8 +42,10 @@ from regent_agent.protocol import (
     Result,
     Route,
     Routes,
+    Source,
     Task,
     Welcome,
+    Work,
 )
 
 GOLDEN = Path(__file__).parent / "golden.txt"
@@ -50,12 +55,14 @@ HEAD = "# Frames of the protocol: name of an example, and its bytes in hexadecim
 
 LOW = Route(17, "shop:orders", b"", b"\x80", 4_711, "s1", "s1:7000")
 NOWHERE = Route(18, "shop:orders", b"\x80", b"")
+GONE = Route(19, "shop:orders", b"", b"\x80", gone=True)
+HALF = Open(4_717, 20, 4_717, "shop:orders", b"", b"\x40", sources=[Source(19, b"", b"\x80", 4_711, 42, "nightly")])
 OPEN = Open(4_711, 17, 4_711, "shop:orders", b"", b"\x80", 41, {"ttl_s": "60"})
 
 REQUESTS: dict[str, Request] = {
     "hello": Hello(VERSION, "s3cret", b"0123456789abcdef", seen_epoch=3, seen_token=4711),
     "hello-short": Hello(VERSION),
-    "register": Register("s1", 1_700_000_000_000_000, "s1:7000", "2.1", [Owned(17, 4_711)]),
+    "register": Register("s1", 1_700_000_000_000_000, "s1:7000", "2.1", [Owned(17, 4_711)], ["inherit", "flush"]),
     "register-short": Register("s1", 5, "s1:7000"),
     "poll": Poll("s1", 5, 3, 9, {"requests": 120}),
     "poll-short": Poll("s1", 5, 3, 0),
@@ -68,11 +75,14 @@ REQUESTS: dict[str, Request] = {
             Result(4_712, FAILED_OPEN, text="OSError: disk"),
             Result(4_713, CLOSED),
             Result(4_714, DONE, parts=["s9/1", "s9/2"]),
+            Result(4_718, DONE, data=b"\x40"),
         ],
         9,
     ),
     "report-short": Report("s1", 5, 3, [Result(4_713, CLOSED)]),
     "regions": Regions("s1", 5, 3, [Owned(17, 4_711), Owned(2**63 - 1, 2**63 - 1)]),
+    "independent": Independent("s1", 5, 3, [Owned(20, 4_717)]),
+    "loads": Loads("s1", 5, 3, [RegionLoad(17, 10, 20, 1 << 30, 4), RegionLoad(20)]),
     "leave": Leave("s1", 5, 3),
     "locate": Locate("shop:orders", b"\x00\xff"),
     "list_routes": ListRoutes("shop:orders", b"\x80", 10),
@@ -83,7 +93,7 @@ REQUESTS: dict[str, Request] = {
 RESPONSES: dict[str, Response] = {
     "welcome": Welcome(VERSION, 3, "regent-1"),
     "welcome-short": Welcome(VERSION, 3),
-    "registered": Registered(3, 30_000, 10_000, False, "log"),
+    "registered": Registered(3, 30_000, 10_000, False, "log", ["independent", "loads"], {"acl": b"7"}),
     "registered-short": Registered(3, 30_000, 10_000),
     "operations": Operations(
         3,
@@ -94,6 +104,9 @@ RESPONSES: dict[str, Response] = {
             Close(4_713, 17, 4_711),
             Task(4_714, "fence", "s9", 4),
             Task(4_716, "split", "s9", 4, "s9/1"),
+            HALF,
+            Work(4_718, "split_key", 17, 4_711, "shop:orders"),
+            Work(4_719, "stage", data=b"acl"),
         ],
         True,
     ),
@@ -102,7 +115,7 @@ RESPONSES: dict[str, Response] = {
     "accepted-short": Accepted(),
     "left": Left(2),
     "routes": Routes(3, 8, [LOW, NOWHERE]),
-    "changes": Changes(3, 9, [LOW], True),
+    "changes": Changes(3, 9, [LOW, GONE], True),
     "changes-short": Changes(3, 9),
     "refused": Refused(DEAD, "its log is fenced: start it again"),
     "refused-above": Refused(DEAD, "s1,5 is not above 7", 7),

@@ -188,6 +188,10 @@ class Recorded:
     async def split(self, server: str, incarnation: int, part: str) -> None:
         await self._do("split", server, part)
 
+    async def work(self, what: str, region: OpenedRegion | None, data: bytes) -> bytes:
+        await self._do(what, None if region is None else region.region, data)
+        return data[::-1]
+
     def suspend(self) -> None:
         self.calls.append(("suspend",))
 

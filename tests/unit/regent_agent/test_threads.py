@@ -42,6 +42,10 @@ class Blocking:
     def split(self, server: str, incarnation: int, part: str) -> None:
         self.calls.append(("split", part))
 
+    def work(self, what: str, region: OpenedRegion | None, data: bytes) -> bytes:
+        self.calls.append((what, region and region.region))
+        return data[::-1]
+
     def suspend(self) -> None:
         self.calls.append(("suspend",))
 

@@ -166,12 +166,12 @@ def test_all_requests_are_the_same_in_portions(name: str) -> None:
 
 @given(owned=st.lists(st.builds(Owned, NUMBERS, NUMBERS), max_size=40), later=st.lists(NUMBERS | st.text(), max_size=3))
 def test_a_list_keeps_its_entries_between_fields_of_a_later_version(owned: list[Owned], later: list[object]) -> None:
-    entry = ["register", "s1", 5, "a:1", "v", [[one.region, one.token] for one in owned], *later]
+    entry = ["register", "s1", 5, "a:1", "v", [[one.region, one.token] for one in owned], ["flush"], *later]
     found = decode_in_portions(msgspec.msgpack.encode(entry))
     assert isinstance(found, Register)
     assert isinstance(found.owned, Listed)
     assert (found.server, found.incarnation, found.address, found.software) == ("s1", 5, "a:1", "v")
-    assert list(found.owned) == owned
+    assert (list(found.owned), found.features) == (owned, ["flush"])
     assert len(found.owned) == len(owned)
 
 

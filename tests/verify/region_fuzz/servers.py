@@ -13,7 +13,7 @@ from typing import Final
 from regent_agent.agent import Agent
 from regent_agent.connection import Address
 from regent_agent.options import AgentOptions
-from regent_agent.service import OpenedRegion
+from regent_agent.service import OpenedRegion, RegionService
 from tests.verify.region_fuzz.owners import Key, Owners
 
 BROKEN: Final = "broken"
@@ -55,8 +55,8 @@ class Moods:
             raise OSError(f"{what} fails on purpose")
 
 
-class FuzzService:
-    """Implements :class:`regent_agent.service.Service`."""
+class FuzzService(RegionService):
+    """Has regions, and the moods of its process."""
 
     def __init__(self, key: Key, moods: Moods, owners: Owners) -> None:
         self._key, self._moods, self._owners = key, moods, owners

@@ -92,6 +92,8 @@ def requests_for(name: str, incarnation: int, epoch: int) -> list[protocol.Reque
         protocol.Poll(name, incarnation, epoch, 0),
         protocol.Report(name, incarnation, epoch, []),
         protocol.Regions(name, incarnation, epoch, []),
+        protocol.Independent(name, incarnation, epoch, []),
+        protocol.Loads(name, incarnation, epoch, []),
         protocol.Leave(name, incarnation, epoch),
     ]
     assert {type(one) for one in found} == set(protocol.OF_SERVERS)

@@ -69,12 +69,13 @@ async def responded(listener: RegionListener, request: Request, connection: Any)
 
 SIZES = {
     **dict.fromkeys(("register", "regions", "report"), protocol.LIST_BYTES_MAX),
-    **dict.fromkeys(("poll", "follow"), protocol.NAMES_BYTES_MAX),
-    **dict.fromkeys(("hello", "leave", "locate", "list_routes"), protocol.SMALL_BYTES_MAX),
+    **dict.fromkeys(("poll", "loads", "follow"), protocol.NAMES_BYTES_MAX),
+    **dict.fromkeys(("hello", "independent", "leave", "locate", "list_routes"), protocol.SMALL_BYTES_MAX),
 }
 BEGINNINGS: dict[str, Request] = {
     "register": Register("s1", 5, "s1:1"), "regions": Regions("s1", 5, 7, []), "poll": Poll("s1", 5, 7, 0),
     "report": protocol.Report("s1", 5, 7, []), "follow": protocol.Follow(7, 1, []), "hello": Hello(1),
+    "independent": protocol.Independent("s1", 5, 7, []), "loads": protocol.Loads("s1", 5, 7, []),
     "leave": protocol.Leave("s1", 5, 7), "locate": protocol.Locate("t", b""), "list_routes": protocol.ListRoutes("t"),
 }  # fmt: skip
 

@@ -1,0 +1,115 @@
+"""Keeps what a server tells the daemon of its own accord: regions with data of their own, and loads of regions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from regent_agent.protocol import LOADS_MAX, OWNED_MAX, RESULTS_MAX, Owned, RegionLoad
+from regent_agent.service import OpenedRegion
+
+log = logging.getLogger("regent_agent")
+
+AGAIN_S: Final = 1.0
+"""Pause until regions are named again."""
+LOOK_S: Final = 5.0
+"""Interval at which the service's loads are looked at."""
+ALL_S: Final = 60.0
+"""Interval at which the loads of all regions are sent."""
+CHANGE_PERCENT: Final = 10
+"""A region whose size changed by more is sent at the next look."""
+
+
+class Independents:
+    """Holds the regions that have data of their own until the daemon has accepted that."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._tokens: dict[int, int] = {}
+        self._due_s = 0.0
+
+    def add(self, region: OpenedRegion) -> None:
+        """Keeps a region, to be named at once; that of a later open replaces it."""
+        self._tokens[region.region] = region.token
+        self._due_s = self._clock()
+
+    def wait_s(self) -> float | None:
+        """Returns the time until regions are named, None without one."""
+        return max(self._due_s - self._clock(), 0.0) if self._tokens else None
+
+    def due(self) -> list[Owned]:
+        """Returns the regions that are named now; the next ones follow after a pause, or once these are accepted."""
+        if self.wait_s() != 0.0:
+            return []
+        self._due_s = self._clock() + AGAIN_S
+        return [Owned(*one) for one in list(self._tokens.items())[:RESULTS_MAX]]
+
+    def accepted(self, sent: Iterable[Owned], again: Collection[int]) -> None:
+        """Forgets the regions of a request, except those to be named again."""
+        for one in sent:
+            if self._tokens.get(one.region) == one.token:
+                del self._tokens[one.region]
+                if one.region in again:
+                    self._tokens[one.region] = one.token  # behind those that were not named yet
+        if not again:
+            self._due_s = self._clock()
+
+
+class Loads:
+    """Chooses the loads of regions that are sent: all once a minute, new and grown regions in between."""
+
+    def __init__(self, clock: Callable[[], float], read: Callable[[], Iterable[RegionLoad]] | None) -> None:
+        self._clock, self._read = clock, read
+        self._sent: dict[int, RegionLoad] = {}
+        self._waiting: list[RegionLoad] = []
+        self._look_s = self._all_s = 0.0
+
+    def wait_s(self) -> float | None:
+        """Returns the time until loads are looked at or sent; None where the service has none."""
+        if self._read is None:
+            return None
+        return 0.0 if self._waiting else max(self._look_s - self._clock(), 0.0)
+
+    def due(self) -> list[RegionLoad]:
+        """Returns the loads of the next message."""
+        if self._read is not None and not self._waiting and self._clock() >= self._look_s:
+            self._look()
+        return self._waiting[:LOADS_MAX]
+
+    def accepted(self, sent: list[RegionLoad]) -> None:
+        """Goes on behind the loads of a message."""
+        del self._waiting[: len(sent)]
+
+    def anew(self) -> None:
+        """Has all be sent at the next look: another daemon knows none."""
+        self._waiting.clear()
+        self._look_s = self._all_s = 0.0
+
+    def _look(self) -> None:
+        assert self._read is not None
+        now_s = self._clock()
+        self._look_s = now_s + LOOK_S
+        try:
+            found = {one.region: one for one in self._read()}
+        except Exception:
+            log.exception("the service failed to give the loads of its regions; none are sent until the next look")
+            return
+        if len(found) > OWNED_MAX:
+            log.error("the service gave loads of %d regions, at most %d are sent", len(found), OWNED_MAX)
+            return
+        if now_s >= self._all_s:
+            self._all_s = now_s + ALL_S
+            self._waiting = list(found.values())
+        else:
+            before = self._sent
+            self._waiting = [one for one in found.values() if _changed(before.get(one.region), one)]
+        kept = {region: one for region, one in self._sent.items() if region in found}
+        self._sent = kept | {one.region: one for one in self._waiting}
+
+
+def _changed(before: RegionLoad | None, now: RegionLoad) -> bool:
+    """Checks whether a region is new, or its size changed enough for a message of its own."""
+    if before is None:
+        return True
+    return abs(now.size_bytes - before.size_bytes) * 100 > before.size_bytes * CHANGE_PERCENT
