@@ -18,6 +18,8 @@ from regent_agent.protocol import (
     Accepted,
     Close,
     Hello,
+    Independent,
+    Loads,
     Open,
     Operation,
     Operations,
@@ -32,6 +34,7 @@ from regent_agent.protocol import (
     Result,
     Task,
     Welcome,
+    Work,
 )
 from regent_agent.service import OpenedRegion
 from tests.kit.deadlines import eventually
@@ -44,7 +47,8 @@ class StandIn:
     """A daemon with one server as its member.
 
     ``responses``: functions of the test that respond to a kind of request; None as a response ends the connection.
-    ``requests`` has all that arrived. ``again``: pids that are not accepted yet.
+    ``requests`` has all that arrived. ``again``: pids that are not accepted yet. ``knows``: tags of newer requests.
+    ``published``: values for who registers.
     """
 
     def __init__(self, epoch: int = 1, *, lease_ms: int = 60_000, hold_ms: int = 200, suspends: bool = True) -> None:
@@ -52,6 +56,8 @@ class StandIn:
         self.requests: list[Request] = []
         self.responses: dict[type[Request], Respond] = {}
         self.again: set[int] = set()
+        self.knows: list[str] = []
+        self.published: dict[str, bytes] = {}
         self.address = ("127.0.0.1", 0)
         self.connections: set[asyncio.StreamWriter] = set()
         self._pending: list[Operation] = []
@@ -140,13 +146,22 @@ class StandIn:
             case Hello():
                 return Welcome(VERSION, self.epoch, "stand-in")
             case Register():
-                return Registered(self.epoch, self.lease_ms, self.hold_ms, self.suspends)
+                return Registered(
+                    self.epoch,
+                    self.lease_ms,
+                    self.hold_ms,
+                    self.suspends,
+                    requests=self.knows,
+                    published=self.published,
+                )
             case Poll():
                 return await self._operations()
             case Report(results=results):
                 return Accepted([result.pid for result in results if result.pid in self.again])
-            case Regions():
+            case Regions() | Loads():
                 return Accepted()
+            case Independent(regions=regions):
+                return Accepted([one.region for one in regions if one.region in self.again])
         raise AssertionError(f"the test scripts no response to {request}")
 
     async def _operations(self) -> Operations:
@@ -246,6 +261,10 @@ def opens(pid: int, region: int, token: int | None = None, **others: Any) -> Ope
 
 def closes(pid: int, region: int, token: int) -> Close:
     return Close(pid, region, token)
+
+
+def works(pid: int, what: str, region: int = 0, token: int = 0, data: bytes = b"") -> Work:
+    return Work(pid, what, region, token, "t" if region else "", data)
 
 
 def task(pid: int, what: str, part: str = "") -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,21 @@ def test_a_key_has_the_route_that_contains_it() -> None:
     cache = filled(LOW, HIGH)
     assert [cache.find("t", key) for key in (b"", b"lzz", b"m", b"zz")] == [LOW, LOW, HIGH, HIGH]
     assert cache.find("another", b"a") is None
+
+
+def test_a_region_that_is_gone_leaves_to_those_with_its_keys_and_to_no_newer_news() -> None:
+    """The halves come in its place where both are news; a client that has located one of them keeps it."""
+    gone = msgspec.structs.replace(route(2, b"m", b"", 0, ""), gone=True)
+    left, right = route(3, b"m", b"t", 8), route(4, b"t", b"", 9)
+    cache = filled(LOW, HIGH)
+    cache.refresh([gone, left], 6)
+    assert [cache.find("t", key) for key in (b"a", b"m", b"t")] == [LOW, left, None]
+    cache.put(right, 7)
+    cache.refresh([gone], 7)
+    assert [cache.find("t", key) for key in (b"m", b"t")] == [left, right]
+    newer = filled(HIGH)
+    newer.refresh([gone], 4)
+    assert newer.find("t", b"x") == HIGH
 
 
 def test_a_gap_has_no_route() -> None:

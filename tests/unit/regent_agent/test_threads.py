@@ -11,10 +11,26 @@ import pytest
 
 from regent_agent.agent import Died
 from regent_agent.options import AgentOptions
-from regent_agent.protocol import CLOSED, DEAD, DONE, FAILED_OPEN, OPENED, Leave, Left, Poll, Refused, Request, Response
+from regent_agent.protocol import (
+    CLOSED,
+    DEAD,
+    DONE,
+    FAILED_OPEN,
+    OPENED,
+    Independent,
+    Leave,
+    Left,
+    Loads,
+    Owned,
+    Poll,
+    Refused,
+    RegionLoad,
+    Request,
+    Response,
+)
 from regent_agent.service import OpenedRegion
 from regent_agent.threads import LoopThread, ThreadedAgent, ThreadedRouter
-from tests.unit.regent_agent.kit import StandIn, closes, opens, options, task
+from tests.unit.regent_agent.kit import StandIn, closes, opens, options, task, works
 from tests.unit.regent_agent.test_router import Catalog
 from tests.unit.regent_agent.test_routes import HIGH, LOW
 
@@ -97,6 +113,23 @@ def test_regions_are_opened_side_by_side_in_threads() -> None:
     assert sorted(map(str, service.calls)) == ["('close', 1)", "('split', 'p')", "('suspend',)"]
     assert len(service.threads) == 2
     assert daemon.seen(Poll)[0].load == {"requests": 1}
+
+
+def test_work_is_done_in_threads_and_a_region_is_said_to_be_independent() -> None:
+    service, served = Blocking(), Served(StandIn())
+    served.daemon.knows, served.daemon.published = ["independent", "loads"], {"acl": b"7"}
+    with served.running() as daemon:
+        agent = ThreadedAgent(service, options(daemon), region_loads=lambda: [RegionLoad(5, 1, 2, 3, 4)])
+        agent.start(10)
+        assert agent.published == {"acl": b"7"}
+        served.loop.call(lambda: daemon.send(opens(7, 5), works(8, "x-compact", 5, 7, b"ab"), works(9, "x-acl")))
+        assert served.loop.run(daemon.result(8)).data == b"ba"
+        assert served.loop.run(daemon.result(9)).outcome == DONE
+        agent.independent(agent.owned[5])
+        assert served.loop.run(daemon.arrived(Independent)).regions == [Owned(5, 7)]
+        assert served.loop.run(daemon.arrived(Loads)).loads == [RegionLoad(5, 1, 2, 3, 4)]
+        agent.stop()
+    assert [call for call in service.calls if call[0] != "suspend"] == [("x-compact", 5), ("x-acl", None)]
 
 
 def test_a_dead_server_is_told() -> None:
