@@ -35,6 +35,8 @@ SECTIONS: Final = {
     "S4-71": "Elections and shutdowns by request",
     "S4-75": "The whole",
     "S4-78": "Further operations",
+    "S0-1": "States of regions in znodes",
+    "S1-1": "Regions and their assignment",
     "S1-28": "Procedures and their locks",
     "S2-1": "Durable operations, their clients and their messages",
     "S3-10": "Procedures for operators, and measured",

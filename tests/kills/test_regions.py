@@ -127,9 +127,22 @@ async def _end_of(case: Case, domains: Domains, deaths: Deaths, service: Service
     return await play(domains, service, clock, options, case.story, deaths, pieces=case.pieces)
 
 
+MARKS: Final = {
+    "assign after three failures": [pytest.mark.seed("S1-70")],
+    "assign that nobody can": [pytest.mark.seed("S1-70")],
+    "crash while assigning": [pytest.mark.seed("S1-70")],
+    "disable": [pytest.mark.seed("S0-34")],
+    "enable": [pytest.mark.seed("S0-34")],
+}
+
+
 @pytest.mark.seed("S1-3", "S1-75", "S2-3", "S2-47", "S3-5")
 @pytest.mark.parametrize(
-    ("name", "store"), [*((name, "memory") for name in CASES), *((name, "sqlite") for name in SOME)]
+    ("name", "store"),
+    [
+        *(pytest.param(name, "memory", marks=MARKS.get(name, [])) for name in CASES),
+        *(pytest.param(name, "sqlite", marks=MARKS.get(name, [])) for name in SOME),
+    ],
 )
 async def test_a_region_procedure_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(
     name: str, store: str, tmp_path: Path, record_property: RecordProperty

@@ -127,7 +127,7 @@ async def test_the_catalog_holds_final_states_alone_whatever_happens_to_a_table(
     assert stored | made <= FINAL
 
 
-@pytest.mark.seed("S1-46", "S1-71", "S1-73", "S3-8")
+@pytest.mark.seed("S1-46", "S1-71", "S3-8")
 @virtual
 async def test_while_a_server_opens_a_region_nothing_is_written_and_its_response_is_the_next_write() -> None:
     disk = RegionDisk()
@@ -197,7 +197,7 @@ async def test_a_table_is_laid_out_then_has_its_rows_and_then_its_descriptor() -
     assert isinstance(rows_of(noted)[-1], PutTable), "the descriptor comes last"
 
 
-@pytest.mark.seed("S1-8")
+@pytest.mark.seed("S0-10", "S1-8")
 @virtual
 async def test_a_daemon_that_starts_assigns_the_regions_that_nobody_has() -> None:
     disk = RegionDisk()

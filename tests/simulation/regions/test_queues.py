@@ -224,7 +224,7 @@ def having(server: Server) -> list[Owned]:
     return [Owned(id_, token) for id_, token in server.has.items()]
 
 
-@pytest.mark.seed("S1-89", "S1-90")
+@pytest.mark.seed("S0-56", "S1-89", "S1-90")
 @virtual
 async def test_a_crash_removes_the_queue_of_the_server_and_its_regions_are_opened_elsewhere() -> None:
     async with running(RegionDisk()) as term:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from benchmarks import report
 from benchmarks.operations import LEADERS, OURS, THEIRS, THROTTLED, Played
+from benchmarks.procedures import __main__ as tool
 from benchmarks.procedures import hbase, scheduler, stores
 from benchmarks.procedures.__main__ import CASES, measures, parsed
 from benchmarks.procedures.plan import TINY
@@ -16,6 +19,7 @@ from benchmarks.procedures.rows import paired
 from benchmarks.results import Goal, save
 from testing.embedded import jars
 
+ROOT = Path(__file__).parents[3]
 PRINTED = """\
 Completed 10000000 procedures.
 ******************************************
@@ -52,7 +56,7 @@ def test_the_tools_output_is_read_and_its_rates_are_powers_of_1024() -> None:
     ]
 
 
-@pytest.mark.seed("S3-46", "S3-47")
+@pytest.mark.seed("S3-47")
 def test_regents_scheduler_plays_the_tools_method_and_prints_the_tools_lines() -> None:
     played = scheduler.play(2_000)
     printed = scheduler.block(played)
@@ -68,6 +72,24 @@ def test_regents_scheduler_plays_the_tools_method_and_prints_the_tools_lines() -
     }
     labels = [line.split(":")[0].split() for line in printed.splitlines() if ":" in line]
     assert labels == [line.split(":")[0].split() for line in PRINTED.splitlines() if ":" in line]
+
+
+@pytest.mark.seed("S3-46")
+def test_the_tool_runs_by_itself_and_the_checks_of_each_change_run_this(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["benchmarks.procedures", "--case", "S1", "--short", "--without-peer"])
+    monkeypatch.setattr(tool, "SHORT", TINY)
+    monkeypatch.setattr(tool, "RESULTS", tmp_path / "procedures.json")
+    assert tool.main() in (0, 1), "1: a goal is missed, on a machine that does other work"
+    shown = capsys.readouterr()
+    assert hbase.result_of(shown.err)["num_ops"] == str(TINY.operations)
+    assert [row["case"] for row in json.loads((tmp_path / "procedures.json").read_text())["rows"]] == ["S1a", "S1p"]
+    assert all(line in shown.out for line in ("scheduler: made and enqueued", "scheduler: polled, locked, released"))
+    assert "make test\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    test = re.search(r"(?m)^test: (.+) ##", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert test is not None
+    assert "test-core" in test[1].split(), "it is a test without Java"
 
 
 def test_an_output_without_a_result_is_refused() -> None:

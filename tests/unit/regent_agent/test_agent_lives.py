@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
+import io
+import os
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +28,7 @@ from regent_agent.protocol import (
     Locate,
     Poll,
     Refused,
+    Regions,
     Register,
     Request,
     Response,
@@ -54,6 +59,43 @@ async def test_a_next_connection_names_the_highest_epoch_and_token_that_this_pro
         await eventually(lambda: {one.proof for one in daemon.seen(Hello)} > {again.proof})
         await other.stop()
     assert agent.owned
+
+
+@pytest.mark.seed("S1-73", "S2-38")
+async def test_a_process_that_ends_without_a_word_leaves_nothing_and_the_next_one_begins_with_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One region is open, one opens, and one closes as the process ends."""
+    monkeypatch.chdir(tmp_path)
+    files: list[object] = []
+    folder = tmp_path.iterdir
+
+    def noting(*arguments: object, **_: object) -> None:
+        files.append(arguments)
+        raise OSError("no file is there")
+
+    for module in (builtins, io, os):
+        monkeypatch.setattr(module, "open", noting)
+    service = Recorded()
+    async with StandIn(hold_ms=20).running() as daemon:
+        async with started(service, daemon) as agent:
+            daemon.send(opens(7, 1, 99), opens(8, 2, 41))
+            for pid in (7, 8):
+                await daemon.result(pid)
+            service.hold = {2: asyncio.Event(), 3: asyncio.Event()}
+            daemon.send(closes(9, 2, 41), opens(10, 3, 50))
+            await eventually(lambda: service.calls[-2:] == [("close", 2, 41), ("open", 3, 50)])
+            assert set(agent.owned) == {1}
+        assert (files, list(folder())) == ([], [])
+        daemon.requests.clear()
+        restarted = Recorded()
+        async with started(restarted, daemon, incarnation=6) as agent:
+            assert [(one.incarnation, one.owned) for one in daemon.seen(Register)] == [(6, [])]
+            daemon.send(list_regions=True)
+            assert (await daemon.arrived(Regions)).owned == []
+            await daemon.arrived(Poll, 3)
+            assert (list(agent.owned), restarted.calls, daemon.results()) == ([], [], [])
+    assert (files, list(folder())) == ([], [])
 
 
 @pytest.mark.parametrize(("lease_ms", "longest_s"), [(1_000, 0.25), (4_000, 1.0), (60_000, 2.0)])

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,27 +118,36 @@ def test_unknown_row_stops_the_run(project: Path, mark: str) -> None:
 
 def test_page_counts_a_row_as_covered_only_if_all_its_tests_passed() -> None:
     rows = {
-        "S4-1": conformance.Row("first", ""),
-        "S4-2": conformance.Row("second", ""),
-        "S4-3": conformance.Row("third", ""),
-        "S4-4": conformance.Row("fourth", "It is not done."),
-        "S4-5": conformance.Row("fifth", "A test exists, too."),
+        "S4-1": conformance.Row("first", "", ""),
+        "S4-2": conformance.Row("second", "", ""),
+        "S4-3": conformance.Row("third", "", ""),
+        "S4-4": conformance.Row("fourth", "It is one.", ""),
+        "S4-5": conformance.Row("fifth", "A test exists, too.", ""),
+        "S4-6": conformance.Row("sixth", "", "All of it."),
+        "S4-7": conformance.Row("seventh", "", "Half of it."),
+        "S4-8": conformance.Row("eighth", "", "Half of it, and the other half fails."),
+        "S4-9": conformance.Row("ninth", "It is two.", ""),
     }
     page = conformance.render(
         rows,
         {
-            "a.py::good[1]": {"rows": ["S4-1", "S4-2"], "outcome": "passed"},
+            "a.py::good[1]": {"rows": ["S4-1", "S4-2", "S4-7", "S4-9"], "outcome": "passed"},
             "a.py::good[2]": {"rows": ["S4-1", "S4-2"], "outcome": "passed"},
-            "a.py::bad": {"rows": ["S4-2", "S4-5"], "outcome": "failed"},
+            "a.py::bad": {"rows": ["S4-2", "S4-5", "S4-8"], "outcome": "failed"},
         },
     )
-    assert "1 of 5 rows are covered, 1 more are answered" in page
-    assert "Not covered: S4-2, S4-3, S4-5." in page
+    assert "2 of 9 rows are covered, 1 more are answered. 1 are built in part, 1 are not built." in page
+    assert "Without a passing test: S4-2, S4-3, S4-5, S4-8." in page
+    assert "Not built: S4-6." in page
     assert "| S4-1 | first | covered | `a.py::good` |" in page
     assert "| S4-2 | second | failing | `a.py::bad`<br>`a.py::good` |" in page
     assert "| S4-3 | third | no test |  |" in page
-    assert "| S4-4 | fourth | answered | It is not done. |" in page
-    assert "| S4-5 | fifth | failing | `a.py::bad` |" in page
+    assert "| S4-4 | fourth | answered | It is one. |" in page
+    assert "| S4-5 | fifth | failing | `a.py::bad`<br>A test exists, too. |" in page
+    assert "| S4-6 | sixth | not built | All of it. |" in page
+    assert "| S4-7 | seventh | in part | `a.py::good`<br>Half of it. |" in page
+    assert "| S4-8 | eighth | failing | `a.py::bad`<br>Half of it, and the other half fails. |" in page
+    assert "| S4-9 | ninth | covered | `a.py::good`<br>It is two. |" in page
 
 
 def test_the_page_names_for_each_test_of_kafka_a_test_here_or_the_reason() -> None:
@@ -162,30 +172,62 @@ def test_the_page_names_for_each_test_of_kafka_a_test_here_or_the_reason() -> No
     assert "| ATest.testE | e | failing | `a.py::bad` |" in page
 
 
+PARTS = {"S4": 88, "S0": 86, "S1": 98, "S2": 57, "S3": 48}
+"""The parts of the checklist in its order, and how many rows each has."""
+
+
 def test_committed_checklist_has_every_row_once() -> None:
     rows = results.read_names(ROOT / results.CHECKLIST)
-    assert rows[:88] == [f"S4-{number}" for number in range(1, 89)]
-    assert len(rows) == len(set(rows))
+    assert rows == [f"{part}-{number}" for part, count in PARTS.items() for number in range(1, count + 1)]
 
 
-def marks_and_stories() -> set[str]:
-    """Returns every name in a mark of a test or in the header of a story."""
-    found = {
-        str(argument.value)
+@cache
+def named() -> frozenset[tuple[str, str]]:
+    """Returns each function that marks a test, or makes a case of one, with each name that it is given."""
+    return frozenset(
+        (ast.unparse(call.func), str(argument.value))
         for file in (ROOT / "tests").rglob("*.py")
-        for call in ast.walk(ast.parse(file.read_text()))
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.kafka"
+        if "pytest.mark." in (text := file.read_text())
+        for call in ast.walk(ast.parse(text))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("pytest.mark.kafka", "pytest.mark.seed", "case")
         for argument in call.args
         if isinstance(argument, ast.Constant)
-    }
-    return found.union(*(Story.read(path).kafka_tests for path in (ROOT / "tests" / "stories").glob("*.txt")))
+    )
+
+
+def marked(*functions: str) -> set[str]:
+    return {name for function, name in named() if function in functions}
+
+
+def stories() -> list[Story]:
+    return [Story.read(path) for path in (ROOT / "tests" / "stories").glob("*.txt")]
+
+
+def test_every_row_has_a_test_or_an_answer_or_says_what_is_missing() -> None:
+    shown = marked("pytest.mark.seed", "case").union(*(story.seeds for story in stories()))
+    for name, row in conformance.read_rows().items():
+        assert row.behaviour, name
+        assert name in shown or row.answer or row.missing, f"{name} has no test, no answer, and nothing is missing"
+        assert not (row.answer and row.missing), f"{name} has an answer: nothing can be missing besides"
+        for text in (row.answer, row.missing):
+            assert not text or text.endswith("."), f"{name}: {text}"
+
+
+def test_the_answer_about_the_speed_of_assignments_is_what_was_measured() -> None:
+    page = (ROOT / "docs" / "reference" / "performance-regions.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| A1 |")]
+    answer = conformance.read_rows()["S1-17"].answer
+    assert rows
+    for row in rows:
+        assert row[3].split()[0] in answer, f"the page has {row[3]} for {row[1]}, the answer does not"
+    assert ("its goal is missed" in answer) is any("**no**" in row[-1] for row in rows)
 
 
 def test_every_test_of_kafka_is_shown_by_a_test_or_has_its_reason() -> None:
     """A row has either a test or a reason, and each name stands once."""
     rows = conformance.read_kafka_tests()
     assert len({row.name for row in rows}) == len(rows) > 200
-    shown = marks_and_stories()
+    shown = marked("pytest.mark.kafka").union(*(story.kafka_tests for story in stories()))
     assert [row.name for row in rows if not row.state and row.name not in shown] == []
     assert [row.name for row in rows if row.state and row.name in shown] == []
     assert shown <= {row.name for row in rows}

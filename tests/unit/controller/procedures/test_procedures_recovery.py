@@ -81,7 +81,6 @@ def test_what_an_operator_has_ended_waits_for_no_time() -> None:
     assert (found.ready, found.later) == ((2, 1, 3, 5), (6,))
 
 
-@pytest.mark.seed("S1-36")
 def test_locks_are_restored_from_the_root_to_the_leaves() -> None:
     found = loaded(
         record(8, State.WAITING, locked=True),

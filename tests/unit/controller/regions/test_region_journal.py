@@ -121,7 +121,7 @@ async def test_a_mark_names_its_kind_and_its_server_or_region(tmp_path: Path, lo
     ]
 
 
-@pytest.mark.seed("S1-12", "S1-90", "S3-6", "S3-13", "S3-22", "S3-34")
+@pytest.mark.seed("S0-12", "S1-12", "S1-90", "S3-6", "S3-13", "S3-22", "S3-34")
 @pytest.mark.parametrize("fence", ["lease", "log"])
 async def test_a_crash_is_frozen_fenced_split_released_and_reassigned_in_this_order(
     tmp_path: Path, log: Log, fence: str
@@ -226,7 +226,6 @@ async def test_the_rows_of_an_open_have_the_region_the_process_the_token_and_the
     }
 
 
-@pytest.mark.seed("S3-19")
 async def test_each_row_has_a_sentence_for_operators(tmp_path: Path) -> None:
     book = Book()
     await played(tmp_path, book)
