@@ -118,6 +118,54 @@ class RegionsSettings(Section):
         ge=0,
         le=3_600_000,
     )
+    split_size_bytes: int = key(
+        10 * 1024**3,
+        "Size from which on a region is split by itself, in bytes; with 0 none is. Only services that report sizes, "
+        "and whose servers all split regions, have any that is. The option regent.split_size_bytes of a table goes "
+        "before it.",
+        ge=0,
+        le=1 << 50,
+    )
+    split_requests_per_s: int = key(
+        0,
+        "Reads and writes a second, over half a minute or more, from which on a region is split by itself; with 0 none "
+        "is. The option regent.split_requests_per_s of a table goes before it.",
+        ge=0,
+        le=1_000_000_000,
+    )
+    merge_size_bytes: int = key(
+        0,
+        "Two neighbours that have no more bytes together are merged by themselves; with 0 none are. It is never more "
+        "than half of the size from which on a region is split. The option regent.merge_size_bytes of a table goes "
+        "before it.",
+        ge=0,
+        le=1 << 50,
+    )
+    split_rest_ms: int = key(
+        600_000,
+        "Time, in milliseconds, for which a region rests that a split or a merge has made, or whose split or merge "
+        "failed: meanwhile neither begins by itself. All regions rest for that long once a daemon becomes active.",
+        ge=1_000,
+        le=86_400_000,
+    )
+    split_regions_max: int = key(
+        10_000,
+        "Regions of a table from which on none of them is split by itself.",
+        ge=1,
+        le=1_000_000,
+    )
+    reshapes_max: int = key(
+        4,
+        "Splits and merges under way, those of operators included, from which on no further one begins by itself.",
+        ge=1,
+        le=1_000,
+    )
+    reshapes_per_minute_max: int = key(
+        20,
+        "Most splits and merges that begin by themselves in a minute.",
+        ge=1,
+        le=10_000,
+    )
     transit_max: int = key(
         20_000,
         "Regions in transition from which on changes of tables and crashes begin no further batch.",

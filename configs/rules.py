@@ -264,6 +264,16 @@ def _regions_address_connections(s: AllSections) -> Broken | None:
     )
 
 
+def _regions_merge_below_half(s: AllSections) -> Broken | None:
+    merge, split = s.regions.merge_size_bytes, s.regions.split_size_bytes
+    if not split or 2 * merge <= split:
+        return None
+    return Broken(
+        f"is above half of regions.split_size_bytes ({split} bytes): what is merged would soon be split again",
+        f"give at most {split // 2}, or regions.split_size_bytes of {2 * merge} or more",
+    )
+
+
 def _regions_fence_needs_command(s: AllSections) -> Broken | None:
     if s.regions.fence != "command" or s.regions.fence_command:
         return None
@@ -298,6 +308,7 @@ RULES: Final = (
     Rule(("http.client_ca_file", "http.certificate_file"), _http_clients_need_tls),
     Rule(("regions.frame_timeout_ms", "regions.idle_timeout_ms"), _regions_frame_within_idle),
     Rule(("regions.lease_ms", "regions.idle_timeout_ms"), _regions_lease_within_idle),
+    Rule(("regions.merge_size_bytes", "regions.split_size_bytes"), _regions_merge_below_half),
     Rule(("regions.fence", "regions.fence_command"), _regions_fence_needs_command),
     Rule(("regions.connections_per_address_max", "regions.connections_max"), _regions_address_connections),
 )

@@ -26,6 +26,7 @@ Stranded = Annotated[
     bool,
     typer.Option("--stranded", help="Only those of enabled tables that are not open, and that no procedure moves."),
 ]
+Loads = Annotated[bool, typer.Option("--loads", help="Show the load of each, as its server has reported it.")]
 To = Annotated[str, typer.Option("--to", help="Name of the server; without it the placement chooses one.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=5_000, help="Most regions that are listed.")]
 
@@ -41,6 +42,7 @@ def register(app: typer.Typer) -> None:
             "regent regions list --table shop:orders",
             "regent regions list --state failed_open",
             "regent regions list --stranded",
+            "regent regions list --table users --loads",
             "regent regions list --server-name kv-1 -o wide",
         ),
     )(listed)
@@ -71,6 +73,7 @@ def listed(
     state: InState = None,
     in_transition: InTransition = False,
     stranded: Stranded = False,
+    loads: Loads = False,
 ) -> None:
     r"""List regions by table and start key; several filters together list those that match all of them.
 
@@ -80,7 +83,8 @@ def listed(
     params: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     params |= {"inTransition": True} if in_transition else {}
     params |= {"stranded": True} if stranded else {}
-    session.output.listing("Region", session.client().pages("/v1/regions/list", params))
+    kind = "RegionLoad" if loads and not session.output.for_programs else "Region"
+    session.output.listing(kind, session.client().pages("/v1/regions/list", params))
 
 
 def describe(session: Session, region: Region) -> None:

@@ -15,7 +15,7 @@ from controller.regions.dispatcher import Dispatcher, Key, Results
 from controller.regions.endings import Causes, Endings, GivenUp, Left
 from controller.regions.fencing import Fencing, LeaseAndFence, is_late
 from controller.regions.journal.journal import RegionsJournal
-from controller.regions.loads import Loads
+from controller.regions.loads import RegionLoads
 from controller.regions.routes import RouteLog
 from controller.regions.server_lists import Claimants, Contradictions
 from state_machines.regions import marks
@@ -82,6 +82,13 @@ class Options(msgspec.Struct, frozen=True):
     transit_max: int = KEYS["transit_max"].default
     transit_warning_ms: int = KEYS["transit_warning_ms"].default
     move_cooldown_ms: int = KEYS["move_cooldown_ms"].default
+    split_size_bytes: int = KEYS["split_size_bytes"].default
+    split_requests_per_s: int = KEYS["split_requests_per_s"].default
+    merge_size_bytes: int = KEYS["merge_size_bytes"].default
+    split_rest_ms: int = KEYS["split_rest_ms"].default
+    split_regions_max: int = KEYS["split_regions_max"].default
+    reshapes_max: int = KEYS["reshapes_max"].default
+    reshapes_per_minute_max: int = KEYS["reshapes_per_minute_max"].default
     transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100
@@ -135,7 +142,7 @@ class RegionsEnv:
         self.journal = journal
         self.results = Results()
         self.routes = RouteLog()
-        self.loads = Loads()
+        self.loads = RegionLoads(model, clock)
         self.unplaced: set[int] = set()
         self.endings = Endings()
         self.waking = Waking()

@@ -66,6 +66,11 @@ class Region(Item):
     pinned: str | None = Field(None, description="name of the server at which an operator wants it")
     state_age_s: float = Field(0.0, description="since the latest change of its state, or since this daemon is active")
     waits_for: str = Field("", description="in transition, or where its server crashed")
+    size_bytes: int | None = Field(None, description="of its data, where its server has reported that since the open")
+    files: int | None = None
+    reads_per_s: float | None = Field(None, description="between two reports, half a minute apart or more")
+    writes_per_s: float | None = None
+    load_age_s: float | None = Field(None, description="since the latest report")
 
 
 class RegionTransition(Region):
@@ -172,7 +177,16 @@ def _fields(region: ModelRegion, env: RegionsEnv) -> dict[str, Any]:
         "state_age_s": max(0, env.now_ms() - region.changed_ms) / 1000,
         "pinned": env.model.marks.pinned(region.id) or None,
         "waits_for": _waits_for(region, env),
+        **_load(region, env),
     }
+
+
+def _load(region: ModelRegion, env: RegionsEnv) -> dict[str, Any]:
+    load = env.loads.of(region)
+    if load is None:
+        return {}
+    rates = {"reads_per_s": load.reads_per_s, "writes_per_s": load.writes_per_s}
+    return {"size_bytes": load.size_bytes, "files": load.files, "load_age_s": load.age_s, **rates}
 
 
 def _waits_for(region: ModelRegion, env: RegionsEnv) -> str:

@@ -205,6 +205,12 @@ ROWS: Final = (
         ({"regions.secret_file": "/secret"},),
     ),
     Row(
+        ("regions.merge_size_bytes", "regions.split_size_bytes"),
+        {"regions.merge_size_bytes": 501, "regions.split_size_bytes": 1_000},
+        ("would soon be split again", "give at most 500", "1002 or more"),
+        ({"regions.merge_size_bytes": 500}, {"regions.split_size_bytes": 0}, {"regions.split_size_bytes": 1_002}),
+    ),
+    Row(
         ("regions.fence", "regions.fence_command"),
         {"regions.fence": "command"},
         ("needs a command", "regions.fence_command", '"lease" or "log"'),
