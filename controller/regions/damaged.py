@@ -7,7 +7,7 @@ member. Its lease has to run out, or its registration stores the row anew.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from controller.process.wording import counted
@@ -109,6 +109,19 @@ def without_server(damages: Damages, row: RegionRow) -> None:
     owner = f"{row.server},{row.incarnation}"
     why = "no row of a server names it, and one that cannot be read may: it may have the region still"
     damages.add(Damage(RowKind.REGION, f"region {row.id}", "server", shown(owner), why, "", row.table, row.id))
+
+
+def without_sources(damages: Damages, rows: Sequence[RegionRow], heirs: Container[int]) -> list[RegionRow]:
+    """Leaves regions out of which it is not known any more what they refer to: opened, they would lack that data."""
+    kept: list[RegionRow] = []
+    for row in rows:
+        if row.id in heirs:
+            why = "what it refers to cannot be read: its data begins as that of others"
+            place = f"region {row.id}"
+            damages.add(Damage(RowKind.REGION, place, "sources", "", why, "", row.table, row.id))
+        else:
+            kept.append(row)
+    return kept
 
 
 class Joints:

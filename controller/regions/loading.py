@@ -11,14 +11,14 @@ from typing import Final
 
 import msgspec
 
-from controller.regions import admission, bypassed, damaged
+from controller.regions import admission, bypassed, damaged, small
 from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import assign, close, crash, move, servers, tables
 from controller.regions.procedures.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.procedures.record import Record
-from state_machines.regions.damage import Gap
+from state_machines.regions.damage import Gap, RowKind
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
@@ -62,17 +62,21 @@ async def enter(model: Regions, content: Content, now_ms: int) -> None:
         model.servers[server.key] = server
     damaged.keep_away(model, content.damaged)
     for table in content.tables:
-        model.add_table(Table(table.name, TableKind(table.kind), TableState(table.state), dict(table.options), []))
+        made = Table(table.name, TableKind(table.kind), TableState(table.state), dict(table.options), [])
+        made.version = table.version
+        model.add_table(made)
     rows = content.regions
     rows.reverse()  # the end of a list is where it gets shorter at no cost
     entry = _Entry(model, now_ms, damaged.Unknown.of(content.damaged))
+    heirs = {one.region for one in content.damaged if one.kind is RowKind.HEIR}
     while rows:
         some = rows[-ROWS_TOGETHER:]
         del rows[-ROWS_TOGETHER:]
         some.reverse()
-        entry.take(some)
+        entry.take(damaged.without_sources(model.damages, some, heirs) if heirs else some)
         await asyncio.sleep(0)
     entry.end()
+    small.enter(model, content.small)
 
 
 class _Entry:
@@ -94,7 +98,7 @@ class _Entry:
         tables, servers_, regions = model.tables, model.servers, model.regions
         joined = current is not None and not self._unknown and _are_joined(rows, current.name, joint)
         for row in rows:
-            id_, name, start, end, number, server, incarnation, token, sequence = row
+            id_, name, start, end, number, server, incarnation, token, sequence, version, clean = row
             state = STATES[number]
             if not joined:
                 table = tables.get(name)
@@ -113,7 +117,9 @@ class _Entry:
                 else:
                     joint, current = self._joints.next(table, row, before), table
                 before = row
-            region = Region(id_, table, start, end, state, owner, token, sequence, 0, now_ms, doubtful=True)
+            region = Region(
+                id_, table, start, end, state, owner, token, sequence, 0, now_ms, 0, True, version, clean == 1
+            )
             if owner is not None:
                 owner.regions[id_] = region
             regions[id_] = region

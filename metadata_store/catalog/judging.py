@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from metadata_store.catalog.rows import MarkRow, RegionRow, ServerRow, TableRow
+from metadata_store.catalog.rows import (
+    HeirRow,
+    MarkRow,
+    ParentRow,
+    PublishedRow,
+    RegionRow,
+    ServerRow,
+    SnapshotPartRow,
+    SnapshotRow,
+    Source,
+    TableRow,
+)
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, Row
 from state_machines.regions.damage import Damage, RowKind, shown
 from state_machines.regions.layout import KEY_BYTES_MAX
 from state_machines.regions.marks import MarkKind
-from state_machines.regions.states import RegionState, TableKind, TableState
+from state_machines.regions.states import REPLACED, RegionState, TableKind, TableState
 
 INT_MAX: Final = 2**63 - 1
 """Highest number that both stores hold."""
-STATES: Final = frozenset(map(int, RegionState))
+STATES: Final = frozenset(map(int, frozenset(RegionState) - REPLACED - {RegionState.SPLITTING, RegionState.MERGING}))
+"""States that a region's row may have: one that is about to be split or merged is stored as it was before."""
 BIGGEST_REGION: Final = 9_999_999_999
 """Highest id that the name of a znode holds."""
 
@@ -51,6 +63,10 @@ def _key(value: Any) -> str:
     return "" if len(value) <= KEY_BYTES_MAX else f"it has {len(value)} bytes, at most {KEY_BYTES_MAX}"
 
 
+def _bytes(value: Any) -> str:
+    return "" if isinstance(value, bytes) else "it is no sequence of bytes"
+
+
 def _one_of(values: Iterable[int]) -> Check:
     known = frozenset(map(int, values))
 
@@ -67,19 +83,59 @@ def _options(value: Any) -> str:
     return "" if good else "they are no JSON object of texts"
 
 
+def _ids(value: Any) -> str:
+    if not isinstance(value, tuple) or not value:
+        return "it is no list of ids"
+    return next(filter(None, map(_id, value)), "")
+
+
+def _sources(value: Any) -> str:
+    if not isinstance(value, tuple) or not value:
+        return "it is no list of regions"
+    return next((why for one in value if (why := _source(one))), "")
+
+
+def _source(value: Any) -> str:
+    if not isinstance(value, Source):
+        return "it is no list of regions"
+    found = (
+        f"its {name} {shown(part)}: {why}"
+        for (name, check), part in zip(OF_SOURCE.items(), value, strict=True)
+        if (why := check(part))
+    )
+    return next(found, "")
+
+
+_id: Final = _number(1, BIGGEST_REGION)
+OF_SOURCE: Final[Mapping[str, Check]] = {
+    "region": _id,
+    "start": _key,
+    "end": _key,
+    "token": _number(0),
+    "sequence": _number(0),
+    "snapshot": _text,
+}
 CHECKS: Final[Mapping[type[tuple[Any, ...]], Mapping[str, Check]]] = {
     NamespaceRow: {"name": _name},
-    TableRow: {"name": _name, "kind": _one_of(TableKind), "state": _one_of(TableState), "options": _options},
+    TableRow: {
+        "name": _name,
+        "kind": _one_of(TableKind),
+        "state": _one_of(TableState),
+        "options": _options,
+        "version": _number(0),
+    },
     RegionRow: {
-        "id": _number(1, BIGGEST_REGION),
+        "id": _id,
         "table": _name,
         "start": _key,
         "end": _key,
-        "state": _one_of(RegionState),
+        "state": _one_of(STATES),
         "server": _text,
         "incarnation": _number(0),
         "token": _number(0),
         "sequence": _number(0),
+        "version": _number(0),
+        "clean": _one_of((0, 1)),
     },
     ServerRow: {"name": _name, "incarnation": _number(1), "address": _text, "software": _text},
     BuriedRow: {"name": _name, "incarnation": _number(0), "number": _number(0)},
@@ -91,6 +147,28 @@ CHECKS: Final[Mapping[type[tuple[Any, ...]], Mapping[str, Check]]] = {
         "by": _text,
         "reason": _text,
     },
+    HeirRow: {"id": _id, "sources": _sources},
+    ParentRow: {
+        "id": _id,
+        "table": _name,
+        "start": _key,
+        "end": _key,
+        "state": _one_of(REPLACED),
+        "heirs": _ids,
+        "token": _number(0),
+        "sequence": _number(0),
+    },
+    SnapshotRow: {
+        "name": _name,
+        "table": _name,
+        "kind": _one_of(TableKind),
+        "options": _options,
+        "made_ms": _number(0),
+        "regions": _number(0),
+        "parts": _number(0),
+    },
+    SnapshotPartRow: {"name": _name, "number": _number(0), "regions": _sources},
+    PublishedRow: {"name": _name, "number": _number(0), "data": _bytes},
 }
 """The checks of each field, for each kind of row."""
 KINDS: Final[Mapping[type[tuple[Any, ...]], RowKind]] = {
@@ -100,6 +178,11 @@ KINDS: Final[Mapping[type[tuple[Any, ...]], RowKind]] = {
     ServerRow: RowKind.SERVER,
     BuriedRow: RowKind.BURIED,
     MarkRow: RowKind.MARK,
+    HeirRow: RowKind.HEIR,
+    ParentRow: RowKind.PARENT,
+    SnapshotRow: RowKind.SNAPSHOT,
+    SnapshotPartRow: RowKind.SNAPSHOT_PART,
+    PublishedRow: RowKind.PUBLISHED,
 }
 
 
@@ -109,7 +192,7 @@ def fault_of(row: Row) -> tuple[str, Any, str] | None:
         if why := check(value := getattr(row, field)):
             return field, value, why
     match row:
-        case RegionRow(start=start, end=end) if end and end <= start:
+        case RegionRow(start=start, end=end) | ParentRow(start=start, end=end) if end and end <= start:
             return "end", end, f"it is not behind its start, {shown(start)}"
         case RegionRow(server=server, incarnation=incarnation) if bool(server) is not bool(incarnation):
             return "incarnation", incarnation, f"its server is {shown(server)}: both or none are expected"
@@ -120,7 +203,7 @@ def fault_of(row: Row) -> tuple[str, Any, str] | None:
 
 def region_is_sound(row: RegionRow) -> bool:
     """Checks a region whose fields have their types, as :func:`fault_of` does, in a tenth of the time."""
-    id_, table, start, end, state, server, incarnation, token, sequence = row
+    id_, table, start, end, state, server, incarnation, token, sequence, version, clean = row
     return (
         state in STATES
         and 0 < id_ <= BIGGEST_REGION
@@ -131,6 +214,8 @@ def region_is_sound(row: RegionRow) -> bool:
         and incarnation <= INT_MAX
         and 0 <= token <= INT_MAX
         and 0 <= sequence <= INT_MAX
+        and 0 <= version <= INT_MAX
+        and 0 <= clean <= 1
     )
 
 
@@ -141,7 +226,8 @@ def damage_of(row: Row, place: str, fault: tuple[str, Any, str]) -> Damage:
     if isinstance(row, RegionRow):
         id_ = 0 if CHECKS[RegionRow]["id"](row.id) else row.id
         return Damage(kind, place, field, shown(value), why, table="" if _name(row.table) else row.table, region=id_)
-    return Damage(kind, place, field, shown(value), why, named(row))
+    region = row.id if isinstance(row, HeirRow | ParentRow) and not _id(row.id) else 0
+    return Damage(kind, place, field, shown(value), why, named(row), region=region)
 
 
 def named(row: Row) -> str:
@@ -151,8 +237,12 @@ def named(row: Row) -> str:
             return f"{name},{incarnation}" if isinstance(row, ServerRow) else name
         case MarkRow(kind, subject) if not _name(kind) and not _name(subject):
             return f"{kind} of {subject}"
-        case TableRow(name) | NamespaceRow(name) if not _name(name):
+        case TableRow(name) | NamespaceRow(name) | SnapshotRow(name) | PublishedRow(name) if not _name(name):
             return name
+        case SnapshotPartRow(name, number) if not _name(name):
+            return f"{number} of {name}"
+        case HeirRow(id_) | ParentRow(id_):
+            return f"#{id_}"
     return ""
 
 

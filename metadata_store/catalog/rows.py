@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from state_machines.regions.damage import Damage
+from state_machines.regions.shapes import ParentRow, PublishedRow, SnapshotRow, Source
+
+__all__ = ["ParentRow", "PublishedRow", "SnapshotRow", "Source"]
 
 
 class MarkRow(NamedTuple):
@@ -55,56 +58,14 @@ class RegionRow(NamedTuple):
     clean: int = 0
 
 
-class Source(NamedTuple):
-    """Where the data of a region begins: as what another region has in its range. ``token``: of its last open.
-
-    ``snapshot``: the name of the snapshot whose data it is, empty for the region's own.
-    """
-
-    region: int
-    start: bytes
-    end: bytes
-    token: int
-    sequence: int
-    snapshot: str = ""
-
-
 class HeirRow(NamedTuple):
-    """What a region refers to until its service says that it has data of its own."""
+    """What a region refers to until its service says that it has data of its own.
+
+    It is written in the transaction that inserts the region.
+    """
 
     id: int
     sources: tuple[Source, ...]
-
-
-class ParentRow(NamedTuple):
-    """A region that was split or merged, until its data is discarded. ``state``: SPLIT or MERGED.
-
-    ``heirs``: the regions that got its keys.
-    """
-
-    id: int
-    table: str
-    start: bytes
-    end: bytes
-    state: int
-    heirs: tuple[int, ...]
-    token: int
-    sequence: int
-
-
-class SnapshotRow(NamedTuple):
-    """A snapshot of a table, complete. ``kind`` and ``options``: of the table; ``regions``: how many it had.
-
-    ``parts``: how many rows of :class:`SnapshotPartRow` list them.
-    """
-
-    name: str
-    table: str
-    kind: int
-    options: tuple[tuple[str, str], ...]
-    made_ms: int
-    regions: int
-    parts: int
 
 
 class SnapshotPartRow(NamedTuple):
@@ -113,14 +74,6 @@ class SnapshotPartRow(NamedTuple):
     name: str
     number: int
     regions: tuple[Source, ...]
-
-
-class PublishedRow(NamedTuple):
-    """A value that all servers of the service have. ``number``: grows from one value to the next."""
-
-    name: str
-    number: int
-    data: bytes
 
 
 class ServerRow(NamedTuple):
@@ -224,19 +177,16 @@ class DropMark(NamedTuple):
     subject: str
 
 
-class Reshape(NamedTuple):
-    """Replaces regions by others that have their keys: the point of no return of a split or a merge.
-
-    The regions of ``parents`` are removed and remembered, ``heirs`` inserted, with what they refer to.
-    """
-
-    parents: tuple[ParentRow, ...]
-    heirs: tuple[RegionRow, ...]
-    sources: tuple[HeirRow, ...] = ()
-
-
 Small: TypeAlias = HeirRow | ParentRow | SnapshotRow | SnapshotPartRow | PublishedRow
 """Rows that come one at a time."""
+NAMES: Final[Mapping[type[Small], int]] = {
+    HeirRow: 1,
+    ParentRow: 1,
+    SnapshotRow: 1,
+    SnapshotPartRow: 2,
+    PublishedRow: 1,
+}
+"""How many fields at the begin name a row of each kind, in the order in which the kinds are read."""
 
 
 class Put(NamedTuple):
@@ -250,6 +200,23 @@ class Drop(NamedTuple):
 
     of: type[Small]
     names: tuple[str | int, ...]
+
+
+class Reshape(NamedTuple):
+    """Replaces regions by others that have their keys: the point of no return of a split or a merge.
+
+    The regions of ``parents`` are removed and remembered, ``heirs`` inserted, with what they refer to.
+    """
+
+    parents: tuple[ParentRow, ...]
+    heirs: tuple[RegionRow, ...]
+    sources: tuple[HeirRow, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Write, ...]:
+        """Returns the writes that it consists of, in their order."""
+        gone = DropRegions(tuple(one.id for one in self.parents))
+        return (gone, NewRegions(self.heirs), *map(Put, self.parents), *map(Put, self.sources))
 
 
 Write: TypeAlias = (
@@ -270,6 +237,15 @@ Write: TypeAlias = (
     | Put
     | Drop
 )
+
+
+def flat(writes: Iterable[object]) -> Iterator[object]:
+    """Yields writes, in place of a :class:`Reshape` those that it consists of."""
+    for one in writes:
+        if isinstance(one, Reshape):
+            yield from one.parts
+        else:
+            yield one
 
 
 class Content(NamedTuple):

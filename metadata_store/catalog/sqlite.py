@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from metadata_store.catalog.judging import BIGGEST_REGION, INT_MAX, STATES, sound
 from metadata_store.catalog.rows import (
     Bury,
     Content,
+    Drop,
     DropMark,
     DropNamespace,
     DropRegions,
@@ -25,15 +27,20 @@ from metadata_store.catalog.rows import (
     MarkRow,
     NewRegions,
     Owner,
+    Put,
     PutMark,
     PutNamespace,
     PutServer,
     PutTable,
     RegionRow,
     ServerRow,
+    Small,
     TableRow,
     Write,
+    flat,
 )
+from metadata_store.catalog.sqlite_schema import prepare
+from metadata_store.catalog.sqlite_small import SMALL
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow
 from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.sqlite_rows import write_rows
@@ -46,7 +53,8 @@ SOUND: Final = (
     f"AND length(first) <= {KEY_BYTES_MAX} AND length(last) <= {KEY_BYTES_MAX} AND id BETWEEN 1 AND {BIGGEST_REGION} "
     f"AND (state = {RegionState.OPEN:d} OR state IN ({', '.join(map(str, sorted(STATES)))})) "
     "AND server < x'' AND (server > '' AND incarnation > 0 OR server = '' AND incarnation = 0) "
-    + " AND ".join(("", *(f"{name} & {INT_MAX} = {name}" for name in ("incarnation", "token", "sequence"))))
+    + " AND ".join(("", *(f"{name} & {INT_MAX} = {name}" for name in ("incarnation", "token", "sequence", "version"))))
+    + " AND clean IN (0, 1)"
 )
 """The condition of a region that can be used, as :func:`metadata_store.catalog.judging.fault_of` has it.
 
@@ -65,6 +73,9 @@ def read_all(db: sqlite3.Connection) -> Content:
         servers = [one for at, one in _rows(db, "server", ServerRow) if sound(one, at, damaged)]
         marks = [one for at, one in _rows(db, "mark", MarkRow) if sound(one, at, damaged)]
         buried = [one for at, one in _rows(db, "buried", BuriedRow) if sound(one, at, damaged)]
+        small: list[Small] = []
+        for of in SMALL.values():
+            small += sorted(one for at, one in _rows(db, of.name, of.made) if sound(one, at, damaged))
     return Content(
         sorted(one.name for one in namespaces),
         sorted(tables),
@@ -73,6 +84,7 @@ def read_all(db: sqlite3.Connection) -> Content:
         {one.name: one.incarnation for one in buried},
         sorted(marks),
         tuple(damaged),
+        small,
     )
 
 
@@ -82,13 +94,13 @@ def _rows(db: sqlite3.Connection, table: str, make: Callable[..., Any]) -> Itera
         yield f"row {number} of table {table}", make(*row)
 
 
-def _table(name: Any, kind: Any, state: Any, options: Any) -> TableRow:
+def _table(name: Any, kind: Any, state: Any, options: Any, version: Any) -> TableRow:
     """Makes a table; options that are no JSON object stay as they are, and are judged so."""
     try:
         found = tuple(sorted(json.loads(options).items()))
     except (ValueError, TypeError, AttributeError):
         found = options
-    return TableRow(name, kind, state, found)
+    return TableRow(name, kind, state, found, version)
 
 
 def _regions(db: sqlite3.Connection, damaged: list[Damage]) -> list[RegionRow]:
@@ -137,29 +149,11 @@ def _any_text(db: sqlite3.Connection) -> Iterator[None]:
         db.text_factory = before
 
 
-SCHEMA: Final = (
-    "CREATE TABLE IF NOT EXISTS namespace (name TEXT PRIMARY KEY)",
-    "CREATE TABLE IF NOT EXISTS tbl (name TEXT PRIMARY KEY, kind INTEGER, state INTEGER, options TEXT)",
-    (
-        "CREATE TABLE IF NOT EXISTS region (id INTEGER PRIMARY KEY, tbl TEXT NOT NULL, first BLOB NOT NULL, "
-        "last BLOB NOT NULL, state INTEGER NOT NULL, server TEXT NOT NULL, incarnation INTEGER NOT NULL, "
-        "token INTEGER NOT NULL, sequence INTEGER NOT NULL)"
-    ),
-    "CREATE INDEX IF NOT EXISTS region_of_table ON region (tbl, first)",
-    (
-        "CREATE TABLE IF NOT EXISTS server (name TEXT, incarnation INTEGER, address TEXT, software TEXT, "
-        "PRIMARY KEY (name, incarnation))"
-    ),
-    (
-        "CREATE TABLE IF NOT EXISTS mark (kind TEXT, subject TEXT, value TEXT, until_ms INTEGER, author TEXT, "
-        "reason TEXT, PRIMARY KEY (kind, subject))"
-    ),
-    "CREATE TABLE IF NOT EXISTS buried (name TEXT PRIMARY KEY, incarnation INTEGER)",
-)
 OWNERS: Final = (
-    "WITH owner (id, state, server, incarnation, token, sequence) AS (VALUES {}) "
-    "UPDATE region SET (state, server, incarnation, token, sequence) = "
-    "(owner.state, owner.server, owner.incarnation, owner.token, owner.sequence) FROM owner WHERE region.id = owner.id"
+    "WITH owner (id, state, server, incarnation, token, sequence, version, clean) AS (VALUES {}) "
+    "UPDATE region SET (state, server, incarnation, token, sequence, version, clean) = "
+    "(owner.state, owner.server, owner.incarnation, owner.token, owner.sequence, owner.version, owner.clean) "
+    "FROM owner WHERE region.id = owner.id"
 )
 BURIED: Final = (
     "INSERT OR REPLACE INTO buried SELECT ?1, max(?2, coalesce((SELECT incarnation FROM buried WHERE name = ?1), 0))"
@@ -172,13 +166,19 @@ DROPS: Final[Mapping[type[Write], str]] = {
     DropMark: "DELETE FROM mark WHERE kind = ? AND subject = ?",
 }
 """Statements that remove one row; their fields name it."""
+WITHOUT_REGIONS: Final = ("DELETE FROM heir WHERE id IN (VALUES {})", "DELETE FROM region WHERE id IN (VALUES {})")
+WITHOUT_TABLE: Final = (
+    "DELETE FROM heir WHERE id IN (SELECT id FROM region WHERE tbl = ?)",
+    "DELETE FROM region WHERE tbl = ?",
+    "DELETE FROM parent WHERE tbl = ?",
+    "DELETE FROM tbl WHERE name = ?",
+)
 REGIONS: Final = "INSERT OR IGNORE INTO region VALUES {}"
 
 
 class SqliteCatalog:
     """Implements :class:`metadata_store.catalog.rows.Catalog` and the rows of a :class:`SqliteRecords`."""
 
-    schema: Sequence[str] = SCHEMA
     rows_max = 5_000
 
     def __init__(self) -> None:
@@ -195,10 +195,14 @@ class SqliteCatalog:
         found: Content = await self._records.call(read_all)
         return found
 
+    def prepare(self, db: sqlite3.Connection, path: Path) -> None:
+        """Makes the tables, or adds what those of an earlier release lack; raises ``StoreFailed`` for a later one."""
+        prepare(db, path)
+
     def put(self, db: sqlite3.Connection, rows: Iterable[object]) -> None:
         """Applies writes in their order; those of owners that follow each other together."""
         owners: dict[int, Owner] = {}
-        for row in rows:
+        for row in flat(rows):
             if isinstance(row, Owner):
                 owners[row.id] = row
                 continue
@@ -210,15 +214,8 @@ class SqliteCatalog:
 
 def _apply(db: sqlite3.Connection, write: Write) -> None:
     match write:
-        case NewRegions(regions):
-            write_rows(db, REGIONS, regions)
-        case PutTable(row):
-            db.execute("INSERT OR REPLACE INTO tbl VALUES (?, ?, ?, ?)", (*row[:3], json.dumps(dict(row.options))))
-        case DropRegions(ids):
-            write_rows(db, "DELETE FROM region WHERE id IN (VALUES {})", [(id_,) for id_ in ids])
-        case DropTable(name):
-            db.execute("DELETE FROM region WHERE tbl = ?", (name,))
-            db.execute("DELETE FROM tbl WHERE name = ?", (name,))
+        case NewRegions() | PutTable() | DropRegions() | DropTable():
+            _apply_to_tables(db, write)
         case PutServer(server):
             db.execute("INSERT OR REPLACE INTO server VALUES (?, ?, ?, ?)", server)
         case Bury(name, incarnation):
@@ -229,5 +226,24 @@ def _apply(db: sqlite3.Connection, write: Write) -> None:
             db.execute("INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?, ?, ?)", mark)
         case DropServer() | Forget() | DropNamespace() | DropMark():
             db.execute(DROPS[type(write)], write)
+        case Put(small):
+            SMALL[type(small)].put(db, small)
+        case Drop(kind, names):
+            SMALL[kind].drop(db, names)
         case _:
             raise TypeError(f"the catalog has no write {write!r}")
+
+
+def _apply_to_tables(db: sqlite3.Connection, write: NewRegions | PutTable | DropRegions | DropTable) -> None:
+    match write:
+        case NewRegions(regions):
+            write_rows(db, REGIONS, regions)
+        case PutTable(row):
+            cells = (*row[:3], json.dumps(dict(row.options)), row.version)
+            db.execute("INSERT OR REPLACE INTO tbl VALUES (?, ?, ?, ?, ?)", cells)
+        case DropRegions(ids):
+            for statement in WITHOUT_REGIONS:
+                write_rows(db, statement, [(id_,) for id_ in ids])
+        case DropTable(name):
+            for statement in WITHOUT_TABLE:
+                db.execute(statement, (name,))

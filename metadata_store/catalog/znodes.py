@@ -8,11 +8,30 @@ from urllib.parse import quote
 
 import msgspec
 
-from metadata_store.catalog.rows import MarkRow, RegionRow, ServerRow, TableRow
+from metadata_store.catalog.rows import (
+    NAMES,
+    HeirRow,
+    MarkRow,
+    ParentRow,
+    PublishedRow,
+    RegionRow,
+    ServerRow,
+    Small,
+    SnapshotPartRow,
+    SnapshotRow,
+    TableRow,
+)
 from metadata_store.records import codec
 
 VERSION: Final = 1
-"""Version of the format. A daemon that finds a newer one does not begin."""
+"""Version of the format of all rows that every release may pass over, or store anew with what it knows of them."""
+HEIR_VERSION: Final = 2
+"""Version of the format of a region that refers to others: a release without these would open it without its data.
+
+It is the latest one; a daemon that finds a newer one does not begin.
+"""
+HEIRS: Final = "heirs"
+PARENTS: Final = "parents"
 BUCKET_IDS: Final = 1_000
 """Ids of one bucket: a list of a million names would be larger than ZooKeeper's ``jute.maxbuffer``."""
 REGIONS: Final = "regions"
@@ -40,7 +59,12 @@ class BuriedRow(NamedTuple):
     number: int = 0
 
 
-Row = TableRow | RegionRow | ServerRow | MarkRow | NamespaceRow | BuriedRow
+Row = TableRow | RegionRow | ServerRow | MarkRow | NamespaceRow | BuriedRow | Small
+
+JSON_NAMES: Final = {"version": "table_version"}
+"""Names of fields in znodes that differ, because ``version`` is that of the format."""
+FIELDS: Final = {stored: field for field, stored in JSON_NAMES.items()}
+"""The fields of these names."""
 
 
 class _Head(msgspec.Struct):
@@ -51,32 +75,36 @@ _head = msgspec.json.Decoder(_Head)
 
 
 class Form(NamedTuple):
-    """How a kind of row is stored. ``folder``: below the root; ``names``: how many of its first fields name it."""
+    """How a kind of row is stored. ``folder``: below the root; ``names``: how many of its first fields name it.
+
+    ``fields``: their names in a znode.
+    """
 
     folder: str
     make: Callable[..., Row]
     names: int
     decoder: msgspec.json.Decoder[Any]
+    fields: tuple[str, ...]
 
     def decode(self, data: bytes | None) -> Row:
         """Decodes the data of a znode; raises :class:`BadRow` and :class:`Newer`."""
         body = _unsealed(data)
         try:
-            if (version := _head.decode(body).version) > VERSION:
-                raise Newer(f"format {version} is newer than this daemon's ({VERSION}): upgrade the daemon")
+            if (version := _head.decode(body).version) > HEIR_VERSION:
+                raise Newer(f"format {version} is newer than this daemon's ({HEIR_VERSION}): upgrade the daemon")
             return self.make(*msgspec.structs.astuple(self.decoder.decode(body))[:-1])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadRow(str(error)) from error
 
 
 def _form(folder: str, make: Any, names: int) -> Form:
-    hints = get_type_hints(make)
-    fields = [
-        (name, hint, make._field_defaults[name]) if name in make._field_defaults else (name, hint)
-        for name, hint in hints.items()
-    ]
+    defaults: dict[str, Any] = make._field_defaults
+    fields: list[Any] = []
+    for name, hint in get_type_hints(make).items():
+        field = JSON_NAMES.get(name, name), hint
+        fields.append((*field, defaults[name]) if name in defaults else field)
     struct = msgspec.defstruct(make.__name__, [*fields, ("version", int, VERSION)], frozen=True, gc=False)
-    return Form(folder, make, names, msgspec.json.Decoder(struct))
+    return Form(folder, make, names, msgspec.json.Decoder(struct), tuple(one[0] for one in fields))
 
 
 FORMS: Final = {
@@ -86,13 +114,18 @@ FORMS: Final = {
     BuriedRow: _form("buried", BuriedRow, 1),
     MarkRow: _form("marks", MarkRow, 2),
     RegionRow: _form(REGIONS, RegionRow, 1),
+    HeirRow: _form(HEIRS, HeirRow, NAMES[HeirRow]),
+    ParentRow: _form(PARENTS, ParentRow, NAMES[ParentRow]),
+    SnapshotRow: _form("snapshots", SnapshotRow, NAMES[SnapshotRow]),
+    SnapshotPartRow: _form("snapshot_parts", SnapshotPartRow, NAMES[SnapshotPartRow]),
+    PublishedRow: _form("published", PublishedRow, NAMES[PublishedRow]),
 }
 _encoder = msgspec.json.Encoder()
 
 
-def encode(row: Row) -> bytes:
-    """Encodes a row."""
-    body = _encoder.encode({"version": VERSION, **row._asdict()})
+def encode(row: Row, version: int = VERSION) -> bytes:
+    """Encodes a row. ``version``: of the format."""
+    body = _encoder.encode({"version": version, **dict(zip(FORMS[type(row)].fields, row, strict=True))})
     return b"%b\n%08x" % (body, codec.checksum(body))
 
 
@@ -122,6 +155,11 @@ def bucket_path(bucket: int) -> str:
 def region_path(id_: int) -> str:
     """Returns the path of a region below the root."""
     return f"{REGIONS}/{id_ // BUCKET_IDS:07}/{id_:010}"
+
+
+def heir_path(id_: int) -> str:
+    """Returns the path of what a region refers to, below the root."""
+    return f"{HEIRS}/{id_}"
 
 
 def _quoted(name: str | int) -> str:

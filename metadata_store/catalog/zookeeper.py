@@ -14,6 +14,7 @@ from metadata_store.catalog import znodes
 from metadata_store.catalog.rows import (
     Bury,
     Content,
+    Drop,
     DropMark,
     DropNamespace,
     DropRegions,
@@ -22,14 +23,17 @@ from metadata_store.catalog.rows import (
     Forget,
     NewRegions,
     Owner,
+    ParentRow,
+    Put,
     PutMark,
     PutNamespace,
     PutServer,
     PutTable,
     RegionRow,
     Write,
+    flat,
 )
-from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, path_in, region_path
+from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, heir_path, path_in, region_path
 from metadata_store.catalog.zookeeper_reading import read_all
 from metadata_store.errors import Code
 from metadata_store.fencing.bounds import OP_OVERHEAD, acl_bytes
@@ -78,6 +82,7 @@ class ZooKeeperCatalog:
         self._regions: dict[int, Keys] = {}
         self._sizes: Counter[int] = Counter()
         self._buried: dict[str, int] = {}
+        self._parents: dict[str, str] = {}
 
     def of(self, records: ZooKeeperRecords) -> ZooKeeperCatalog:
         """Binds the catalog to the store whose rows it is."""
@@ -102,6 +107,7 @@ class ZooKeeperCatalog:
         self._sizes = Counter(others)
         self._sizes.update(znodes.bucket_of(one) for one in self._regions)
         self._buried = {path_in("buried", name): incarnation for name, incarnation in content.buried.items()}
+        self._parents = {znodes.path_of(one): one.table for one in content.small if isinstance(one, ParentRow)}
         self._known = True
         return content
 
@@ -109,7 +115,7 @@ class ZooKeeperCatalog:
         """Returns how many bytes writes add to a multi, at most: each row as it is encoded."""
         missing = [form.folder for form in znodes.FORMS.values() if form.folder not in self._there]
         folders = sum([self._named(one) for one in missing]) if missing else 0
-        return sum(map(self._weight, rows), folders)
+        return sum(map(self._weight, flat(rows)), folders)
 
     def _weight(self, write: object) -> int:
         match write:
@@ -118,11 +124,14 @@ class ZooKeeperCatalog:
             case Owner(id_):
                 return self._bytes(self._owned(write, self._regions.get(id_, NO_KEYS)))
             case DropRegions(ids):
-                return 2 * len(ids) * self._region_bytes  # each may be the last one of its bucket
+                return self._dropped_bytes(ids)
             case DropTable(name):
-                return self._named("tables", name) + 2 * len(self._of_table(name)) * self._region_bytes
-            case PutTable(row) | PutServer(row) | PutMark(row):
+                parents = sum(self._op_bytes + len(path) for path in self._parents_of(name))
+                return self._named("tables", name) + parents + self._dropped_bytes(self._of_table(name))
+            case PutTable(row) | PutServer(row) | PutMark(row) | Put(row):
                 return self._bytes(row)
+            case Drop(kind, names):
+                return self._named(znodes.FORMS[kind].folder, *names)
             case PutNamespace(name):
                 return self._bytes(NamespaceRow(name))
             case Bury(name):
@@ -138,14 +147,19 @@ class ZooKeeperCatalog:
     def _named(self, folder: str, *names: str | int) -> int:
         return self._op_bytes + len(path_in(folder, *names))
 
+    def _dropped_bytes(self, ids: Sequence[int]) -> int:
+        """Returns the bytes of regions that go; each may be the last one of its bucket, and refer to others."""
+        heirs = sum(self._op_bytes + len(path) for path in map(heir_path, ids) if path in self._there)
+        return heirs + 2 * len(ids) * self._region_bytes
+
     @property
     def _region_bytes(self) -> int:
         return self._op_bytes + len(region_path(0))
 
     @staticmethod
     def _owned(owner: Owner, keys: Keys) -> RegionRow:
-        id_, state, server, incarnation, token, sequence = owner
-        return RegionRow(id_, *keys, state, server, incarnation, token, sequence)
+        id_, state, server, incarnation, token, sequence, version, clean = owner
+        return RegionRow(id_, *keys, state, server, incarnation, token, sequence, version, clean)
 
     # -- for the store
 
@@ -167,7 +181,8 @@ class ZooKeeperCatalog:
         for path, row in draft.values.items():
             self._add(ops, path, row)
         for id_, region in draft.regions.items():
-            self._add(ops, region_path(id_), region, there=id_ in self._regions)
+            version = znodes.HEIR_VERSION if self._refers(draft, id_) else znodes.VERSION
+            self._add(ops, region_path(id_), region, there=id_ in self._regions, version=version)
         empty = [path for bucket, path in buckets.items() if not sizes[bucket] and path in self._there]
         return [*ops, *(Delete(self._path(path), ANY_VERSION) for path in empty)]
 
@@ -210,13 +225,26 @@ class ZooKeeperCatalog:
     def _path(self, path: str) -> str:
         return f"{self._root}/{path}"
 
-    def _add(self, ops: list[Op], path: str, row: znodes.Row | None, *, there: bool | None = None) -> None:
+    def _refers(self, draft: _Draft, id_: int) -> bool:
+        """Checks whether a region refers to others once a draft is written."""
+        path = heir_path(id_)
+        return draft.values[path] is not None if path in draft.values else path in self._there
+
+    def _add(
+        self,
+        ops: list[Op],
+        path: str,
+        row: znodes.Row | None,
+        *,
+        there: bool | None = None,
+        version: int = znodes.VERSION,
+    ) -> None:
         there = path in self._there if there is None else there
         if row is None:
             if there:
                 ops.append(Delete(self._path(path), ANY_VERSION))
             return
-        data = znodes.encode(row)
+        data = znodes.encode(row, version)
         ops.append(
             SetData(self._path(path), data, ANY_VERSION) if there else Create(self._path(path), data, acl=self._acl)
         )
@@ -225,10 +253,13 @@ class ZooKeeperCatalog:
         if row is None:
             self._there.discard(path)
             self._buried.pop(path, None)
+            self._parents.pop(path, None)
             return
         self._there.add(path)
         if isinstance(row, BuriedRow):
             self._buried[path] = row.incarnation
+        elif isinstance(row, ParentRow):
+            self._parents[path] = row.table
 
     def _sizes_after(self, draft: _Draft) -> dict[int, int]:
         """Returns how many children the buckets of a draft will have."""
@@ -242,9 +273,12 @@ class ZooKeeperCatalog:
     def _of_table(self, name: str) -> list[int]:
         return [id_ for id_, keys in self._regions.items() if keys[0] == name]
 
+    def _parents_of(self, name: str) -> list[str]:
+        return [path for path, table in self._parents.items() if table == name]
+
     def _drafted(self, rows: Iterable[object]) -> _Draft:
         draft = _Draft()
-        for row in rows:
+        for row in flat(rows):
             self._draft(draft, row)
         return draft
 
@@ -258,13 +292,17 @@ class ZooKeeperCatalog:
             case NewRegions(rows):
                 draft.regions.update((one.id, one) for one in rows if self._keys(draft, one.id) is None)
             case DropRegions(ids):
-                draft.regions.update(dict.fromkeys(ids))
+                self._draft_without(draft, ids)
             case DropTable(name):
                 values[path_in("tables", name)] = None
                 mine = [id_ for id_, one in draft.regions.items() if one is not None and one.table == name]
-                draft.regions.update(dict.fromkeys([*self._of_table(name), *mine]))
-            case PutTable(row) | PutServer(row) | PutMark(row):
+                self._draft_without(draft, [*self._of_table(name), *mine])
+                new = [path for path, one in values.items() if isinstance(one, ParentRow) and one.table == name]
+                values.update(dict.fromkeys([*self._parents_of(name), *new]))
+            case PutTable(row) | PutServer(row) | PutMark(row) | Put(row):
                 values[znodes.path_of(row)] = row
+            case Drop(kind, names):
+                values[path_in(znodes.FORMS[kind].folder, *names)] = None
             case Bury(name, incarnation, number):
                 last = max(incarnation, self._last_buried(draft, name))
                 values[path_in("buried", name)] = BuriedRow(name, last, number)
@@ -274,6 +312,13 @@ class ZooKeeperCatalog:
                 values[path_in(DROPS[type(write)], *write)] = None
             case _:
                 raise TypeError(f"the catalog has no write {write!r}")
+
+    def _draft_without(self, draft: _Draft, ids: Iterable[int]) -> None:
+        """Drafts that regions go, with what they refer to."""
+        for id_ in ids:
+            draft.regions[id_] = None
+            if (path := heir_path(id_)) in self._there or path in draft.values:
+                draft.values[path] = None
 
     def _keys(self, draft: _Draft, id_: int) -> Keys | None:
         if id_ in draft.regions:

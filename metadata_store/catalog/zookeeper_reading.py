@@ -12,7 +12,18 @@ from urllib.parse import unquote
 
 from metadata_store.catalog import znodes
 from metadata_store.catalog.judging import KINDS, region_is_sound, sound
-from metadata_store.catalog.rows import Content, MarkRow, RegionRow, ServerRow, TableRow
+from metadata_store.catalog.rows import (
+    NAMES,
+    Content,
+    HeirRow,
+    MarkRow,
+    ParentRow,
+    RegionRow,
+    ServerRow,
+    Small,
+    SnapshotPartRow,
+    TableRow,
+)
 from metadata_store.catalog.znodes import BadRow, BuriedRow, NamespaceRow, Newer
 from metadata_store.errors import Code
 from metadata_store.port import ZooKeeper
@@ -28,7 +39,7 @@ NAMED_MAX: Final = 5
 FIELD: Final = re.compile(r"`\$\.(\w+)")
 """The field that an error of the decoder names."""
 
-R = TypeVar("R", TableRow, RegionRow, ServerRow, MarkRow, NamespaceRow, BuriedRow)
+R = TypeVar("R", bound=znodes.Row)
 
 
 class Read(NamedTuple):
@@ -133,6 +144,11 @@ class _Reader:
         if path.startswith(f"{znodes.REGIONS}/"):
             self.damaged.append(Damage(RowKind.REGION, place, field, "", why, region=int(names[0])))
             self._kept(None, path)
+        elif kind in (HeirRow, ParentRow):
+            id_ = int(names[0]) if names[0].isdecimal() else 0
+            self.damaged.append(Damage(KINDS[kind], place, field, "", why, f"#{names[0]}", region=id_))
+        elif kind is SnapshotPartRow:
+            self.damaged.append(Damage(KINDS[kind], place, field, "", why, " of ".join(reversed(names))))
         else:
             name = (" of " if path.startswith("marks/") else ",").join(names)
             self.damaged.append(Damage(KINDS[kind], place, field, "", why, name))
@@ -148,7 +164,7 @@ def _fault(found: znodes.Row | BadRow | Code) -> tuple[str, str]:
     """Returns the field that is at fault, ``data`` for all of them, and the reason."""
     if isinstance(found, BadRow):
         at = FIELD.search(text := str(found))
-        return (at[1] if at else "data"), text
+        return (znodes.FIELDS.get(at[1], at[1]) if at else "data"), text
     if isinstance(found, Code):
         return "data", f"it cannot be read: {found.name}, check its ACL"
     return "data", f"it holds what belongs to {znodes.path_of(found)}"
@@ -162,6 +178,9 @@ async def read_all(zk: ZooKeeper, root: str) -> Read:
     servers = await reader.rows(ServerRow)
     buried = await reader.rows(BuriedRow)
     marks = await reader.rows(MarkRow)
+    small: list[Small] = []
+    for kind in NAMES:
+        small += sorted(await reader.rows(kind))
     regions = await reader.regions()
     if reader.newer:
         raise StoreFailed(_refusal(reader.newer))
@@ -173,6 +192,7 @@ async def read_all(zk: ZooKeeper, root: str) -> Read:
         {one.name: one.incarnation for one in sorted(buried, key=lambda one: (one.number, one.name))},
         sorted(marks),
         tuple(reader.damaged),
+        small,
     )
     return Read(content, reader.there, reader.others)
 

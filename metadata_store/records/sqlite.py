@@ -50,9 +50,8 @@ _Row = tuple[int, int, bytes]
 class Rows(Protocol):
     """Further tables of the file, whose rows are written together with records."""
 
-    @property
-    def schema(self) -> Sequence[str]:
-        """Returns the statements that create the tables where they are missing."""
+    def prepare(self, db: sqlite3.Connection, path: Path) -> None:
+        """Makes the tables as this release has them; raises ``StoreFailed`` where a later one has written them."""
         ...
 
     def put(self, db: sqlite3.Connection, rows: Iterable[object]) -> None:
@@ -212,7 +211,9 @@ class SqliteRecords:
             return [None] * len(group)
 
     def _take_over(self, db: sqlite3.Connection, above: int) -> None:
-        for statement in (*SCHEMA, *(() if self._rows is None else self._rows.schema)):
+        if self._rows is not None:
+            self._rows.prepare(db, self._path)
+        for statement in SCHEMA:
             db.execute(statement)
         self._file = identity(self._path)
         [self._epoch] = db.execute(TAKE_OVER, (above,)).fetchone()

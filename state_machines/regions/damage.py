@@ -27,6 +27,12 @@ class RowKind(StrEnum):
     SERVER = "server"
     BURIED = "buried"
     MARK = "mark"
+    HEIR = "heir"
+    """What a region refers to."""
+    PARENT = "parent"
+    SNAPSHOT = "snapshot"
+    SNAPSHOT_PART = "part of a snapshot"
+    PUBLISHED = "published value"
 
 
 class Damage(NamedTuple):

@@ -14,6 +14,7 @@ import msgspec
 
 from state_machines.regions.damage import Damages
 from state_machines.regions.marks import Marks
+from state_machines.regions.shapes import ParentRow, PublishedRow, Snapshot, Source
 from state_machines.regions.states import (
     IN_TRANSITION,
     OWNED,
@@ -36,7 +37,7 @@ STATES: Final = max(RegionState) + 1
 
 
 class Table(msgspec.Struct, gc=False, eq=False):
-    """A table. ``regions``: all of them, in the order of their start keys.
+    """A table. ``regions``: all of them, in the order of their start keys. ``version``: of its options.
 
     ``counts``: how many regions are in each state, by its value. ``transit``: its regions in that of the model.
     """
@@ -48,6 +49,7 @@ class Table(msgspec.Struct, gc=False, eq=False):
     regions: list[Region]
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * STATES)
     transit: dict[int, Region] = msgspec.field(default_factory=dict)
+    version: int = 0
 
     def count(self, state: RegionState) -> int:
         """Returns the number of its regions in a state, without a look at each."""
@@ -73,7 +75,8 @@ class Server(msgspec.Struct, gc=False, eq=False):
     regions were compared then. ``leaving``: its regions are moved away; ``forced``: also those that rest after a move.
     ``expected``: regions for which a step has chosen it, and whose open is not entered yet. ``load``: figures that it
     sent. ``proof``: digest of the proof of its connections. It is empty where the process registered without one, None
-    where it has not registered at this daemon, and its row has none.
+    where it has not registered at this daemon, and its row has none. ``features``: names of what it can do beyond
+    opening and closing regions, as it said when it registered.
     """
 
     name: str
@@ -91,6 +94,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     expected: int = 0
     load: dict[str, int] = msgspec.field(default_factory=dict)
     proof: str | None = None
+    features: frozenset[str] = frozenset()
 
     @property
     def key(self) -> tuple[str, int]:
@@ -106,7 +110,8 @@ class Region(msgspec.Struct, gc=False, eq=False):
 
     ``opening``: token of the open that is under way, or was the latest one under way.
     ``changed_ms``: the latest change of its state, on the loop's clock. ``doubtful``: known from its row alone: a
-    server may have it by a procedure whose record says nothing any more.
+    server may have it by a procedure whose record says nothing any more. ``version``: of its table, as it was opened
+    last. ``clean``: its latest owner had it open, and said that it has closed it: no edit waits beside its data.
     """
 
     id: int
@@ -121,6 +126,8 @@ class Region(msgspec.Struct, gc=False, eq=False):
     changed_ms: int = 0
     opening: int = 0
     doubtful: bool = False
+    version: int = 0
+    clean: bool = False
 
     def __str__(self) -> str:
         return f"{self.table.name}#{self.id}"
@@ -164,6 +171,8 @@ class Regions:
 
     ``buried``: by name, the highest incarnation of a process that was fenced, the latest one last.
     ``observer``: is told of changes. ``damages``: what the catalog holds that could not be entered.
+    ``parents``: regions that were split or merged, by id. ``sources``: what regions refer to, by their ids.
+    ``snapshots`` and ``published``: by name.
     """
 
     def __init__(self) -> None:
@@ -176,6 +185,10 @@ class Regions:
         self.transit: dict[int, Region] = {}
         self.marks = Marks()
         self.damages = Damages()
+        self.parents: dict[int, ParentRow] = {}
+        self.sources: dict[int, tuple[Source, ...]] = {}
+        self.snapshots: dict[str, Snapshot] = {}
+        self.published: dict[str, PublishedRow] = {}
 
     @property
     def ids(self) -> Ids:
@@ -202,17 +215,20 @@ class Regions:
             found.sort(key=start_of)
 
     def drop_table(self, name: str) -> None:
-        """Removes a table and its regions."""
+        """Removes a table and its regions, with its parents."""
         table = self.tables.pop(name, None)
         if table is not None:
             self.drop_last(table, len(table.regions))
             self.damages.drop_table(name)
+            for parent in [one.id for one in self.parents.values() if one.table == name]:
+                del self.parents[parent]
 
     def drop_last(self, table: Table, count: int) -> None:
         """Removes the last regions of a table that is being deleted."""
         first = len(table.regions) - count
         for region in table.regions[first:]:
             del self.regions[region.id]
+            self.sources.pop(region.id, None)
             self._settle(region)
             table.counts[region.state] -= 1
             self._leave(region)

@@ -7,11 +7,17 @@ OPEN               its server has it
 CLOSING            its server gives it up, and may have it still
 CLOSED             its server gave it up
 FAILED_OPEN        no server could open it: an operator has it assigned again (final)
+SPLITTING          its server has it, and is about to give it up, so that its keys go to two others
+SPLIT              two others have its keys; it is remembered until its data is discarded
+MERGING            its server has it, and is about to give it up, so that one gets its keys and those of neighbours
+MERGED             another one has its keys, and those of neighbours; it is remembered until its data is discarded
 ABNORMALLY_CLOSED  its server crashed: it may have had it until it was fenced
 =================  =====================================================================================
 
-OPEN, CLOSED, OFFLINE and FAILED_OPEN are final: the catalog has them. The others are those of a procedure under way,
-whose record has all that is needed to go on. Numbers 5, 6 and 9 to 12 belong to split and merge.
+OPEN, CLOSED, OFFLINE and FAILED_OPEN are final: the catalog has them. SPLIT and MERGED are, too, in rows of their own:
+such a region is none of its table any more. The others are those of a procedure under way, whose record has all that is
+needed to go on. Numbers 11 and 12, HBase's SPLITTING_NEW and MERGING_NEW, are not used: a region that gets the keys of
+others is CLOSED, and attached to the procedure that opens it.
 """
 
 from __future__ import annotations
@@ -29,7 +35,11 @@ class RegionState(IntEnum):
     OPEN = 2
     CLOSING = 3
     CLOSED = 4
+    SPLITTING = 5
+    SPLIT = 6
     FAILED_OPEN = 7
+    MERGING = 9
+    MERGED = 10
     ABNORMALLY_CLOSED = 13
 
 
@@ -38,11 +48,15 @@ S = RegionState
 VALID_PREVIOUS: Final[Mapping[RegionState, frozenset[RegionState]]] = {
     S.OFFLINE: frozenset({S.CLOSED, S.ABNORMALLY_CLOSED, S.FAILED_OPEN}),
     S.OPENING: frozenset({S.OFFLINE, S.OPENING, S.CLOSED, S.ABNORMALLY_CLOSED, S.FAILED_OPEN}),
-    S.OPEN: frozenset({S.OPENING, S.OPEN}),
-    S.CLOSING: frozenset({S.OPEN, S.OPENING, S.CLOSING}),
+    S.OPEN: frozenset({S.OPENING, S.OPEN, S.SPLITTING, S.MERGING}),
+    S.CLOSING: frozenset({S.OPEN, S.OPENING, S.CLOSING, S.SPLITTING, S.MERGING}),
     S.CLOSED: frozenset({S.OFFLINE, S.CLOSING, S.CLOSED, S.ABNORMALLY_CLOSED}),
+    S.SPLITTING: frozenset({S.OPEN}),
+    S.SPLIT: frozenset({S.CLOSED}),
     S.FAILED_OPEN: frozenset({S.OPENING}),
-    S.ABNORMALLY_CLOSED: frozenset({S.OPENING, S.OPEN, S.CLOSING}),
+    S.MERGING: frozenset({S.OPEN}),
+    S.MERGED: frozenset({S.CLOSED}),
+    S.ABNORMALLY_CLOSED: frozenset({S.OPENING, S.OPEN, S.CLOSING, S.SPLITTING, S.MERGING}),
 }
 """States that may come before a state.
 
@@ -51,9 +65,11 @@ wait beside its data, and the next open takes them (HBase opens it once more fir
 region gives it up: it is closed where it may be open, or becomes CLOSED at once.
 """
 
-FINAL: Final = frozenset({S.OFFLINE, S.OPEN, S.CLOSED, S.FAILED_OPEN})
+FINAL: Final = frozenset({S.OFFLINE, S.OPEN, S.CLOSED, S.FAILED_OPEN, S.SPLIT, S.MERGED})
+REPLACED: Final = frozenset({S.SPLIT, S.MERGED})
+"""States of a region whose keys others have."""
 IN_TRANSITION: Final = frozenset(RegionState) - FINAL
-OWNED: Final = frozenset({S.OPENING, S.OPEN, S.CLOSING})
+OWNED: Final = frozenset({S.OPENING, S.OPEN, S.CLOSING, S.SPLITTING, S.MERGING})
 """States in which a server may have the region."""
 
 

@@ -14,9 +14,13 @@ OPENING, CLOSING   an assign                      a close                       
 OPEN               an assign                      a close                       nothing
 CLOSED             nothing: it was closed, or     nothing                       (never)
                    given up, by an operator
+SPLITTING,         an assign                      a close                       an assign or a close: the owner
+MERGING                                                                         closes it first
 FAILED_OPEN        nothing: it was given up       nothing                       (never)
 ABNORMALLY_CLOSED  an assign                      a close                       (never)
 =================  =============================  ============================  ================================
+
+A region that is SPLIT or MERGED is never picked up: others have its keys.
 
 The crash of an owner sees to all of its regions. An OFFLINE region of a table that is being created or enabled waits
 for that change, or for the next one that an operator begins.
@@ -130,7 +134,7 @@ def uncloseable(region: RegionState) -> str | None:
 
 def begun_at(previous: RegionState) -> RegionState:
     """Returns the state from which a region becomes OPENING; that of one whose server crashed is corrected."""
-    crashed = previous in (RegionState.OPEN, RegionState.CLOSING)
+    crashed = previous in OWNED and previous is not RegionState.OPENING
     return RegionState.ABNORMALLY_CLOSED if crashed else previous
 
 
@@ -163,7 +167,11 @@ WAYS: Final[Mapping[RegionState, _Ways]] = {
     S.OPEN: _Ways(Way.ASSIGN, Way.CLOSE),
     S.CLOSING: _Ways(Way.ASSIGN, Way.CLOSE, Way.ASSIGN, Way.CLOSE),
     S.CLOSED: _Ways(Way.REST, Way.REST),
+    S.SPLITTING: _Ways(Way.ASSIGN, Way.CLOSE, Way.ASSIGN, Way.CLOSE),
+    S.SPLIT: _Ways(Way.REST, Way.REST),
     S.FAILED_OPEN: _Ways(Way.REST, Way.REST),
+    S.MERGING: _Ways(Way.ASSIGN, Way.CLOSE, Way.ASSIGN, Way.CLOSE),
+    S.MERGED: _Ways(Way.REST, Way.REST),
     S.ABNORMALLY_CLOSED: _Ways(Way.ASSIGN, Way.CLOSE),
 }
 

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from metadata_store.catalog.judging import region_is_sound, sound
+from metadata_store.catalog.judging import KINDS, region_is_sound, sound
 from metadata_store.catalog.rows import (
+    NAMES,
     Bury,
     Content,
+    Drop,
     DropMark,
     DropNamespace,
     DropRegions,
     DropServer,
     DropTable,
     Forget,
+    HeirRow,
     MarkRow,
     NewRegions,
     Owner,
+    ParentRow,
+    Put,
     PutMark,
     PutNamespace,
     PutServer,
     PutTable,
     RegionRow,
     ServerRow,
+    Small,
     TableRow,
+    flat,
 )
 from metadata_store.records import codec
 from metadata_store.records.port import Damaged, Fenced, Stored
@@ -99,12 +106,15 @@ class RegionDisk(Disk):
         self.servers: dict[tuple[str, int], ServerRow] = {}
         self.buried: dict[str, int] = {}
         self.marks: dict[tuple[str, str], MarkRow] = {}
+        self.small: dict[tuple[type[Small], tuple[object, ...]], Small] = {}
 
     def put(self, row: object) -> None:
         """Applies one write of the catalog."""
         match row:
             case Owner() | NewRegions() | DropRegions() | PutTable() | DropTable():
                 self._put_regions(row)
+            case Put() | Drop():
+                self._put_small(row)
             case PutServer(server):
                 self.servers[server.name, server.incarnation] = server
             case DropServer(name, incarnation):
@@ -124,6 +134,13 @@ class RegionDisk(Disk):
             case _:
                 raise TypeError(f"the catalog has no write {row!r}")
 
+    def _put_small(self, row: Put | Drop) -> None:
+        match row:
+            case Put(small):
+                self.small[type(small), small[: NAMES[type(small)]]] = small
+            case Drop(kind, names):
+                self.small.pop((kind, names), None)
+
     def _put_regions(self, row: Owner | NewRegions | DropRegions | PutTable | DropTable) -> None:
         match row:
             case Owner(id_):
@@ -135,11 +152,14 @@ class RegionDisk(Disk):
             case DropRegions(ids):
                 for id_ in ids:
                     self.regions.pop(id_, None)
+                    self.small.pop((HeirRow, (id_,)), None)
             case PutTable(table):
                 self.tables[table.name] = table
             case DropTable(name):
                 self.tables.pop(name, None)
-                self.regions = {id_: one for id_, one in self.regions.items() if one.table != name}
+                self._put_regions(DropRegions(tuple(one.id for one in self.regions.values() if one.table == name)))
+                for parent in [one for one in self.small.values() if isinstance(one, ParentRow) and one.table == name]:
+                    del self.small[ParentRow, (parent.id,)]
 
 
 class MemoryRegionStore(MemoryRecords):
@@ -159,7 +179,7 @@ class MemoryRegionStore(MemoryRecords):
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes records and rows, all or nothing."""
         await super().write(puts, deletes)
-        for row in rows:
+        for row in flat(rows):
             self._rows.put(row)
 
     async def read(self) -> Content:
@@ -172,6 +192,10 @@ class MemoryRegionStore(MemoryRecords):
         regions = [
             one for one in disk.regions.values() if region_is_sound(one) or sound(one, f"region {one.id}", damaged)
         ]
+        small: list[Small] = []
+        for kind in NAMES:
+            rows = [one for of, one in disk.small.items() if of[0] is kind]
+            small += sorted(one for one in rows if sound(one, f"{KINDS[kind]} {one[: NAMES[kind]]}", damaged))
         return Content(
             sorted(disk.namespaces),
             sorted(tables),
@@ -180,4 +204,5 @@ class MemoryRegionStore(MemoryRecords):
             dict(disk.buried),
             sorted(marks),
             tuple(damaged),
+            small,
         )

@@ -256,9 +256,9 @@ class ZooKeeperCatalogContract(CatalogContract):
         async with session(backend) as s:
             store, catalog = await both(s)
             await store.write((), (), [PutTable(TableRow("t", 2, 4))])
-            await s.zk.set(f"{ROOT}/tables/t", sealed(b'{"version":2}'), ANY_VERSION)
+            await s.zk.set(f"{ROOT}/tables/t", sealed(b'{"version":3}'), ANY_VERSION)
             why = (
-                f"a later release wrote 1 znodes of the catalog: {ROOT}/tables/t (format 2 is newer than this daemon's"
+                f"a later release wrote 1 znodes of the catalog: {ROOT}/tables/t (format 3 is newer than this daemon's"
             )
             with pytest.raises(StoreFailed, match=re.escape(why)):
                 await catalog.read()

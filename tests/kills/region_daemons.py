@@ -278,7 +278,8 @@ def _agree(content: Content, life: Life, service: Service) -> None:
     for row in content.regions:
         region = model.regions[row.id]
         key = ("", 0) if region.server is None else region.server.key
-        assert (int(region.state), *key, region.token, region.sequence, region.pid) == (*row[4:], 0), (row, region)
+        last = region.token, region.sequence, region.version, region.clean, region.pid
+        assert (int(region.state), *key, *last) == (*row[4:], 0), (row, region)
     assert model.regions.keys() == {one.id for one in content.regions}
     assert not model.transit, model.transit
     assert {one.name: one.state for one in content.tables} == {n: int(t.state) for n, t in model.tables.items()}

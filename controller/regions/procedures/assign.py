@@ -27,7 +27,7 @@ from state_machines.procedures.record import Record, child
 from state_machines.regions import transit
 from state_machines.regions.model import Region, Server
 from state_machines.regions.placement import Wish, planned
-from state_machines.regions.states import FINAL, RegionState, ServerState
+from state_machines.regions.states import FINAL, OWNED, RegionState, ServerState
 from state_machines.regions.transit import Act, Answer, Attempts
 
 NAME: Final = "assign"
@@ -104,7 +104,7 @@ def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Ou
         return Done(why.encode())
 
     def entered(_: Change) -> None:
-        if region.state in (S.OPENING, S.CLOSING, S.OPEN):
+        if region.state in OWNED:
             env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
         env.model.move(region, S.OFFLINE, None, env.now_ms())
         _over(env, record.pid, region)

@@ -47,7 +47,7 @@ def closed(region: Region, why: str, *, returns: bool = False) -> Record:
 def begun(env: RegionsEnv, region: Region, pid: int, server: Server) -> None:
     """Enters that a region is closing, which is stored."""
     env.model.attach(region, pid)
-    if region.state in (S.OPEN, S.OPENING):
+    if region.state in OWNED - {S.CLOSING}:
         env.model.move(region, S.CLOSING, server, env.now_ms())
         env.routes.changed(region)
 
@@ -108,7 +108,7 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit) -> Ef
     state = S.OFFLINE if task.returns else S.CLOSED
 
     def entered(_: Change) -> None:
-        if region.state in (S.OPEN, S.OPENING):  # its server is fenced, or it has none
+        if region.state in OWNED - {S.CLOSING}:  # its server is fenced, or it has none
             env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
         env.model.move(region, S.CLOSED, None, env.now_ms())
         if task.returns:

@@ -26,7 +26,8 @@ from metadata_store.catalog.rows import (
     ServerRow,
     TableRow,
 )
-from metadata_store.catalog.sqlite import SCHEMA, SOUND, read_all
+from metadata_store.catalog.sqlite import SOUND, read_all
+from metadata_store.catalog.sqlite_schema import SCHEMA
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow
 from metadata_store.port import ANY_VERSION
 from state_machines.regions.damage import Damage
@@ -46,8 +47,11 @@ GOOD: Final = (
 """One row of each kind, and a second region."""
 COLUMNS: Final[Mapping[type[Any], tuple[str, tuple[str, ...]]]] = {
     NamespaceRow: ("namespace", ("name",)),
-    TableRow: ("tbl", ("name", "kind", "state", "options")),
-    RegionRow: ("region", ("id", "tbl", "first", "last", "state", "server", "incarnation", "token", "sequence")),
+    TableRow: ("tbl", ("name", "kind", "state", "options", "version")),
+    RegionRow: (
+        "region",
+        ("id", "tbl", "first", "last", "state", "server", "incarnation", "token", "sequence", "version", "clean"),
+    ),
     ServerRow: ("server", ("name", "incarnation", "address", "software")),
     MarkRow: ("mark", ("kind", "subject", "value", "until_ms", "author", "reason")),
     BuriedRow: ("buried", ("name", "incarnation")),
@@ -73,6 +77,9 @@ HOLDS: Final[Mapping[tuple[type[Any], str], str]] = {
     (RegionRow, "incarnation"): "number",
     (RegionRow, "token"): "number",
     (RegionRow, "sequence"): "number",
+    (RegionRow, "version"): "number",
+    (RegionRow, "clean"): "choice",
+    (TableRow, "version"): "number",
     (ServerRow, "incarnation"): "number",
     (MarkRow, "until_ms"): "number",
     (BuriedRow, "incarnation"): "number",
@@ -84,7 +91,8 @@ IN_FILE: Final = [
     for kind, (_, columns) in COLUMNS.items()
     for field in list(CHECKS[kind])[: len(columns)]
     for bad in (*BAD[HOLDS.get((kind, field), "text")], None)
-    if field != "id" and not (bad is None and kind is RegionRow)  # the file itself refuses these
+    if field != "id"
+    and not (bad is None and (kind is RegionRow or field == "version"))  # the file itself refuses these
 ]
 IN_ZNODE: Final = [
     (kind, field, bad)
@@ -145,7 +153,7 @@ async def test_a_damaged_field_of_a_znode_is_named_and_the_rest_is_read(kind: ty
         while names := await s.names(path):
             path = f"{path}/{names[0]}"
         row = json.loads((await s.data(path) or b"").rpartition(b"\n")[0])
-        await s.zk.set(path, sealed(json.dumps(row | {field: bad}).encode()), ANY_VERSION)
+        await s.zk.set(path, sealed(json.dumps(row | {znodes.JSON_NAMES.get(field, field): bad}).encode()), ANY_VERSION)
         damage = judged(await catalog.read(), kind)
         names_another = bad == -1 and field in list(CHECKS[kind])[: znodes.FORMS[kind].names]
         assert (damage.place, damage.field) == (path, "data" if names_another else field)
@@ -161,6 +169,8 @@ VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "incarnation": (5, 0, -1, INT_MAX),
     "token": (0, -1, INT_MAX),
     "sequence": (3, -1),
+    "version": (0, -1),
+    "clean": (0, 1, 2),
 }
 
 
@@ -169,7 +179,7 @@ def new_file(rows: list[RegionRow]) -> sqlite3.Connection:
     db = sqlite3.connect(":memory:", isolation_level=None)
     for statement in SCHEMA:
         db.execute(statement.replace(" NOT NULL", ""))
-    db.executemany("INSERT INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    db.executemany("INSERT INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     return db
 
 

@@ -82,7 +82,7 @@ def test_what_was_closed_or_given_up_is_closed_already(region: RegionState) -> N
 
 def test_a_region_of_a_crashed_server_is_corrected_before_it_opens() -> None:
     assert {state: begun_at(state) for state in S} == {
-        state: S.ABNORMALLY_CLOSED if state in (S.OPEN, S.CLOSING) else state for state in S
+        state: S.ABNORMALLY_CLOSED if state in (S.OPEN, S.CLOSING, S.SPLITTING, S.MERGING) else state for state in S
     }
 
 

@@ -1,0 +1,86 @@
+"""Enters splits and merges that are committed, and tells which data has to stay: what others refer to."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from state_machines.regions.damage import RowKind
+from state_machines.regions.model import Region, Regions, start_of
+from state_machines.regions.shapes import HEIRS_MAX, ParentRow, Source
+from state_machines.regions.states import RegionState
+
+NAMED_MAX: Final = 5
+"""Regions that a sentence names."""
+
+
+def reshape(
+    model: Regions,
+    parents: Sequence[ParentRow],
+    heirs: Sequence[Region],
+    sources: Mapping[int, tuple[Source, ...]],
+    now_ms: int,
+) -> None:
+    """Replaces regions that lie side by side by others with the same keys; raises ``ValueError`` for other keys.
+
+    All come in the order of their keys. The parents are closed; no procedure is attached to them afterwards.
+    """
+    if _bounds(parents) != _bounds(heirs):
+        raise ValueError(f"regions {[one.id for one in heirs]} have other keys than {[one.id for one in parents]}")
+    table = model.tables[parents[0].table]
+    first = bisect_left(table.regions, parents[0].start, key=start_of)
+    gone = table.regions[first : first + len(parents)]
+    if [one.id for one in gone] != [one.id for one in parents]:
+        raise ValueError(f"{[one.id for one in parents]} do not lie side by side in table {table.name}")
+    for parent, region in zip(parents, gone, strict=True):
+        model.move(region, RegionState(parent.state), None, now_ms)
+        model.detach(region, region.pid)
+        table.counts[region.state] -= 1
+        del model.regions[region.id]
+        model.sources.pop(region.id, None)
+        model.parents[parent.id] = parent
+    table.regions[first : first + len(parents)] = heirs
+    for heir in heirs:
+        model.regions[heir.id] = heir
+        table.counts[heir.state] += 1
+    model.sources.update(sources)
+
+
+def _bounds(some: Sequence[ParentRow | Region]) -> list[bytes]:
+    """Returns the first and the last key; raises ``ValueError`` where one does not begin at the end of another."""
+    if any(one.end != after.start or not one.end for one, after in pairwise(some)):
+        raise ValueError(f"the keys of {[one.id for one in some]} have a hole")
+    return [some[0].start, some[-1].end]
+
+
+def kept(model: Regions, region: int) -> str:
+    """Returns why the data of a region has to stay; empty where nothing refers to it.
+
+    What a damaged row refers to is not known, so it may be any region.
+    """
+    heirs = [one for one, sources in model.sources.items() if any(source.region == region for source in sources)]
+    if heirs:
+        return f"{named(heirs)} refer to it, and have no data of their own yet"
+    if model.damages.count[RowKind.HEIR]:
+        return "a region that is left out may refer to it: restore the damaged rows of heirs"
+    return ""
+
+
+def named(regions: Iterable[int]) -> str:
+    """Returns the first of some regions for a sentence, and how many more there are."""
+    every = [f"#{one}" for one in regions]
+    more = f" and {len(every) - NAMED_MAX} more" if len(every) > NAMED_MAX else ""
+    return f"{', '.join(every[:NAMED_MAX])}{more}"
+
+
+def no_room(model: Regions, heirs: int, parents: int = 0) -> str:
+    """Returns why so many more regions cannot refer to others, or be remembered for them; empty where they can."""
+    for there, more, what in (
+        (len(model.sources), heirs, "regions have no data of their own yet"),
+        (len(model.parents), parents, "regions wait until their data is discarded"),
+    ):
+        if there + more > HEIRS_MAX:
+            return f"{there} {what}, {more} more would be above {HEIRS_MAX}: wait until fewer do"
+    return ""
