@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from examples.kv import protocol
+from examples.kv.content import Entry
 from examples.kv.protocol import (
     Absent,
     CompareAndPut,
@@ -22,7 +23,6 @@ from examples.kv.protocol import (
     Scan,
     Written,
 )
-from examples.kv.regions import Entry
 from examples.kv.service import Conflict, Invalid, KeyValueService, NotOwner, Suspended
 from examples.kv.writer import Fenced
 

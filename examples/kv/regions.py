@@ -18,24 +18,29 @@ may take what was written before that. Such an edit is older than all edits of T
 Deleting is safe, also by a process that was frozen while it opened. It deletes only what is below its own token, once
 its own file is there. Another opener that reads meanwhile looks again at the end, finds a newer file, and begins anew.
 
-The daemon provides two things. A region opens only after its last owner has closed it, or was fenced and its log was
-split. And a token is never used twice.
+A region that a split or a merge made has no file at first, and its open names sources: regions whose files have its
+keys. They were closed with all their edits in these files, and no owner ever opens them again. The first file of an
+heir refers to them, so that it is small, and each later owner reads them again. A file that has all entries refers to
+nothing. Once it is durable, the server says that the region is independent, and the sources may be discarded.
+
+The daemon provides three things. A region opens only after its last owner has closed it, or was fenced and its log was
+split. A token is never used twice. And sources stay as long as a region refers to them.
 """
 
 from __future__ import annotations
 
 import re
-import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-import msgspec
-
-from examples.kv import files
+from examples.kv import content as contents
+from examples.kv import files, snapshots
+from examples.kv.content import Content
 from examples.kv.records import Edit, decode
-from regent_agent.service import LowToken
+from regent_agent.protocol import Source
+from regent_agent.service import LowToken, OpenedRegion
 
 OWNER_FILE: Final = re.compile(r"(\d{20})\.sqlite")
 RECOVERED: Final = re.compile(r"(\d{20}),[^,]+,\d+,\d{10}\.log")
@@ -43,10 +48,6 @@ OF_TOKEN: Final = re.compile(r"(\d{20})[.,].*")
 """Everything that belongs to an owner, temporary files included."""
 READS_MAX: Final = 100
 """Owners that may come between while a region is read."""
-SCHEMA: Final = """
-CREATE TABLE region (sequence INTEGER NOT NULL);
-CREATE TABLE entry (key BLOB PRIMARY KEY, value BLOB NOT NULL, sequence INTEGER NOT NULL) WITHOUT ROWID;
-"""
 
 
 class StaleOwner(LowToken):
@@ -54,65 +55,65 @@ class StaleOwner(LowToken):
 
 
 class Lost(Exception):
-    """The folder of a region misses what its last owner had written."""
+    """The folder of a region, or one of its sources, misses what was written there."""
 
 
-class Entry(NamedTuple):
-    """Holds a value. ``sequence``: of the edit that set it, which is the version of the key."""
-
-    value: bytes
-    sequence: int
+def folder_of(data: Path, region: int) -> Path:
+    """Returns the folder of a region."""
+    return data / "regions" / str(region)
 
 
-class Content(msgspec.Struct):
-    """Holds all entries of a region. ``sequence``: of the last edit, or of the open where that is later."""
-
-    sequence: int
-    entries: dict[bytes, Entry]
-
-
-def open_content(data: Path, region: int, token: int, sequence: int) -> Content:
-    """Reads a region as a new owner and makes the owner's file; ``sequence`` is that of the last open.
+def open_content(data: Path, region: OpenedRegion) -> Content:
+    """Reads a region as a new owner and makes the owner's file.
 
     The open takes a sequence number itself. Raises :class:`StaleOwner` and :class:`Lost`.
     """
-    folder = data / "regions" / str(region)
+    folder = folder_of(data, region.region)
     files.make_folder(data / "regions")
     files.make_folder(folder)
     files.make_folder(folder / "recovered")
-    content = load(folder, token)
-    if content.sequence < sequence:
-        raise Lost(f"{folder} ends at edit {content.sequence}, and its last open was {sequence}: restore the folder")
+    content = load(data, region)
+    if content.sequence < region.sequence:
+        raise Lost(
+            f"{folder} ends at edit {content.sequence}, and its last open was {region.sequence}: restore the folder"
+        )
     content.sequence += 1
-    save(data, region, token, content)
-    _tidy(folder, token)
+    save(data, region.region, region.token, content)
+    _tidy(folder, region.token)
     return content
 
 
-def load(folder: Path, token: int) -> Content:
-    """Reads what the owners before ``token`` left; raises :class:`StaleOwner`."""
+def load(data: Path, region: OpenedRegion) -> Content:
+    """Reads what the owners before this one left, or else what its sources have; raises :class:`StaleOwner`."""
+    folder = folder_of(data, region.region)
     for _ in range(READS_MAX):
-        base = _newest(folder, token)
-        if base is None:
-            return Content(0, {})
+        base = _newest(folder, region.token)
         try:
-            content = _read(_file_of(folder, base))
-            _replay(content, base, _recovered(folder, base))
+            content = _read(data, region.region, base) if base is not None else Content(0, {}, tuple(region.sources))
         except FileNotFoundError:
             continue
-        if _newest(folder, token) == base:
+        if _newest(folder, region.token) == base:
+            for source in content.sources:
+                content.inherit(_read_source(data, source), region.start, region.end)
             return content
     raise Lost(f"{folder} changed {READS_MAX} times while it was read: look which processes write to it")
 
 
 def save(data: Path, region: int, token: int, content: Content) -> None:
-    """Writes all entries to the file of an owner, at once and durably."""
-    path = _file_of(data / "regions" / str(region), token)
-    files.replace(path, path.with_suffix(".tmp"), _image(content))
+    """Writes a content to the file of an owner, at once and durably."""
+    path = file_of(data, region, token)
+    files.replace(path, path.with_suffix(".tmp"), contents.image(content))
 
 
-def _file_of(folder: Path, token: int) -> Path:
-    return folder / f"{token:020}.sqlite"
+def discard(data: Path, region: int) -> None:
+    """Deletes all that is left of a region which no longer exists; it may have been begun before."""
+    shutil.rmtree(folder_of(data, region), ignore_errors=True)
+    files.sync(data / "regions")
+
+
+def file_of(data: Path, region: int, token: int) -> Path:
+    """Returns the file of an owner."""
+    return folder_of(data, region) / f"{token:020}.sqlite"
 
 
 def _newest(folder: Path, token: int) -> int | None:
@@ -123,43 +124,35 @@ def _newest(folder: Path, token: int) -> int | None:
     return found
 
 
+def _read(data: Path, region: int, token: int) -> Content:
+    """Reads what an owner left: its file, and its edits that were recovered from a log."""
+    content = contents.read(file_of(data, region, token))
+    content.replay(_recovered(folder_of(data, region), token))
+    return content
+
+
+def _read_source(data: Path, source: Source) -> Content:
+    """Reads a region that another one refers to, or its copy in a snapshot; raises :class:`Lost`."""
+    try:
+        if source.snapshot:
+            content = contents.read(snapshots.file_of(data, source.snapshot, source.region, source.token))
+        else:
+            content = _read(data, source.region, source.token)
+    except FileNotFoundError as error:
+        raise Lost(f"{error.filename} is missing, which other regions refer to: restore it") from error
+    if content.sequence < source.sequence or content.sources:
+        raise Lost(
+            f"region {source.region}, token {source.token}, ends at edit {content.sequence} and refers to "
+            f"{len(content.sources)} regions; expected {source.sequence} at least, and none: restore its file"
+        )
+    return content
+
+
 def _recovered(folder: Path, token: int) -> Iterator[Edit]:
     for path in (folder / "recovered").iterdir():
         match = RECOVERED.fullmatch(path.name)
         if match and int(match[1]) == token:
             yield from decode(path.read_bytes())[0]
-
-
-def _replay(content: Content, token: int, edits: Iterable[Edit]) -> None:
-    """Applies the edits that follow each other without a gap; behind a gap none was acknowledged."""
-    for edit in sorted(edits, key=lambda edit: edit.sequence):
-        if edit.sequence > content.sequence + 1:
-            break
-        if edit.sequence == content.sequence + 1:
-            content.entries[edit.key] = Entry(edit.value, edit.sequence)
-            content.sequence = edit.sequence
-
-
-def _read(path: Path) -> Content:
-    """Reads a whole version of an owner's file, also while its owner replaces it."""
-    image = path.read_bytes()
-    with closing(sqlite3.connect(":memory:")) as db:
-        db.deserialize(image)
-        [sequence] = db.execute("SELECT sequence FROM region").fetchone()
-        rows = db.execute("SELECT key, value, sequence FROM entry")
-        return Content(sequence, {key: Entry(value, version) for key, value, version in rows})
-
-
-def _image(content: Content) -> bytes:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        db.executescript(SCHEMA)
-        db.execute("BEGIN")
-        db.execute("INSERT INTO region VALUES (?)", (content.sequence,))
-        # In the order of keys the pages are filled one after the other, which takes half the time.
-        rows = ((key, entry.value, entry.sequence) for key, entry in sorted(content.entries.items()))
-        db.executemany("INSERT INTO entry VALUES (?, ?, ?)", rows)
-        db.execute("COMMIT")
-        return db.serialize()
 
 
 def _tidy(folder: Path, token: int) -> None:

@@ -15,11 +15,12 @@ from typing import Any, Final
 from examples.kv.listener import Listener
 from examples.kv.logs import folder_of
 from examples.kv.options import add_daemons
-from examples.kv.service import KeyValueService
+from examples.kv.service import FEATURES, KeyValueService
 from examples.kv.writer import SEGMENT_BYTES_MAX, Fenced, Log, Segments
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
 from regent_agent.protocol import INVALID, UNAUTHENTICATED
+from regent_agent.service import OpenedRegion
 
 LEFT: Final = 0
 USAGE: Final = 2
@@ -53,7 +54,8 @@ class Server:
         self._incarnation = max(time.time_ns() // 1_000, above + 1)
         self._joined = False
         self._log = Log(Segments(options.data, options.name, self._incarnation, options.segment_bytes))
-        self._service = KeyValueService(options.data, self._log)
+        self._agent: Agent | None = None
+        self._service = KeyValueService(options.data, self._log, independent=self._independent)
         self._listener = Listener(self._service)
         self._stopping = asyncio.Event()
         self._unsafe = asyncio.Event()
@@ -68,7 +70,7 @@ class Server:
         except OSError as error:
             logger.critical("server ends: %s: %s; correct --host and --port", self._options.name, error)
             return USAGE
-        agent = self._agent(f"{self._options.host}:{port}")
+        agent = self._agent = self._agent_at(f"{self._options.host}:{port}")
         serving = asyncio.create_task(self._serve(agent))
         died = asyncio.create_task(agent.died.wait())
         ends: list[asyncio.Future[Any]] = [serving, died, self._log.failed]
@@ -85,7 +87,7 @@ class Server:
         await asyncio.gather(serving, return_exceptions=True)
         return BEHIND
 
-    def _agent(self, address: str) -> Agent:
+    def _agent_at(self, address: str) -> Agent:
         options = AgentOptions(
             daemons=self._options.daemons,
             server=self._options.name,
@@ -93,8 +95,20 @@ class Server:
             software="kv 1",
             incarnation=self._incarnation,
             secret=self._options.secret,
+            features=FEATURES,
         )
-        return Agent(self._service, options, load=self._service.load, fenced_by=self._fenced_by, refused=self._refuse)
+        return Agent(
+            self._service,
+            options,
+            load=self._service.load,
+            region_loads=self._service.loads,
+            fenced_by=self._fenced_by,
+            refused=self._refuse,
+        )
+
+    def _independent(self, region: OpenedRegion) -> None:
+        assert self._agent is not None, "it had the region opened"
+        self._agent.independent(region)
 
     def _refuse(self, code: str, text: str) -> None:
         """Notes a refusal of a process that is no member yet, where no later attempt has success."""

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from examples.kv import logs, regions
+from examples.kv import logs, regions, snapshots
+from examples.kv.content import Entry
 from examples.kv.memory import Region
 from examples.kv.protocol import KEY_BYTES_MAX, PUT_COUNT_MAX, SCAN_BYTES_MAX, SCAN_COUNT_MAX, VALUE_BYTES_MAX
-from examples.kv.regions import Entry
+from examples.kv.upkeep import FLUSH_BYTES_MAX, Upkeep
 from examples.kv.writer import Log
-from regent_agent.service import NotRunning, OpenedRegion, RegionService
+from regent_agent import protocol
+from regent_agent.protocol import RegionLoad
+from regent_agent.service import NotRunning, OpenedRegion, Service
 
-FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Edits of a region from which on its file is written anew."""
-SEGMENTS_MAX: Final = 8
-"""Segments of the log from which on the regions that need the oldest one are flushed."""
+FEATURES: Final = (
+    protocol.INHERIT,
+    protocol.FLUSH,
+    protocol.SPLIT_KEY,
+    protocol.DISCARD,
+    protocol.STAGE,
+    protocol.UNSTAGE,
+    protocol.COMMIT,
+)
+"""What this service does besides opening and closing regions."""
 
 logger = logging.getLogger("kv.service")
 
@@ -43,17 +53,23 @@ class Conflict(Exception):
         self.found = found
 
 
-class KeyValueService(RegionService):
+class KeyValueService(Service):
     """Owns regions. Every answer waits for the log, so that a process that was fenced answers nothing."""
 
-    def __init__(self, data: Path, log: Log, flush_bytes_max: int = FLUSH_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        data: Path,
+        log: Log,
+        flush_bytes_max: int = FLUSH_BYTES_MAX,
+        independent: Callable[[OpenedRegion], None] = lambda _: None,
+    ) -> None:
+        """``independent`` gets each region that needs its sources no more."""
         self._data = data
         self._log = log
-        self._flush_bytes_max = flush_bytes_max
         self._regions: dict[int, Region] = {}
+        self._upkeep = Upkeep(data, log, self._regions, independent, flush_bytes_max)
         self._suspended = False
         self._admitted = False
-        self._flushes: asyncio.Task[None] | None = None
 
     def admit(self, admitted: bool) -> None:
         """Opens and serves regions from now on where the daemon fences this server by its log, else none."""
@@ -62,7 +78,7 @@ class KeyValueService(RegionService):
     async def save(self) -> None:
         """Writes what the files of regions do not have: nothing recovers it from the log."""
         for region in list(self._regions.values()):
-            await self._flush(region)
+            await self._upkeep.flush(region, whole=False)
 
     # -- callbacks of the agent
 
@@ -70,12 +86,11 @@ class KeyValueService(RegionService):
         """Reads a region and makes this owner's file; returns the sequence number of the open."""
         if not self._admitted:
             raise NotRunning("this server does not know that the daemon fences it by its log")
-        content = await asyncio.to_thread(
-            regions.open_content, self._data, region.region, region.token, region.sequence
-        )
-        self._regions[region.region] = Region(region.region, region.token, region.start, region.end, content)
-        logger.info("region opened: %d of %s with token %d, %d keys", region.region, region.table, region.token,
-                    len(content.entries))  # fmt: skip
+        content = await asyncio.to_thread(regions.open_content, self._data, region)
+        self._regions[region.region] = Region(region, content)
+        self._upkeep.begin()
+        logger.info("region opened: %d of %s with token %d, %d keys, refers to %d regions",
+                    region.region, region.table, region.token, len(content.entries), len(content.sources))  # fmt: skip
         return content.sequence
 
     async def close(self, region: OpenedRegion) -> None:
@@ -84,7 +99,7 @@ class KeyValueService(RegionService):
         if owned is None or owned.token != region.token:
             return
         owned.closing = True
-        await self._flush(owned)
+        await self._upkeep.flush(owned, whole=False)
         del self._regions[region.region]
         logger.info("region closed: %d of %s with token %d", region.region, region.table, region.token)
 
@@ -95,6 +110,28 @@ class KeyValueService(RegionService):
     async def split(self, server: str, incarnation: int, part: str) -> None:
         """Copies the edits of a part of a fenced log to their regions."""
         await asyncio.to_thread(logs.split, self._data, server, incarnation, part)
+
+    async def work(self, what: str, region: OpenedRegion | None, data: bytes) -> bytes:
+        """Does a piece of work on a region that is open here, or as a process."""
+        if region is None:
+            await self._work_as_process(what, data)
+            return b""
+        owned = self._owned(region.region, region.token)
+        match what:
+            case protocol.FLUSH:
+                await self._upkeep.flush(owned, whole=True)
+            case protocol.SPLIT_KEY:
+                return owned.median()
+            case protocol.STAGE:
+                await self._upkeep.flush(owned, whole=True, snapshot=data.decode())
+            case protocol.UNSTAGE:
+                await asyncio.to_thread(snapshots.unstage, self._data, data.decode(), region.region)
+            case protocol.COMMIT:
+                pass  # the copy of a snapshot counts once the daemon says so
+            case _:
+                raise ValueError(f"the work {what!r} is none of {', '.join(FEATURES)}")
+        await self._log.confirm()
+        return b""
 
     def suspend(self) -> None:
         """Refuses requests from now on: the lease has ended."""
@@ -108,11 +145,20 @@ class KeyValueService(RegionService):
         """Returns figures for regent."""
         return {"regions": len(self._regions)}
 
+    def loads(self) -> list[RegionLoad]:
+        """Returns the load of each region, by which regent splits, merges and moves them."""
+        return [
+            RegionLoad(one.number, one.reads, one.writes, one.size_bytes, files=1 + len(one.sources))
+            for one in self._regions.values()
+        ]
+
     # -- requests of clients
 
     async def get(self, number: int, token: int, key: bytes) -> Entry | None:
         """Returns the entry of a key."""
-        found = self._owned(number, token, key).get(key)
+        region = self._owned(number, token, key)
+        region.reads += 1
+        found = region.get(key)
         await self._log.confirm()
         return found
 
@@ -140,6 +186,7 @@ class KeyValueService(RegionService):
     ) -> tuple[list[tuple[bytes, Entry]], bool]:
         """Lists entries from a key on, up to the bounds of a response; returns also whether there are more."""
         region = self._owned(number, token)
+        region.reads += 1
         bound = max(1, min(count_max, SCAN_COUNT_MAX))
         found = list(islice(region.scan(start), bound + 1))
         listed = _up_to_bytes(found[:bound])
@@ -166,41 +213,20 @@ class KeyValueService(RegionService):
             if len(key) > KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
                 raise Invalid(f"a key of {len(key)} bytes with a value of {len(value)} bytes; at most {KEY_BYTES_MAX} "
                               f"and {VALUE_BYTES_MAX} are stored")  # fmt: skip
+        region.writes += len(entries)
         edits = [region.put(key, value, self._log.segment) for key, value in entries]
         for edit in edits:
             self._log.append(edit)
         await self._log.confirm()
-        if self._due() and (self._flushes is None or self._flushes.done()):
-            self._flushes = asyncio.create_task(self._flush_due())
+        self._upkeep.begin()
         return edits[-1].sequence
 
-    def _due(self) -> list[Region]:
-        """Returns the regions with many edits, and those that keep the oldest segment of a long log."""
-        unflushed = [region for region in self._regions.values() if region.unflushed_from]
-        oldest = min((region.unflushed_from for region in unflushed), default=self._log.segment)
-        long = self._log.segment - oldest >= SEGMENTS_MAX
-        return [
-            region
-            for region in unflushed
-            if region.unflushed_bytes >= self._flush_bytes_max or (long and region.unflushed_from == oldest)
-        ]
-
-    async def _flush_due(self) -> None:
-        try:
-            for region in self._due():
-                await self._flush(region)
-            kept = [region.unflushed_from for region in self._regions.values() if region.unflushed_from]
-            await self._log.delete_below(min(kept, default=self._log.segment))
-        except OSError as error:
-            self._log.fail(error)
-
-    async def _flush(self, region: Region) -> None:
-        async with region.flushing:
-            if not region.unflushed_from:
-                return
-            content = region.begin_flush(self._log.segment)
-            await asyncio.to_thread(regions.save, self._data, region.number, region.token, content)
-            region.end_flush(content)
+    async def _work_as_process(self, what: str, data: bytes) -> None:
+        if what != protocol.DISCARD:
+            raise ValueError(f"the work {what!r} of a process is not {protocol.DISCARD!r}")
+        if (number := int(data)) in self._regions:
+            raise ValueError(f"region {number} is open here: it is discarded only once nothing refers to it")
+        await asyncio.to_thread(regions.discard, self._data, number)
 
 
 def _up_to_bytes(found: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:

@@ -1,4 +1,4 @@
-"""Watches each step on files, and runs the owners of one region there: alive, frozen and fenced ones."""
+"""Watches each step on files, and runs the owners of one region and its heirs: alive, frozen and fenced ones."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from examples.kv import logs, regions
+from examples.kv.content import Content
 from examples.kv.logs import MARKER
 from examples.kv.memory import Region
 from examples.kv.records import Edit, encode
-from examples.kv.regions import Content
 from examples.kv.writer import Fenced, Segments
+from regent_agent.protocol import Source
+from regent_agent.service import OpenedRegion
+from tests.unit.examples.process_kit import region
 
 
 class Disk:
@@ -33,8 +37,9 @@ class Disk:
         self._kept: list[int] = []  # open files, so that the number of an inode is never used again
         self._contents: dict[int, bytes] = {}
         self._names: dict[int, dict[str, int]] = {}
-        for place, name in ((os, "replace"), (os, "unlink"), (os, "mkdir"), (os, "listdir"), (Path, "read_bytes")):
-            self._around(place, name)
+        for name in ("replace", "unlink", "rmdir", "mkdir", "listdir"):
+            self._around(os, name)
+        self._around(Path, "read_bytes")
         self._around(os, "open", lambda _, flags, *rest, **named: bool(flags & os.O_CREAT), self._keep)
         self._around(os, "stat", lambda path, *rest, **named: str(path).endswith(MARKER))
         self._around(os, "fsync", then=self._synced)
@@ -147,10 +152,10 @@ class Process:
 class Owner:
     """An owner of the region: what it opened with, all that it put, and how much of that it acknowledged."""
 
-    def __init__(self, process: Process, token: int, content: Content) -> None:
-        self.process, self.token = process, token
+    def __init__(self, process: Process, opened: OpenedRegion, content: Content) -> None:
+        self.process, self.token = process, opened.token
         self.opened_with = values(content)
-        self.region = Region(REGION, token, b"", b"", content)
+        self.region = Region(opened, content)
         process.regions.append(self.region)
         self.edits: list[Edit] = []
         self.written = 0
@@ -178,21 +183,22 @@ class Opening(NamedTuple):
     """An open that the daemon has sent to a process, ``before``: to follow this owner."""
 
     process: Process
-    token: int
-    sequence: int
+    region: OpenedRegion
     before: Owner | None
 
 
 class Owners:
-    """Acts as the daemon and as all processes. ``current``: the owner that the daemon knows."""
+    """Acts as the daemon and as all processes. ``current``: the owner that the daemon knows.
+
+    The region gets an heir with the same keys again and again.
+    """
 
     def __init__(self, disk: Disk, images: Path) -> None:
         self._disk, self._images = disk, images
         self._numbers = itertools.count(1)
         self._opening: list[Opening] = []
         self._late: list[Opening] = []
-        self._sequence = 0
-        self._token = 0
+        self._region = region(0, REGION)
         self.fenced: list[int] = []
         self.all: list[Owner] = []
         self.current: Owner | None = None
@@ -223,14 +229,14 @@ class Owners:
         owner.acknowledged = max(owner.acknowledged, count)
         assert owner.survived is None or owner.acknowledged <= owner.survived, "acknowledged what the next owner lacks"
 
-    def flush(self, owner: Owner) -> None:
+    def flush(self, owner: Owner, *, whole: bool = False) -> None:
         """Writes the owner's file, unless a flush is frozen; one that was fenced may do it as well."""
-        if owner.flushing or not owner.region.unflushed_from:
+        if owner.flushing or not (owner.region.unflushed_from or (whole and owner.region.sources)):
             return
         owner.flushing = True
-        content = owner.region.begin_flush(owner.process.segments.number)
+        content = owner.region.begin_flush(owner.process.segments.number, whole=whole)
         try:
-            regions.save(self._disk.root, REGION, owner.token, content)
+            regions.save(self._disk.root, owner.region.number, owner.token, content)
         except FileNotFoundError:
             assert owner is not self.current, "the next owner deletes the temporary file of one before"
         else:
@@ -247,7 +253,28 @@ class Owners:
             process.segments.delete_below(min(kept, default=process.segments.number))
             process.busy = False
 
+    def compact(self, owner: Owner) -> None:
+        """Writes the owner's file so that it refers to nothing; the daemon then has the region's sources discarded."""
+        if owner.closing:
+            return
+        self.flush(owner, whole=True)
+        is_known = owner.token == self._region.token and owner.process.incarnation not in self.fenced
+        if is_known and not owner.region.sources:
+            sources, self._region = self._region.sources, replace(self._region, sources=())
+            for source in sources:
+                regions.discard(self._disk.root, source.region)
+
     # -- the daemon
+
+    def inherit(self) -> None:
+        """Closes the region, and opens one that has its keys."""
+        if self._region.sources or (opening := self._closed(same_process=False)) is None:
+            return
+        self._opening.remove(opening)
+        assert self.current is not None
+        parent = Source(self._region.region, b"", b"", self.current.token, self._region.sequence)
+        self._region = replace(self._region, region=parent.region + 1, sources=(parent,))
+        self._open(self._dispatch(opening.process))
 
     def move(self, same_process: bool) -> None:
         """Closes the region and opens it elsewhere; nothing more where the close is frozen, and the daemon goes on."""
@@ -285,8 +312,8 @@ class Owners:
         return self._dispatch(process) if owner is self.current else None
 
     def _dispatch(self, process: Process) -> Opening:
-        self._token = next(self._numbers)
-        opening = Opening(process, self._token, self._sequence, self.current)
+        self._region = replace(self._region, token=next(self._numbers))
+        opening = Opening(process, self._region, self.current)
         self._opening.append(opening)
         return opening
 
@@ -303,21 +330,21 @@ class Owners:
     def _open(self, opening: Opening) -> None:
         """Opens the region. Where the daemon had others do it meanwhile, what this process has does not matter."""
         try:
-            content = regions.open_content(self._disk.root, REGION, opening.token, opening.sequence)
+            content = regions.open_content(self._disk.root, opening.region)
         except (regions.StaleOwner, regions.Lost, FileNotFoundError):
-            assert opening.token < self._token
+            assert opening.region.token < self._region.token
             return
         finally:
             self._opening.remove(opening)
-        owner = Owner(opening.process, opening.token, content)
+        owner = Owner(opening.process, opening.region, content)
         self.all.append(owner)
-        if opening.token < self._token:
+        if opening.region.token < self._region.token:
             owner.survived = 0
             return
         if opening.before is not None:
             opening.before.survived = opening.before.kept(content)
-        assert content.sequence > self._sequence
-        self.current, self._sequence = owner, content.sequence
+        assert content.sequence > self._region.sequence
+        self.current, self._region = owner, replace(self._region, sequence=content.sequence)
 
     # -- the judge
 
@@ -330,17 +357,17 @@ class Owners:
                 image = self._images / str(number)
                 shutil.rmtree(image, ignore_errors=True)
                 leave(image)
-                self.current.kept(recover(image, self._sequence))
+                self.current.kept(recover(image, self._region))
 
 
 def values(content: Content) -> dict[bytes, bytes]:
     return {key: entry.value for key, entry in content.entries.items()}
 
 
-def recover(data: Path, sequence: int) -> Content:
+def recover(data: Path, region: OpenedRegion) -> Content:
     """Opens the region once all processes are fenced and their logs are split."""
     for folder in sorted((data / "logs").iterdir()):
         server, _, incarnation = folder.name.partition(",")
         for part in logs.fence(data, server, int(incarnation)):
             logs.split(data, server, int(incarnation), part)
-    return regions.open_content(data, REGION, LATER, sequence)
+    return regions.open_content(data, replace(region, token=LATER))

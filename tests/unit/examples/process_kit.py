@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from examples.kv.client import Client
-from examples.kv.service import FLUSH_BYTES_MAX, KeyValueService
+from examples.kv.service import KeyValueService
+from examples.kv.upkeep import FLUSH_BYTES_MAX
 from examples.kv.writer import SEGMENT_BYTES_MAX, Log, Segments
 from regent_agent.connection import Address
 from regent_agent.service import OpenedRegion
@@ -112,11 +113,16 @@ def region(token: int, number: int = 1, start: bytes = b"", end: bytes = b"", se
 
 @asynccontextmanager
 async def service(
-    data: Path, name: str, *, segment_bytes: int = SEGMENT_BYTES_MAX, flush_bytes: int = FLUSH_BYTES_MAX
+    data: Path,
+    name: str,
+    *,
+    segment_bytes: int = SEGMENT_BYTES_MAX,
+    flush_bytes: int = FLUSH_BYTES_MAX,
+    independent: Callable[[OpenedRegion], None] = lambda _: None,
 ) -> AsyncIterator[KeyValueService]:
     log = Log(Segments(data, name, 1, segment_bytes))
     try:
-        service = KeyValueService(data, log, flush_bytes)
+        service = KeyValueService(data, log, flush_bytes, independent)
         service.admit(True)
         yield service
     finally:

@@ -24,6 +24,8 @@ WEIGHTS = {
     "put_and_write": 3,
     "flush": 2,
     "trim": 2,
+    "compact": 2,
+    "inherit": 1,
     "move": 1,
     "move_late": 1,
     "wake": 1,
@@ -51,25 +53,16 @@ class Run:
         owner = owners.all[-1 - number % min(3, len(owners.all))]
         self._depth += 1
         match what:
-            case "put":
+            case "put" | "put_and_write":
                 owners.put(owner, KEYS[number % 3])
-            case "put_and_write":
-                owners.put(owner, KEYS[number % 3])
-                owners.write(owner)
-            case "write":
-                owners.write(owner)
-            case "flush":
-                owners.flush(owner)
-            case "trim":
-                owners.trim(owner)
+                if what == "put_and_write":
+                    owners.write(owner)
+            case "write" | "flush" | "trim" | "compact":
+                getattr(owners, what)(owner)
             case "move":
                 owners.move(same_process=bool(number % 2))
-            case "move_late":
-                owners.move_late()
-            case "wake":
-                owners.wake()
-            case "take_over":
-                owners.take_over()
+            case "inherit" | "move_late" | "wake" | "take_over":
+                getattr(owners, what)()
             case "split_again" if owners.fenced:
                 owners.fence_and_split(owners.fenced[-1 - number % min(3, len(owners.fenced))])
         self._depth -= 1
@@ -123,7 +116,9 @@ def test_a_crash_may_come_at_each_step() -> None:
     with watched() as (owners, disk):
         run = Run(owners, disk, [], set(range(1, 10_000)))
         write = [("put_and_write", key) for key in (0, 3, 6)]
-        for action in [*write, ("flush", 0), *write, ("trim", 0), ("move", 1), *write, ("take_over", 0), *write]:
+        moves = [("move", 1), *write, ("take_over", 0), *write]
+        heirs = [("inherit", 0), *write, ("flush", 0), *moves, ("compact", 0), *write]
+        for action in [*write, ("flush", 0), *write, ("trim", 0), *moves, *heirs]:
             run.act(action)
         owners.take_over()
         assert disk.steps > 300

@@ -6,18 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from examples.kv import logs, regions
+from examples.kv import content, logs, regions
+from examples.kv.content import Content, Entry
 from examples.kv.records import Edit, encode
-from examples.kv.regions import Content, Entry, Lost, StaleOwner
+from examples.kv.regions import Lost, StaleOwner
 from examples.kv.writer import Segments
+from tests.unit.examples.process_kit import region
 
 FOLDER = "regions/1"
 
 
 def saved(data: Path, token: int, sequence: int, **entries: str) -> None:
     (data / FOLDER / "recovered").mkdir(parents=True, exist_ok=True)
-    content = {key.encode(): Entry(value.encode(), sequence) for key, value in entries.items()}
-    regions.save(data, 1, token, Content(sequence, content))
+    held = {key.encode(): Entry(value.encode(), sequence) for key, value in entries.items()}
+    regions.save(data, 1, token, Content(sequence, held))
 
 
 def recovered(data: Path, token: int, *numbers: int) -> None:
@@ -30,8 +32,8 @@ def recovered(data: Path, token: int, *numbers: int) -> None:
 
 
 def opened(data: Path, token: int, sequence: int = 0) -> tuple[int, dict[str, str]]:
-    content = regions.open_content(data, 1, token, sequence)
-    return content.sequence, {key.decode(): entry.value.decode() for key, entry in content.entries.items()}
+    found = regions.open_content(data, region(token, sequence=sequence))
+    return found.sequence, {key.decode(): entry.value.decode() for key, entry in found.entries.items()}
 
 
 def names(data: Path) -> list[str]:
@@ -96,22 +98,22 @@ def test_an_owner_that_finishes_its_open_meanwhile_is_noticed(tmp_path: Path, mo
     """It was frozen before it opened, and deletes what the reader needs."""
     saved(tmp_path, 3, 10, a="file")
     recovered(tmp_path, 3, 11)
-    read = regions._read
+    read = content.read
     late = iter([4])
 
     def interrupted(path: Path) -> Content:
-        content = read(path)
+        found = read(path)
         for token in late:
             opened(tmp_path, token)
-        return content
+        return found
 
-    monkeypatch.setattr(regions, "_read", interrupted)
+    monkeypatch.setattr(content, "read", interrupted)
     assert opened(tmp_path, 5) == (13, {"a": "3.11"})
 
 
 def test_a_file_that_is_deleted_while_it_is_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(tmp_path, 3, 10, a="file")
-    read = regions._read
+    read = content.read
     late = iter([4])
 
     def interrupted(path: Path) -> Content:
@@ -119,5 +121,5 @@ def test_a_file_that_is_deleted_while_it_is_read_is_noticed(tmp_path: Path, monk
             opened(tmp_path, token)
         return read(path)
 
-    monkeypatch.setattr(regions, "_read", interrupted)
+    monkeypatch.setattr(content, "read", interrupted)
     assert opened(tmp_path, 5) == (12, {"a": "file"})

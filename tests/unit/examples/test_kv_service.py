@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from examples.kv import logs, options, regions, server
+from examples.kv import content, logs, options, regions, server
+from examples.kv.content import Entry
 from examples.kv.protocol import KEY_BYTES_MAX, PUT_COUNT_MAX, SCAN_BYTES_MAX, VALUE_BYTES_MAX
-from examples.kv.regions import Entry
 from examples.kv.service import Conflict, Invalid, KeyValueService, NotOwner, Suspended
 from examples.kv.writer import Fenced
 from regent_agent.protocol import (
@@ -201,7 +201,7 @@ async def test_a_segment_stays_while_one_region_needs_it(tmp_path: Path) -> None
         for number in range(6):
             await kv.put(2, 6, b"%d" % number, b"v")
             await kv.put(1, 5, b"k", bytes(600))
-        await eventually(lambda: kv._flushes is not None and kv._flushes.done())
+        await eventually(lambda: kv._upkeep._task is not None and kv._upkeep._task.done())
         await take_over(other, "a", region(7, number=2))
         assert [key for key, _ in (await other.scan(2, 7, b"", 10))[0]] == [b"%d" % number for number in range(6)]
 
@@ -218,7 +218,7 @@ async def test_puts_during_a_flush_are_kept(tmp_path: Path) -> None:
 
 
 def flushed(data: Path) -> int:
-    return regions._read(data / f"regions/1/{5:020}.sqlite").sequence
+    return content.read(data / f"regions/1/{5:020}.sqlite").sequence
 
 
 async def test_a_flush_that_fails_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
