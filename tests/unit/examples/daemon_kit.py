@@ -19,9 +19,11 @@ from regent_agent.protocol import (
     Close,
     Follow,
     Hello,
+    Independent,
     Leave,
     Left,
     ListRoutes,
+    Loads,
     Locate,
     Open,
     Operation,
@@ -37,8 +39,10 @@ from regent_agent.protocol import (
     Result,
     Route,
     Routes,
+    Source,
     Task,
     Welcome,
+    Work,
 )
 
 EPOCH = 1
@@ -65,6 +69,8 @@ class Daemon:
         self.fence = "log"
         self.address: Address = ("127.0.0.1", 0)
         self._sequences: dict[int, int] = {}
+        self._sources: dict[int, list[Source]] = {}
+        self._heirs = itertools.count(100)
         self._pids = itertools.count(1)
         self._results: dict[int, asyncio.Future[Result]] = {}
         self._connections: set[asyncio.Task[None]] = set()
@@ -91,8 +97,8 @@ class Daemon:
 
     async def open(self, region: int, server: str) -> None:
         route, token = self.routes[region], next(self._pids)
-        operation = Open(token, region, token, route.table, route.start, route.end, self._sequences[region])
-        result = await self.send(server, operation)
+        about = (region, token, route.table, route.start, route.end, self._sequences[region])
+        result = await self.send(server, Open(token, *about, sources=self._sources.get(region, [])))
         assert result.outcome == protocol.OPENED, result
         assert result.sequence > self._sequences[region]
         self._sequences[region] = result.sequence
@@ -104,6 +110,33 @@ class Daemon:
         result = await self.send(route.server, Close(next(self._pids), region, route.token))
         assert result.outcome == protocol.CLOSED, result
         await self.open(region, server)
+
+    async def reshape(self, parents: list[int], *keys: bytes) -> list[int]:
+        """Closes neighbours, and makes heirs that have their keys, the second and later ones from these keys on."""
+        routes = [self.routes[number] for number in parents]
+        for route in routes:
+            self.routes[route.region] = replace(route, token=0, server="", address="")
+            result = await self.send(route.server, Close(next(self._pids), route.region, route.token))
+            assert result.outcome == protocol.CLOSED, result
+        sources = [Source(one.region, one.start, one.end, one.token, self._sequences[one.region]) for one in routes]
+        heirs = []
+        for start, end in itertools.pairwise((routes[0].start, *keys, routes[-1].end)):
+            self.create(heir := next(self._heirs), start, end)
+            self._sources[heir] = sources
+            heirs.append(heir)
+        for number in parents:
+            del self.routes[number]
+        return heirs
+
+    def are_independent(self, heirs: list[int]) -> bool:
+        """Returns whether these regions need their sources no more."""
+        return not any(self._sources[heir] for heir in heirs)
+
+    async def discard(self, region: int, server: str) -> None:
+        """Has a server discard a region's data."""
+        work = Work(next(self._pids), protocol.DISCARD, data=b"%d" % region)
+        result = await self.send(server, work)
+        assert result.outcome == protocol.DONE, result
 
     async def take_over(self, dead: str, server: str) -> None:
         """Has a server fence the dead one, split its log, and open its regions."""
@@ -143,26 +176,36 @@ class Daemon:
         match request:
             case Hello():
                 return Welcome(protocol.VERSION, EPOCH, "stand-in")
-            case Register() | Poll() | Report() | Regions() | Leave() if request.server in self.dead:
+            case Register() | Poll() | Report() | Regions() | Independent() | Loads() | Leave() if (
+                request.server in self.dead
+            ):
                 return Refused(protocol.DEAD, f"{request.server} is fenced")
             case Register():
                 self.members[request.server] = Member(request)
-                return Registered(EPOCH, LEASE_MS, int(HOLD_S * 1000), suspends=False, fence=self.fence)
+                registered = Registered(EPOCH, LEASE_MS, int(HOLD_S * 1000), suspends=False, fence=self.fence)
+                return replace(registered, requests=["independent", "loads"])
             case Poll() if request.server not in self.members:
                 return Refused(protocol.REGISTER, f"{request.server} is to register")
             case Poll():
                 return await self._operations(self.members[request.server])
-            case Report():
-                for result in request.results:
-                    if not self._results[result.pid].done():
-                        self._results[result.pid].set_result(result)
-                return Accepted()
-            case Regions():
+            case Report() | Regions() | Independent() | Loads():
+                self._take(request)
                 return Accepted()
             case Leave():
                 return self._leave(request.server)
             case _:
                 return await self._look_up(request)
+
+    def _take(self, request: Report | Regions | Independent | Loads) -> None:
+        if isinstance(request, Report):
+            for result in request.results:
+                if not self._results[result.pid].done():
+                    self._results[result.pid].set_result(result)
+        if isinstance(request, Independent):
+            for owned in request.regions:
+                route = self.routes.get(owned.region)
+                if route is not None and route.token == owned.token:
+                    self._sources[owned.region] = []
 
     async def _operations(self, member: Member) -> Operations:
         member.polls += 1
