@@ -120,6 +120,8 @@ FORMS: Final = {
     SnapshotPartRow: _form("snapshot_parts", SnapshotPartRow, NAMES[SnapshotPartRow]),
     PublishedRow: _form("published", PublishedRow, NAMES[PublishedRow]),
 }
+FOLDERS: Final = tuple(form.folder for kind, form in FORMS.items() if kind not in NAMES)
+"""Folders that are made with the first row; those of rows that come one at a time are made with the first of these."""
 _encoder = msgspec.json.Encoder()
 
 

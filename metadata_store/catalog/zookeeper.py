@@ -12,6 +12,7 @@ from typing import Final
 
 from metadata_store.catalog import znodes
 from metadata_store.catalog.rows import (
+    NAMES,
     Bury,
     Content,
     Drop,
@@ -113,7 +114,7 @@ class ZooKeeperCatalog:
 
     def weigh(self, rows: Sequence[object]) -> int:
         """Returns how many bytes writes add to a multi, at most: each row as it is encoded."""
-        missing = [form.folder for form in znodes.FORMS.values() if form.folder not in self._there]
+        missing = [one for one in znodes.FOLDERS if one not in self._there]
         folders = sum([self._named(one) for one in missing]) if missing else 0
         return sum(map(self._weight, flat(rows)), folders)
 
@@ -128,8 +129,11 @@ class ZooKeeperCatalog:
             case DropTable(name):
                 parents = sum(self._op_bytes + len(path) for path in self._parents_of(name))
                 return self._named("tables", name) + parents + self._dropped_bytes(self._of_table(name))
-            case PutTable(row) | PutServer(row) | PutMark(row) | Put(row):
+            case PutTable(row) | PutServer(row) | PutMark(row):
                 return self._bytes(row)
+            case Put(row):
+                folder = znodes.FORMS[type(row)].folder
+                return self._bytes(row) + (0 if folder in self._there else self._named(folder))
             case Drop(kind, names):
                 return self._named(znodes.FORMS[kind].folder, *names)
             case PutNamespace(name):
@@ -174,7 +178,7 @@ class ZooKeeperCatalog:
         if not (draft.values or draft.regions):
             return []
         sizes = self._sizes_after(draft)
-        folders = [form.folder for form in znodes.FORMS.values() if form.folder not in self._there]
+        folders = [one for one in self._folders(draft) if one not in self._there]
         buckets = {bucket: znodes.bucket_path(bucket) for bucket in sorted(sizes)}
         folders += [path for bucket, path in buckets.items() if sizes[bucket] and path not in self._there]
         ops: list[Op] = [Create(self._path(path), None, acl=self._acl) for path in folders]
@@ -192,7 +196,7 @@ class ZooKeeperCatalog:
         if not (draft.values or draft.regions):
             return
         sizes = self._sizes_after(draft)
-        self._there.update(form.folder for form in znodes.FORMS.values())
+        self._there.update(self._folders(draft))
         for path, row in draft.values.items():
             self._note(path, row)
         for id_, region in draft.regions.items():
@@ -260,6 +264,12 @@ class ZooKeeperCatalog:
             self._buried[path] = row.incarnation
         elif isinstance(row, ParentRow):
             self._parents[path] = row.table
+
+    @staticmethod
+    def _folders(draft: _Draft) -> list[str]:
+        """Returns the folders that the rows of a draft need."""
+        small = {znodes.FORMS[type(row)].folder for row in draft.values.values() if type(row) in NAMES}
+        return [*znodes.FOLDERS, *sorted(small)]
 
     def _sizes_after(self, draft: _Draft) -> dict[int, int]:
         """Returns how many children the buckets of a draft will have."""
