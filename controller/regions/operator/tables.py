@@ -42,6 +42,7 @@ from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem, partly_made
 from state_machines.regions.damage import Damages
+from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import NotAKey, count_of, key_of, layout_problem, name_problem
 from state_machines.regions.model import Regions, namespace_of
 from state_machines.regions.model import Table as ModelTable
@@ -149,6 +150,8 @@ class TableView:
             raise Invalid(problem, "give another name")
         if (problem := layout_problem(splits, request.uniform)) is not None:
             raise Invalid(problem, "correct it; keys are text, other bytes in them \\xNN")
+        if (problem := option_problem(request.options)) is not None:
+            raise Invalid(problem, "correct it, or leave it out: the settings hold then")
         model = term.env.model
         refuse(creation_problem(model, request.name), creation_remedy(model, request.name))
         kind = TableKind[request.kind.upper()]
