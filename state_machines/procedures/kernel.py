@@ -268,11 +268,19 @@ class Procedures:
         done = (*record.done, record.step)
         if self._no_return(record.kind) == 0:
             done = done[-DONE_MAX:]
-        return replace(record, step=step, data=data, done=done, born=(), attempts=0, tried_since_ms=0, error="")
+        return replace(
+            record, step=step, data=data, done=done, born=(), attempts=0, tried_since_ms=0, error="", told=()
+        )
 
     def _ended(self, record: Record) -> Change:
         """Keeps a root for its caller, and removes a child; :meth:`apply` wakes its parent."""
-        return Change(deletes=(record.pid,), ends=(record,)) if record.parent else Change(puts=(record,))
+        if not record.parent:
+            return Change(puts=(record,))
+        told: tuple[Record, ...] = ()
+        if record.tells and record.state is State.SUCCESS:
+            parent = self.latest(record.parent)
+            told = (replace(parent, told=(*parent.told, (record.pid, record.result))),)
+        return Change(puts=told, deletes=(record.pid,), ends=(record,))
 
 
 def _requested(record: Record, ending: Ending, now_ms: int, **changed: Any) -> Record:

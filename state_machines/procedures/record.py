@@ -52,6 +52,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     without. ``locked``: it keeps its locks between steps.
     ``born``: the children of the step before, so that a child that cannot be read is missed.
     ``aborted``: an abort was requested. ``bypassed``: it does nothing more. ``error``: cause of a failure or retry.
+    ``tells``: a child whose result its parent needs; ``told``: pids and results of such children of the step before.
     ``ending``: the latest request to end it; a daemon that does not know the field goes on without it.
     ``caller``: a child has its root's, without the nonce, see :func:`family`; it is stored with the root alone.
     """
@@ -79,6 +80,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ending: Ending = NO_ENDING
     version: int = VERSION
     tried_since_ms: int = 0
+    tells: bool = False
+    told: tuple[tuple[int, bytes], ...] = ()
 
     @property
     def progress_ms(self) -> int:
@@ -91,12 +94,15 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.ancestors[-1] if self.ancestors else self.pid
 
 
-def child(kind: str, data: bytes = b"", *, expires_ms: int = 0, step: int = 0, locked: bool = False) -> Record:
+def child(
+    kind: str, data: bytes = b"", *, expires_ms: int = 0, step: int = 0, locked: bool = False, tells: bool = False
+) -> Record:
     """Returns a procedure that a step starts; pid, ancestors, caller and times are filled in.
 
-    ``locked``: nothing else can get its locks before it does, so that they are restored like held ones.
+    ``locked``: nothing else can get its locks before it does, so that they are restored like held ones. ``tells``: its
+    result is stored with its parent, which finds it in ``told``.
     """
-    return Record(0, kind, State.RUNNABLE, step, 0, 0, data=data, expires_ms=expires_ms, locked=locked)
+    return Record(0, kind, State.RUNNABLE, step, 0, 0, data=data, expires_ms=expires_ms, locked=locked, tells=tells)
 
 
 def inherited(caller: Caller) -> Caller:

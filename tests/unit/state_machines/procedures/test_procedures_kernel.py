@@ -65,6 +65,33 @@ def test_a_parent_waits_for_its_children_and_goes_on_with_the_last_one() -> None
     assert (p.records[1].state, p.records[1].result, p.children) == (State.SUCCESS, b"42", {})
 
 
+def test_a_parent_finds_the_results_of_children_that_tell_in_its_next_step_alone() -> None:
+    """Each is stored in the write that removes the child; of two in one group the second one has both."""
+    p = started(record(1))
+    p.apply(p.executed(1, Children((record(2, tells=True), record(3), record(4, tells=True)), 1, b""), 10))
+    ends = []
+    for pid, result in ((4, b"k"), (2, b""), (3, b"unheard")):
+        ends.append(p.executed(pid, Done(result), 20))
+        p.stage(ends[-1])
+    assert [(one.deletes, [put.told for put in one.puts]) for one in ends] == [
+        ((4,), [((4, b"k"),)]),
+        ((2,), [((4, b"k"), (2, b""))]),
+        ((3,), []),
+    ]
+    assert [p.apply(one) for one in ends] == [(), (), (1,)]
+    assert p.records[1].told == ((4, b"k"), (2, b""))
+    p.apply(p.executed(1, Next(2, b""), 30))
+    assert p.records[1].told == ()
+
+
+def test_a_child_that_failed_tells_nothing() -> None:
+    p = started(record(1))
+    p.apply(p.executed(1, Children((record(2, tells=True),), 1, b""), 10))
+    p.apply(p.executed(2, Failed("no"), 20))
+    assert p.due(2, 30) is Act.UNDO
+    assert p.undone(2, Done(), 40).puts == ()
+
+
 def test_a_step_without_children_goes_on_at_once() -> None:
     p = started(record(1))
     change = p.executed(1, Children((), 1, b""), 10)
