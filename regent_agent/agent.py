@@ -30,6 +30,7 @@ from regent_agent.protocol import (
     Operations,
     Owned,
     Poll,
+    Published,
     RegionLoad,
     Regions,
     Register,
@@ -146,9 +147,9 @@ class Agent:
         return "" if self._registration is None else _fence_of(self._registration)
 
     @property
-    def published(self) -> Mapping[str, bytes]:
-        """Returns the values that were published when this server registered last; later ones come as work."""
-        return {} if self._registration is None else self._registration.published
+    def published(self) -> Mapping[str, Published]:
+        """Returns the values that were published, by name, as this server was told."""
+        return MappingProxyType(self._work.published)
 
     def independent(self, region: OpenedRegion) -> None:
         """Has the daemon know that a region has data of its own, and needs its sources no more.
@@ -231,6 +232,8 @@ class Agent:
         self._attempts.pause_ms_max = min(PAUSE_MS_MAX, registration.lease_ms // TRIES_IN_LEASE)
         self._renew(sent, registration)
         self._loads.anew()
+        for value in registration.published:
+            self._work.has(value)
         self._outbox.repeat_all()
         self._registered.set()
 

@@ -53,6 +53,8 @@ SOURCES_MAX: Final = 10
 """Regions in whose data that of another one begins."""
 DATA_BYTES_MAX: Final = 64 * 1024
 """Bytes of the data of a piece of work, and of its result."""
+VALUE_BYTES_MAX: Final = 32 * 1024
+"""Bytes of a value that is published."""
 FEATURES_MAX: Final = 100
 """Features of one process."""
 LOADS_MAX: Final = 5_000
@@ -157,6 +159,8 @@ class Work(Message, frozen=True, tag="work"):
 
 INHERIT: Final = "inherit"
 """Feature: the process opens regions whose data begins in that of others."""
+PUBLISH: Final = "publish"
+"""Feature: the process has values that are published; it stages, unstages and commits them."""
 FLUSH: Final = "flush"
 """Work on a region: what is in memory becomes durable."""
 SPLIT_KEY: Final = "split_key"
@@ -251,7 +255,7 @@ class Register(Message, frozen=True, tag="register"):
 
     ``server``: a name of its own in the service. ``incarnation``: higher than that of any process before it with this
     name, for instance its start in microseconds. ``address``: where clients reach it. ``software``: its version.
-    ``owned``: all regions that it has. ``features``: :data:`INHERIT`, and the names of the work that it does.
+    ``owned``: all regions that it has. ``features``: :data:`INHERIT`, :data:`PUBLISH`, and the work that it does.
     Response: :class:`Registered`.
     """
 
@@ -263,13 +267,24 @@ class Register(Message, frozen=True, tag="register"):
     features: Annotated[list[Registrable], Meta(max_length=FEATURES_MAX)] = []
 
 
+class Published(Message, frozen=True):
+    """A value that all servers have. ``number``: grows from one value of a name to the next.
+
+    It is the data of the work of a process to stage, unstage or commit it, encoded as msgpack.
+    """
+
+    name: Name
+    number: int
+    data: Annotated[bytes, Meta(max_length=VALUE_BYTES_MAX)]
+
+
 class Registered(Message, frozen=True, tag="registered"):
     """Accepts a server. ``epoch``: repeated in its polls and reports.
 
     ``lease_ms``: the server may be fenced that long after its last poll. ``hold_ms``: longest wait for a response to a
     poll. ``suspends``: without a valid lease the server serves nothing; otherwise it is fenced by other means.
     ``fence``: the daemon's ``regions.fence``, empty from daemons that do not name it. ``requests``: tags of requests
-    that not every daemon knows, and this one does. ``published``: the values that all servers have, by name.
+    that not every daemon knows, and this one does. ``published``: the values that all servers have.
     """
 
     epoch: int
@@ -278,7 +293,7 @@ class Registered(Message, frozen=True, tag="registered"):
     suspends: bool = True
     fence: str = ""
     requests: list[str] = []
-    published: dict[str, bytes] = {}
+    published: list[Published] = []
 
 
 class Poll(Message, frozen=True, tag="poll"):

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from regent_agent.agent import Agent
 from regent_agent.connection import REQUEST_MS_MAX, Address
 from regent_agent.options import AgentOptions
-from regent_agent.protocol import RegionLoad, Route
+from regent_agent.protocol import Published, RegionLoad, Route
 from regent_agent.router import LOCATE_S, ROUTES_MAX, Router
 from regent_agent.service import OpenedRegion
 
@@ -145,8 +145,8 @@ class ThreadedAgent:
             self._thread.call(lambda: self._agent.independent(region))
 
     @property
-    def published(self) -> dict[str, bytes]:
-        """Returns the values that were published when this server registered last."""
+    def published(self) -> dict[str, Published]:
+        """Returns the values that were published, by name, as this server was told."""
         return dict(self._agent.published)
 
     def start(self, timeout_s: float | None = None) -> None:

@@ -16,6 +16,7 @@ from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
     BUSY,
     CLOSED,
+    COMMIT,
     DATA_BYTES_MAX,
     DONE,
     FAILED,
@@ -28,6 +29,7 @@ from regent_agent.protocol import (
     Open,
     Operation,
     Owned,
+    Published,
     Result,
     Task,
 )
@@ -47,7 +49,7 @@ class Work:
     """Holds the operations that wait or run, and the regions that this server has.
 
     ``opened``: the regions that are open. A region leaves it before it is closed, so that no request is answered then.
-    ``running``: the operations in progress, for the agent to cancel.
+    ``running``: the operations in progress, for the agent to cancel. ``published``: values that count, by name.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Work:
         self._service, self._outbox, self._may_begin = service, outbox, may_begin
         self._side_by_side_max, self._queue_max = side_by_side_max, queue_max
         self.opened: dict[int, OpenedRegion] = {}
+        self.published: dict[str, Published] = {}
         self._closing: dict[int, OpenedRegion] = {}
         self._known: dict[int, Operation] = {}
         self._ready: deque[Operation] = deque()
@@ -113,6 +116,11 @@ class Work:
             if isinstance(operation, Open):
                 tokens[operation.region] = max(operation.token, tokens.get(operation.region, 0))
         return [Owned(region, token) for region, token in tokens.items()]
+
+    def has(self, value: Published) -> None:
+        """Enters a value that was published, unless a later one is here."""
+        if (known := self.published.get(value.name)) is None or known.number <= value.number:
+            self.published[value.name] = value
 
     async def _run(self, operation: Operation, region: int | None) -> None:
         result = await self._result(operation)
@@ -218,6 +226,8 @@ class Work:
             raise TypeError(f"work returned {type(found).__name__}, expected bytes")
         if len(found) > DATA_BYTES_MAX:
             raise ValueError(f"work returned {len(found)} bytes, at most {DATA_BYTES_MAX} are sent")
+        if work.what == COMMIT and not work.region:
+            self.has(msgspec.msgpack.decode(work.data, type=Published))
         return found
 
 

@@ -110,7 +110,8 @@ RULES: Final = f"""
     above `Refused.above`, where that is not 0.
 13. It names in `Register.features` what it can do, and gets no other `Work`. Work on a region that it does not have
     open with that token: `{protocol.FAILED}`. Doing work twice gives the same. `inherit`: it opens regions with
-    `Open.sources`, and sends `Independent` once the data of such a region is its own.
+    `Open.sources`, and sends `Independent` once the data of such a region is its own. `publish`: it has the values
+    of `Registered.published` from then on, and those that it commits later.
 14. It sends `Independent` and `Loads` only to daemons whose `Registered.requests` names them: `Independent` again and
     again until it is accepted, `Loads` of all regions once a minute, and in between where a size changed by a tenth.
 15. It makes its proof of at least 16 random bytes when its process begins, and gives it in each `Hello`.
@@ -128,7 +129,14 @@ RULES: Final = f"""
    client locate the key again.
 """
 SECTIONS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
-    "Values": (protocol.Owned, protocol.Source, protocol.Route, protocol.Result, protocol.RegionLoad),
+    "Values": (
+        protocol.Owned,
+        protocol.Source,
+        protocol.Route,
+        protocol.Result,
+        protocol.RegionLoad,
+        protocol.Published,
+    ),
     "Operations": get_args(protocol.Operation),
     "Requests": get_args(protocol.Request),
     "Responses": get_args(protocol.Response),
@@ -191,7 +199,7 @@ MEANINGS: Final = {
     "Hello.seen_epoch": "of servers: the highest epoch of any response so far, 0 without one",
     "Hello.seen_token": "of servers: the highest token of any open so far, 0 without one",
     "Register.software": "version of the service's software",
-    "Register.features": "`inherit`, and the names of the work that the server does",
+    "Register.features": "`inherit`, `publish`, and the names of the work that the server does",
     "Poll.taken": "number of the last `Operations` that arrived since the registration",
     "Poll.load": f"figures of the service; the daemon keeps the first {protocol.FIGURES_KEPT_MAX}, but none whose name "
     f"has more than {protocol.NAME_CHARS_MAX} characters",
@@ -213,7 +221,10 @@ MEANINGS: Final = {
     "Registered.fence": "the daemon's `regions.fence`; empty from daemons that do not name it",
     "Registered.suspends": "whether the server serves nothing without a valid lease; else it is fenced by other means",
     "Registered.requests": "tags of requests that not every daemon knows, and this one does",
-    "Registered.published": "the values that were published, by name",
+    "Registered.published": "the values that were published",
+    "Published.name": "name of a value that all servers have",
+    "Published.number": "grows from one value of a name to the next: a lower one counts nothing",
+    "Published.data": "the value",
     "Operations.epoch": "epoch of the daemon",
     "Operations.number": "number of this response, for `taken` in the next poll",
     "Operations.operations": "operations that the server carries out side by side",
@@ -252,7 +263,7 @@ WORKS: Final = {
     protocol.FLUSH: "on a region: what is in memory becomes durable",
     protocol.SPLIT_KEY: "on a region: its result is the key that halves it, empty where there is none",
     protocol.DISCARD: "of a process: the data of the region that `data` names, in decimal digits, is of no use",
-    protocol.STAGE: "on a region: the first phase of a snapshot, which `data` names; of a process: of a value",
+    protocol.STAGE: "on a region: the first phase of a snapshot, which `data` names, or of a `Published`, which is its data",
     protocol.UNSTAGE: "what was staged is of no use",
     protocol.COMMIT: "what was staged counts from now on",
 }

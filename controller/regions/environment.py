@@ -18,10 +18,13 @@ from controller.regions.journal.journal import RegionsJournal
 from controller.regions.loads import RegionLoads
 from controller.regions.routes import RouteLog
 from controller.regions.server_lists import Claimants, Contradictions
+from regent_agent.protocol import INHERIT
 from state_machines.regions import marks
 from state_machines.regions.marks import LostParts
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.placement import Cooldown, Placement
+from state_machines.regions.shapes import Source
+from state_machines.regions.states import ServerState
 from state_machines.regions.transit import PAUSE_MS_MAX
 
 WOKEN_TOGETHER: Final = 1_000
@@ -143,6 +146,8 @@ class RegionsEnv:
         self.results = Results()
         self.routes = RouteLog()
         self.loads = RegionLoads(model, clock)
+        self.independent: Callable[[int, Sequence[Source]], None] = lambda region, sources: None
+        """Takes a region that has data of its own now, and what it referred to before."""
         self.unplaced: set[int] = set()
         self.endings = Endings()
         self.waking = Waking()
@@ -233,6 +238,21 @@ class RegionsEnv:
     def servers(self) -> list[Server]:
         """Returns the servers that regions may be placed on now; none while too few have come since the start."""
         return list(self.model.online()) if self.places else []
+
+    def lacking(self, feature: str) -> list[Server]:
+        """Returns the processes that serve, and have not said that they have a feature."""
+        return [
+            one
+            for one in self.model.servers.values()
+            if one.state is ServerState.ONLINE and not (one.here and feature in one.features)
+        ]
+
+    def able(self, region: Region) -> list[Server]:
+        """Returns the servers that a region may be placed on now; one with sources needs a server that knows them."""
+        servers = self.servers()
+        if region.id not in self.model.sources:
+            return servers
+        return [one for one in servers if INHERIT in one.features]
 
     def prompt(self, servers: Sequence[Server]) -> Sequence[Server]:
         """Returns the servers that polled within half a lease: another one may be frozen. All, where all are late."""

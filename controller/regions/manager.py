@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
-from controller.regions import admission
+from controller.regions import admission, independence
 from controller.regions.admission import Admission, ServerDead, ServerUnknown
 from controller.regions.comparison import LIST_EVERY_S, Comparison
 from controller.regions.environment import RegionsEnv
@@ -23,7 +23,7 @@ from controller.regions.procedures.messages import CRASH, Crash
 from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
 from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
-from regent_agent.protocol import Result
+from regent_agent.protocol import Owned, Result
 from state_machines.procedures.record import Caller
 from state_machines.regions.marks import LostParts
 from state_machines.regions.model import Server
@@ -71,7 +71,7 @@ class Manager:
                 key, server.proof, proof
             )  # again: its first registration at this daemon may have come twice
             server.address, server.software = request.address, request.software
-        server.proof = proof
+        server.proof, server.features = proof, frozenset(request.features)
         self.admission.check_alone(key)  # again: another process may have registered during the write
         if server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
@@ -249,6 +249,10 @@ class Manager:
         if durable is not None:
             await durable
         return again
+
+    async def independent(self, server: Server, regions: Sequence[Owned]) -> list[int]:
+        """Takes which regions have data of their own, durably; returns those that are to be named again."""
+        return await independence.take(self.env, self._write, server, regions)
 
     # -- procedures
 

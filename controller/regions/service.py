@@ -45,6 +45,8 @@ NAME_BYTES_MAX: Final = 255
 FOLLOW_S: Final = 10.0
 UNNAMED: Final = Peer()
 """A connection of an agent that gives no proof."""
+REQUESTS: Final = tuple(str(kind.__struct_config__.tag) for kind in (protocol.Independent, protocol.Loads))
+"""Tags of requests that agents send only to daemons that name them."""
 HIDDEN: Final = frozenset({TableState.CREATING, TableState.DELETING})
 
 
@@ -132,7 +134,15 @@ class RegionService:
                 _check(request)
                 await manager.register(request, proof)
                 options = self._env.options
-                return Registered(self.epoch, options.lease_ms, self._hold_ms, options.fence == "lease", options.fence)
+                return Registered(
+                    self.epoch,
+                    options.lease_ms,
+                    self._hold_ms,
+                    options.fence == "lease",
+                    options.fence,
+                    list(REQUESTS),
+                    [protocol.Published(*one) for one in self._env.model.published.values()],
+                )
             case protocol.Poll(server, incarnation, epoch, taken, load):
                 found = manager.server(server, incarnation, epoch, proof)
                 found.load = _bounded(load)
@@ -146,8 +156,7 @@ class RegionService:
                 await manager.comparison.take(manager.server(server, incarnation, epoch, proof), owned)
                 return Accepted()
             case protocol.Independent(server, incarnation, epoch, regions):
-                manager.server(server, incarnation, epoch, proof)
-                return Accepted([one.region for one in regions])
+                return Accepted(await manager.independent(manager.server(server, incarnation, epoch, proof), regions))
             case protocol.Loads(server, incarnation, epoch, loads):
                 self._env.loads.take(manager.server(server, incarnation, epoch, proof), loads)
                 return Accepted()
@@ -259,6 +268,9 @@ def _check(request: protocol.Register) -> None:
             raise Invalid(problem)
         if not least <= len(value) <= NAME_CHARS_MAX:
             raise Invalid(f"{field}: {shown(value)}, expected {least} to {NAME_CHARS_MAX} characters")
+    for feature in request.features:
+        if not feature or (problem := text_problem("features", feature)) is not None:
+            raise Invalid(problem or "features: '', expected a name")
     if len(name := quote(request.server)) > NAME_BYTES_MAX:
         raise Invalid(f"server: its name takes {len(name)} bytes in the path of a znode, at most {NAME_BYTES_MAX} fit")
     if "," in request.server:

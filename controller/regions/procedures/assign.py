@@ -39,11 +39,11 @@ S = RegionState
 NO_OWNER: Final = frozenset({S.OFFLINE})
 
 
-def assigned(region: Region, why: str, server: Server | None, *, to: str = "") -> Record:
+def assigned(region: Region, why: str, server: Server | None, *, to: str = "", stays: bool = False) -> Record:
     """Returns the procedure that assigns a region; with ``server`` it is dispatched at once."""
     table = region.table.name
     if server is None:
-        return child(NAME, TRANSIT.encode(Transit(region.id, table, why, to=to)))
+        return child(NAME, TRANSIT.encode(Transit(region.id, table, why, to=to, stays=stays)))
     chosen = Transit(region.id, table, why, to=to, server=server.name, incarnation=server.incarnation)
     return child(NAME, TRANSIT.encode(chosen), step=DISPATCH, locked=True)
 
@@ -76,7 +76,7 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Effect:
         return _held(env, record)
     if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
-    token = await _new_token(env, record, region, task) if env.servers() else 0
+    token = await _new_token(env, record, region, task) if env.able(region) else 0
     if env.claimants.is_held(region):  # again: a server may have listed it meanwhile
         return _held(env, record)
     server = chosen(env, region, task)
@@ -107,7 +107,7 @@ def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Ou
         if region.state in OWNED:
             env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
         env.model.move(region, S.OFFLINE, None, env.now_ms())
-        _over(env, record.pid, region)
+        _over(env, record, region, TRANSIT.decode(record.data))
 
     row = Owner(region.id, S.OFFLINE, "", 0, region.token, region.sequence)
     return Effect(Done(why.encode()), (row,), entered)
@@ -151,7 +151,7 @@ def closes_first(region: Region) -> bool:
 
 def chosen(env: RegionsEnv, region: Region, task: Transit) -> Server | None:
     """Returns the wanted server where it is online, else one by the placement; None where there is none."""
-    servers = env.servers()
+    servers = env.able(region)
     if not servers:
         return None
     wishes = [wish(env, region, task.avoid, task.to)]
@@ -212,7 +212,7 @@ def _sent(env: RegionsEnv, record: Record, region: Region, server: Server, token
     if region.pid != record.pid or region.state is not S.OPENING or region.server is not server:
         begun(env, region, record.pid, server, token, env.now_ms())
     if server.state is ServerState.ONLINE and env.dispatcher.expects(record.pid) != server.key:
-        env.dispatcher.send(server, opening(record.pid, region, token))
+        env.dispatcher.send(server, opening(env, record.pid, region, token))
     return Wait(0, record.data, durable=False)
 
 
@@ -234,10 +234,13 @@ def _retried(env: RegionsEnv, task: Transit, result: Result | None, failed: str)
     return replace(task, retries=task.retries + 1, avoid=task.server, not_before_ms=until_ms, failed=failed)
 
 
-def opening(pid: int, region: Region, token: int) -> protocol.Open:
+def opening(env: RegionsEnv, pid: int, region: Region, token: int) -> protocol.Open:
     """Returns the operation. Each server that is tried has a token of its own."""
     table = region.table
-    return protocol.Open(pid, region.id, token, table.name, region.start, region.end, region.sequence, table.options)
+    sources = [protocol.Source(*one) for one in env.model.sources.get(region.id, ())]
+    return protocol.Open(
+        pid, region.id, token, table.name, region.start, region.end, region.sequence, table.options, sources
+    )
 
 
 def _opened(env: RegionsEnv, record: Record, region: Region, task: Transit, sequence: int) -> Effect:
@@ -247,7 +250,7 @@ def _opened(env: RegionsEnv, record: Record, region: Region, task: Transit, sequ
     def entered(_: Change) -> None:
         region.token, region.sequence = token, sequence
         env.model.move(region, S.OPEN, server, env.now_ms())
-        _over(env, record.pid, region)
+        _over(env, record, region, task)
         env.causes.opened(region.id)
         env.given_up.opened(region.id)
         env.routes.changed(region)
@@ -274,16 +277,20 @@ def _given_up(env: RegionsEnv, record: Record, region: Region, why: str, failed:
     def entered(_: Change) -> None:
         env.model.move(region, S.FAILED_OPEN, None, env.now_ms())
         env.causes.given_up(region.id, failed)
-        _over(env, record.pid, region)
+        _over(env, record, region, TRANSIT.decode(record.data))
 
     row = Owner(region.id, S.FAILED_OPEN, "", 0, region.token, region.sequence)
     return Effect(Done(b"failed_open: " + why.encode()[:500]), (row,), entered)
 
 
-def _over(env: RegionsEnv, pid: int, region: Region) -> None:
-    env.model.detach(region, pid)
-    env.dispatcher.forget(pid)
-    env.results.used(pid)
+def _over(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:
+    """Lets the region go, or gives it back to the procedure that moves on with it."""
+    if task.stays:
+        env.model.attach(region, record.parent)
+    else:
+        env.model.detach(region, record.pid)
+    env.dispatcher.forget(record.pid)
+    env.results.used(record.pid)
 
 
 ASSIGN: Final[Kind[RegionsEnv]] = Kind(

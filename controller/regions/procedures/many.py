@@ -76,7 +76,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Effect:
         for pid, region, server in zip(_born(change), regions, plan, strict=False):
             assign.begun(env, region, pid, server, pid, now_ms)
             if server.state is ServerState.ONLINE:
-                env.dispatcher.send(server, assign.opening(pid, region, pid))
+                env.dispatcher.send(server, assign.opening(env, pid, region, pid))
             else:
                 env.wake_soon(pid)
 
@@ -85,8 +85,10 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Effect:
 
 
 def _has_apart(env: RegionsEnv, regions: Sequence[Region]) -> bool:
-    """Checks whether one of the regions waits, is closed first, or needs a higher token than its pid may be."""
-    lists, claimants = env.contradictions, env.claimants
+    """Checks whether one of the regions waits, is closed first, has sources, or needs a higher token than its pid."""
+    lists, claimants, sources = env.contradictions, env.claimants, env.model.sources
+    if sources and any(one.id in sources for one in regions):
+        return True
     if lists and any(map(lists.is_below, regions)):
         return True
     return (claimants.holds_any and any(map(claimants.is_held, regions))) or any(map(assign.closes_first, regions))

@@ -30,6 +30,7 @@ class Transit(Message, frozen=True):
     ``not_before_ms``: the wall clock's time of the next attempt. ``table``, ``why``: for locks and log lines.
     ``failed``: what the latest server said that could not do it.
     ``returns``: a region that is closed is to be opened again: OFFLINE is stored, which a failover has opened.
+    ``stays``: the procedure that began this one moves on with the region, also where it is not opened.
     """
 
     region: int
@@ -44,6 +45,7 @@ class Transit(Message, frozen=True):
     not_before_ms: int = 0
     failed: str = ""
     returns: bool = False
+    stays: bool = False
 
 
 class Move(Message, frozen=True):

@@ -31,6 +31,7 @@ from regent_agent.protocol import (
     Operations,
     Owned,
     Poll,
+    Published,
     Refused,
     RegionLoad,
     Regions,
@@ -93,7 +94,7 @@ REQUESTS: dict[str, Request] = {
 RESPONSES: dict[str, Response] = {
     "welcome": Welcome(VERSION, 3, "regent-1"),
     "welcome-short": Welcome(VERSION, 3),
-    "registered": Registered(3, 30_000, 10_000, False, "log", ["independent", "loads"], {"acl": b"7"}),
+    "registered": Registered(3, 30_000, 10_000, False, "log", ["independent", "loads"], [Published("acl", 2, b"7")]),
     "registered-short": Registered(3, 30_000, 10_000),
     "operations": Operations(
         3,

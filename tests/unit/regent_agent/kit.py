@@ -24,6 +24,7 @@ from regent_agent.protocol import (
     Operation,
     Operations,
     Poll,
+    Published,
     Refused,
     Regions,
     Register,
@@ -57,7 +58,7 @@ class StandIn:
         self.responses: dict[type[Request], Respond] = {}
         self.again: set[int] = set()
         self.knows: list[str] = []
-        self.published: dict[str, bytes] = {}
+        self.published: list[Published] = []
         self.address = ("127.0.0.1", 0)
         self.connections: set[asyncio.StreamWriter] = set()
         self._pending: list[Operation] = []

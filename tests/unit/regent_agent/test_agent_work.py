@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from regent_agent.agent import Agent
@@ -21,10 +22,12 @@ from regent_agent.protocol import (
     Independent,
     Loads,
     Owned,
+    Published,
     RegionLoad,
     Register,
     Result,
     Source,
+    Work,
 )
 from regent_agent.service import NotRunning, OpenedRegion, RegionService
 from tests.kit.deadlines import eventually
@@ -149,6 +152,36 @@ async def test_a_service_that_does_no_work_refuses_it_by_name() -> None:
 def test_the_features_of_a_server_are_bounded() -> None:
     with pytest.raises(ValueError, match=r"features has 101 names: give at most 100"):
         AgentOptions((("h", 1),), "s", "a", features=("x",) * (FEATURES_MAX + 1))
+
+
+class TestPublished:
+    def commit(self, pid: int, number: int, data: bytes) -> Work:
+        return works(pid, "commit", data=msgspec.msgpack.encode(Published("acl", number, data)))
+
+    async def test_values_are_known_from_the_registration_and_from_what_is_committed_later(self) -> None:
+        async with StandIn(hold_ms=20).running() as daemon:
+            daemon.published = [Published("acl", 2, b"two")]
+            async with started(Recorded(), daemon, features=("publish",)) as agent:
+                assert agent.published == {"acl": Published("acl", 2, b"two")}
+                daemon.send(works(7, "stage", data=b"three"))
+                await daemon.result(7)
+                assert agent.published["acl"].number == 2
+                daemon.send(self.commit(8, 3, b"three"))
+                await daemon.result(8)
+                daemon.send(self.commit(9, 2, b"late"))
+                await daemon.result(9)
+                assert agent.published["acl"].data == b"three"
+                daemon.epoch = 2  # the daemon that follows knows an older value: it was restored from a copy
+                await daemon.arrived(Register, 2)
+                assert agent.published["acl"].data == b"three"
+
+    async def test_a_value_that_the_service_failed_to_commit_does_not_count(self) -> None:
+        service = Recorded()
+        service.failures["commit"] = [OSError("disk")]
+        async with StandIn().running() as daemon, started(service, daemon) as agent:
+            daemon.send(self.commit(8, 3, b"three"))
+            assert (await daemon.result(8)).outcome == FAILED
+            assert not agent.published
 
 
 class TestIndependent:

@@ -23,6 +23,7 @@ from regent_agent.protocol import (
     Loads,
     Owned,
     Poll,
+    Published,
     Refused,
     RegionLoad,
     Request,
@@ -33,6 +34,8 @@ from regent_agent.threads import LoopThread, ThreadedAgent, ThreadedRouter
 from tests.unit.regent_agent.kit import StandIn, closes, opens, options, task, works
 from tests.unit.regent_agent.test_router import Catalog
 from tests.unit.regent_agent.test_routes import HIGH, LOW
+
+ACL = Published("acl", 2, b"7")
 
 
 class Blocking:
@@ -117,11 +120,11 @@ def test_regions_are_opened_side_by_side_in_threads() -> None:
 
 def test_work_is_done_in_threads_and_a_region_is_said_to_be_independent() -> None:
     service, served = Blocking(), Served(StandIn())
-    served.daemon.knows, served.daemon.published = ["independent", "loads"], {"acl": b"7"}
+    served.daemon.knows, served.daemon.published = ["independent", "loads"], [ACL]
     with served.running() as daemon:
         agent = ThreadedAgent(service, options(daemon), region_loads=lambda: [RegionLoad(5, 1, 2, 3, 4)])
         agent.start(10)
-        assert agent.published == {"acl": b"7"}
+        assert agent.published == {"acl": ACL}
         served.loop.call(lambda: daemon.send(opens(7, 5), works(8, "x-compact", 5, 7, b"ab"), works(9, "x-acl")))
         assert served.loop.run(daemon.result(8)).data == b"ba"
         assert served.loop.run(daemon.result(9)).outcome == DONE
