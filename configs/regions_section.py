@@ -166,6 +166,13 @@ class RegionsSettings(Section):
         ge=1,
         le=10_000,
     )
+    reopen_per_server: int = key(
+        10,
+        "Most regions of one server that are closed and opened again at a time after the options of their table "
+        "changed. The others of that server go on serving meanwhile.",
+        ge=1,
+        le=1_000,
+    )
     transit_max: int = key(
         20_000,
         "Regions in transition from which on changes of tables and crashes begin no further batch.",

@@ -54,6 +54,9 @@ def register(app: typer.Typer) -> None:
     change(named, unassign, "regent regions unassign 17 --yes --reason 'broken file'", asks=asks)
     change(named, move, "regent regions move 17 kv-2 --wait", "regent regions move 17 kv-2 --dry-run", force=True)
     change(named, reopen, "regent regions reopen 17 --wait --reason 'new options'")
+    asks = "Disable all tables? No region is served then, until `regent regions start`."
+    change(named, stop, "regent regions stop --wait --yes --reason 'the hall is cooled'", asks=asks)
+    change(named, start, "regent regions start --wait")
     change(named, pin, "regent regions pin 17 kv-2", at_once=True)
     change(named, unpin, "regent regions unpin 17", at_once=True)
     command(named, examples=("regent regions marks", "regent regions marks -o json"))(marks)
@@ -144,6 +147,16 @@ def move(
 def reopen(region: Region) -> Request:
     """Have a region closed and opened again where it is."""
     return f"/v1/regions/{region}/reopen", {}
+
+
+def stop() -> Request:
+    """Disable all tables that are enabled, user tables first; they are marked as stopped."""
+    return "/v1/regions/all/stop", {}
+
+
+def start() -> Request:
+    """Enable the tables that `regent regions stop` has disabled; regions return to their servers."""
+    return "/v1/regions/all/start", {}
 
 
 def pin(region: Region, server_name: ServerName) -> Request:

@@ -53,6 +53,9 @@ def register(app: typer.Typer) -> None:
     change(named, enable, "regent tables enable users --wait")
     example, asks = "regent tables disable users --wait --yes --reason 'moved'", "Close all regions of table {table}?"
     change(named, disable, example, asks=asks)
+    asks = "Truncate table {table}? Its data is gone for ever."
+    change(named, truncate, "regent tables truncate users --wait --yes", asks=asks)
+    change(named, modify, "regent tables modify users --option ttl=120 --remove codec --wait")
     asks = "Delete table {table}? Its regions are gone for ever."
     change(named, delete, "regent tables delete users --wait --yes", asks=asks)
 
@@ -97,6 +100,32 @@ def enable(table: Table) -> Request:
 def disable(table: Table) -> Request:
     """Have all regions of a table closed; it serves nothing until `regent tables enable`."""
     return f"{_path(table)}/disable", {}
+
+
+def truncate(
+    table: Table,
+    drop_splits: Annotated[
+        bool, typer.Option("--drop-splits", help="One region with all keys takes their place.")
+    ] = False,
+    keep_disabled: Annotated[bool, typer.Option("--keep-disabled", help="Do not enable the table then.")] = False,
+) -> Request:
+    """Replace the regions of a disabled table by empty ones, and enable it."""
+    return f"{_path(table)}/truncate", {"dropSplits": drop_splits, "enable": not keep_disabled}
+
+
+def modify(
+    table: Table,
+    option: Options = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="NAME", help="An option that goes; may be repeated.")
+    ] = None,
+    together: Annotated[
+        int, typer.Option("--together", min=1, max=1_000, help="Regions that are opened again at a time.")
+    ] = 50,
+) -> Request:
+    """Change options of a table, and have its regions opened again with them, some at a time."""
+    body = {"options": _options(option or []), "remove": remove or [], "together": together}
+    return f"{_path(table)}/modify", body
 
 
 def delete(table: Table) -> Request:

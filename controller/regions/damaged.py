@@ -17,7 +17,7 @@ from metadata_store.catalog.judging import INT_MAX
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind, shown
 from state_machines.regions.model import Regions, Server, Table
-from state_machines.regions.states import ServerState, TableState
+from state_machines.regions.states import PARTIAL, ServerState, TableState
 
 log = logging.getLogger("regent.regions")
 
@@ -25,8 +25,6 @@ LEASE_MS_MAX: Final = 600_000
 """Longest lease that the settings permit: of servers whose own one cannot be read."""
 NAMED_MAX: Final = 20
 """Damaged rows and gaps that the log and the status name."""
-PARTIAL: Final = frozenset({TableState.CREATING, TableState.DELETING})
-"""States in which a table has only some of its regions."""
 REMEDY: Final = (
     "regent regions status names them; stop the daemon, restore the rows from a copy of the store, then start it"
 )

@@ -92,6 +92,7 @@ class Options(msgspec.Struct, frozen=True):
     split_regions_max: int = KEYS["split_regions_max"].default
     reshapes_max: int = KEYS["reshapes_max"].default
     reshapes_per_minute_max: int = KEYS["reshapes_per_minute_max"].default
+    reopen_per_server: int = KEYS["reopen_per_server"].default
     transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100

@@ -21,7 +21,7 @@ from state_machines.procedures.record import Record
 from state_machines.regions.damage import Gap, RowKind
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region, Regions, Server, Table
-from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
+from state_machines.regions.states import PARTIAL, RegionState, ServerState, TableKind, TableState
 
 S = RegionState
 
@@ -133,7 +133,7 @@ class _Entry:
         """Ends the last table, and finds those of which no region is left."""
         self._joints.end_table(self._before)
         for table in self._model.tables.values():
-            if not table.regions and table.state not in (*damaged.PARTIAL, TableState.DISABLED):
+            if not table.regions and table.state not in (*PARTIAL, TableState.DISABLED):
                 self._model.damages.add_gap(Gap(table.name, b"", b"", False, ()))
 
 

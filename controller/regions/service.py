@@ -36,7 +36,7 @@ from regent_agent.protocol import (
     Routes,
 )
 from state_machines.regions.model import Table, start_of
-from state_machines.regions.states import TableState
+from state_machines.regions.states import PARTIAL
 
 log = logging.getLogger("regent.regions")
 
@@ -47,7 +47,6 @@ UNNAMED: Final = Peer()
 """A connection of an agent that gives no proof."""
 REQUESTS: Final = tuple(str(kind.__struct_config__.tag) for kind in (protocol.Independent, protocol.Loads))
 """Tags of requests that agents send only to daemons that name them."""
-HIDDEN: Final = frozenset({TableState.CREATING, TableState.DELETING})
 
 
 class Invalid(Exception):
@@ -205,7 +204,7 @@ class RegionService:
 
     def _table(self, name: str) -> Table | None:
         table = self._env.model.tables.get(name)
-        return None if table is None or table.state in HIDDEN else table
+        return None if table is None or table.state in PARTIAL else table
 
 
 def _refused(refusal: Exception) -> Refused:

@@ -266,7 +266,8 @@ class Procedures:
     def _stepped(self, record: Record, step: int, data: bytes) -> Record:
         """Goes on to a step. What is never undone keeps its latest steps alone: it may go round for ever."""
         done = (*record.done, record.step)
-        if self._no_return(record.kind) == 0:
+        no_return = self._no_return(record.kind)
+        if no_return is not None and record.step >= no_return:
             done = done[-DONE_MAX:]
         return replace(
             record, step=step, data=data, done=done, born=(), attempts=0, tried_since_ms=0, error="", told=()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -14,7 +15,8 @@ T = TableState
 ALLOWED: Final[Mapping[TableState, tuple[TableState, ...]]] = {
     T.ENABLING: (T.DISABLED, T.ENABLING, T.CREATING),
     T.DISABLING: (T.ENABLED, T.DISABLING, T.ENABLING, T.CREATING),
-    T.DELETING: (T.DISABLED, T.DELETING, T.CREATING),
+    T.DELETING: (T.DISABLED, T.DELETING, T.CREATING, T.TRUNCATING),
+    T.TRUNCATING: (T.DISABLED, T.TRUNCATING),
 }
 """States that a table must have for a change that begins with a state; the first one is named to operators.
 
@@ -59,6 +61,54 @@ def partly_made(table: Table) -> str | None:
     if table.regions and not table.regions[-1].end:
         return None
     return f"table {table.name!r} has {len(table.regions)} of its regions, its creation was ended: delete it"
+
+
+def truncation_problem(table: Table, *, drops_splits: bool) -> str | None:
+    """Returns why the regions of a table cannot be replaced by empty ones; None where they can."""
+    if partly_made(table) is None or (drops_splits and table.state is T.TRUNCATING):
+        return None
+    if table.state is T.TRUNCATING:
+        return f"table {table.name!r} has {len(table.regions)} of its regions: truncate it to one region, or delete it"
+    return partly_made(table)
+
+
+def modification_problem(table: Table) -> str | None:
+    """Returns why the options of a table cannot be changed; None where they can."""
+    if table.state in SETTLED:
+        return None
+    return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled or disabled"
+
+
+def options_after(options: Mapping[str, str], changed: Mapping[str, str], removed: Iterable[str]) -> dict[str, str]:
+    """Returns the options of a table after a change of some and the removal of others."""
+    gone = frozenset(removed)
+    return {name: value for name, value in {**options, **changed}.items() if name not in gone}
+
+
+def is_outdated(region: Region) -> bool:
+    """Checks whether a region was opened with options that its table had before, and is still open with these."""
+    return region.state is RegionState.OPEN and region.version < region.table.version
+
+
+def to_reopen(regions: Sequence[Region], first: int, together: int, of_server: int) -> tuple[list[Region], int]:
+    """Returns regions to open again, of those from position ``first`` on, and the position behind the last one.
+
+    At most ``together`` of them, and ``of_server`` of one server. Those that a procedure moves, or whose server has
+    crashed, are opened anew without this, and left out.
+    """
+    found: list[Region] = []
+    counts: Counter[tuple[str, int]] = Counter()
+    for at in range(first, len(regions) if together else first):
+        one = regions[at]
+        if not is_outdated(one) or one.pid or one.server is None or one.server.state is not ServerState.ONLINE:
+            continue
+        if counts[one.server.key] >= of_server:
+            continue
+        counts[one.server.key] += 1
+        found.append(one)
+        if len(found) >= together:
+            return found, at + 1
+    return found, len(regions)
 
 
 def abandoned(regions: Iterable[Region]) -> tuple[list[Region], list[list[Region]]]:

@@ -1,12 +1,13 @@
 """Declares the marks of operators on servers and regions, and keeps the parts of logs that they have left out.
 
-======  ===========  ==============================================================================================
-kind    subject      meaning
-======  ===========  ==============================================================================================
-cordon  server name  it gets no regions; those that it has stay
-hold    server name  until a time its regions wait for its next process instead of going to other servers
-pin     region id    it is opened at the server of this name wherever that is online; balancers leave it there
-======  ===========  ==============================================================================================
+=======  ===========  =============================================================================================
+kind     subject      meaning
+=======  ===========  =============================================================================================
+cordon   server name  it gets no regions; those that it has stay
+hold     server name  until a time its regions wait for its next process instead of going to other servers
+pin      region id    it is opened at the server of this name wherever that is online; balancers leave it there
+stopped  table name   it was enabled when all tables were stopped, and is enabled again when they are started
+=======  ===========  =============================================================================================
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class MarkKind(StrEnum):
     CORDON = "cordon"
     HOLD = "hold"
     PIN = "pin"
+    STOPPED = "stopped"
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False):

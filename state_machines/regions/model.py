@@ -7,7 +7,7 @@ It is built from the catalog and the procedure records, and changes only after t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -233,6 +233,19 @@ class Regions:
             table.counts[region.state] -= 1
             self._leave(region)
         del table.regions[first:]
+
+    def replace_from(self, table: Table, at: int, regions: Sequence[Region]) -> None:
+        """Puts new regions with the same keys in place of those from a position on, which no server has."""
+        for region in table.regions[at : at + len(regions)]:
+            del self.regions[region.id]
+            self.sources.pop(region.id, None)
+            self._settle(region)
+            table.counts[region.state] -= 1
+            self._leave(region)
+        table.regions[at : at + len(regions)] = regions
+        for region in regions:
+            self.regions[region.id] = region
+            table.counts[region.state] += 1
 
     def located(self, table: Table, key: bytes) -> Region | None:
         """Returns the region that has a key; None where the table has no regions."""

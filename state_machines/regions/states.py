@@ -82,7 +82,7 @@ class TableKind(IntEnum):
 
 
 class TableState(IntEnum):
-    """States of a table (HBase ``TableState``). CREATING and DELETING keep what is half done out of sight."""
+    """States of a table (HBase ``TableState``). Those of :data:`PARTIAL` keep what is half done out of sight."""
 
     ENABLED = 0
     DISABLED = 1
@@ -90,6 +90,8 @@ class TableState(IntEnum):
     ENABLING = 3
     CREATING = 4
     DELETING = 5
+    TRUNCATING = 6
+    """Its regions are replaced by others, which begin empty or as a snapshot; it becomes DISABLED again."""
 
 
 T = TableState
@@ -99,11 +101,14 @@ TABLE_PREVIOUS: Final[Mapping[TableState, frozenset[TableState]]] = {
     T.ENABLING: frozenset({T.DISABLED, T.ENABLING, T.CREATING}),
     T.ENABLED: frozenset({T.CREATING, T.ENABLING}),
     T.DISABLING: frozenset({T.ENABLED, T.DISABLING, T.ENABLING, T.CREATING}),
-    T.DISABLED: frozenset({T.DISABLING}),
-    T.DELETING: frozenset({T.DISABLED, T.DELETING, T.CREATING}),
+    T.DISABLED: frozenset({T.DISABLING, T.TRUNCATING}),
+    T.DELETING: frozenset({T.DISABLED, T.DELETING, T.CREATING, T.TRUNCATING}),
+    T.TRUNCATING: frozenset({T.DISABLED, T.TRUNCATING}),
 }
 """States of a table that may come before a state."""
 
+PARTIAL: Final = frozenset({T.CREATING, T.DELETING, T.TRUNCATING})
+"""States in which a table may have only some of its regions, and in which no client sees it."""
 WANTED: Final = frozenset({T.ENABLED, T.ENABLING, T.CREATING})
 """States of a table whose regions are to be open."""
 

@@ -9,6 +9,7 @@ from controller.regions.procedures import assign, close, move, servers
 from controller.regions.procedures.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.procedures.servers import MARK_TASK, MarkTask
+from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
@@ -25,6 +26,13 @@ async def create(life: Life) -> Record:
     return await life.run("create_table", TABLE_TASK.encode(task))
 
 
+def changed(kind: str, **fields: Any) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, TABLE_TASK.encode(TableTask(TABLE, **fields)))
+
+    return story
+
+
 async def create_and_abort(life: Life) -> Record:
     """Creates a table; the operator aborts once some of its rows are stored."""
     task = TableTask(TABLE, uniform=12)
@@ -38,6 +46,13 @@ async def create_and_abort(life: Life) -> Record:
 def changes(kind: str) -> Story:
     async def story(life: Life) -> Record:
         return await life.run(kind, TABLE_TASK.encode(TableTask(TABLE)))
+
+    return story
+
+
+def all_tables(kind: str) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, STOP_TASK.encode(StopTask("a test")))
 
     return story
 
@@ -175,6 +190,14 @@ CASES: dict[str, Case] = {
     "disable": Case(changes("disable_table"), CREATED),
     "enable": Case(changes("enable_table"), DISABLED),
     "delete": Case(changes("delete_table"), DISABLED),
+    "truncate": Case(changed("truncate_table", enables=True), DISABLED),
+    "truncate in pieces": Case(changed("truncate_table", enables=True), DISABLED, pieces=True),
+    "truncate to one region": Case(changed("truncate_table", drops_splits=True), DISABLED),
+    "truncate to one region in pieces": Case(changed("truncate_table", drops_splits=True), DISABLED, pieces=True),
+    "truncate an enabled table": Case(changed("truncate_table"), CREATED),
+    "stop all": Case(all_tables("stop_tables"), CREATED),
+    "start all": Case(all_tables("start_tables"), (*CREATED, all_tables("stop_tables"))),
+    "delete a stopped table": Case(changes("delete_table"), (*CREATED, all_tables("stop_tables"))),
     "delete an enabled table": Case(changes("delete_table"), CREATED),
     "assign": Case(assigns, (*CREATED, closes)),
     "assign after three failures": Case(assigns, (*CREATED, closes), failing=3 * FAILED),

@@ -16,8 +16,6 @@ from state_machines.regions.states import OWNED, RegionState, ServerState, Table
 ENABLED: Final = TableState.ENABLED
 MAY_BE_STRANDED: Final = frozenset(RegionState) - {RegionState.OPEN, RegionState.FAILED_OPEN}
 """States of regions that are stranded where their table is enabled, and nothing goes on for them."""
-CHANGES: Final = frozenset(one.name for one in (tables.CREATE, tables.ENABLE, tables.DISABLE, tables.DELETE))
-"""Kinds of procedures that change a table's state."""
 
 
 class OfTables(NamedTuple):
@@ -89,7 +87,7 @@ def halted(model: Regions, records: Iterable[Record]) -> list[str]:
     if not found:
         return []
     for record in records:
-        if record.kind in CHANGES and not record.state.is_final:
+        if record.kind in tables.NAMES and not record.state.is_final:
             task: TableTask = TABLE_TASK.decode(record.data)
             found.discard(task.table)
     return sorted(found)

@@ -235,6 +235,8 @@ def _of_unwanted(table: Table, env: RegionsEnv, engine: Engine[RegionsEnv]) -> I
     """Names what would change a region that is not to be open; a procedure that goes on by itself needs no command."""
     if table.state is TableState.DISABLED:
         yield f"'regent tables enable {table.name}' opens it"
+    elif table.state is TableState.TRUNCATING:
+        yield ways.of_table(table)
     elif table.name in halted(env.model, engine.live()):
         act = "delete" if table.state is TableState.DELETING else "disable"
         yield f"'regent tables {act} {table.name} --wait' goes on with that"

@@ -16,13 +16,15 @@ from controller.regions.operator.counts import waiting_of_tables
 from controller.regions.operator.explain import without_servers
 from controller.regions.operator.records import message_of
 from controller.regions.operator.ways import failures_of
+from controller.regions.procedures import modification, tables
 from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG
 from controller.regions.procedures.messages import Crash, LogTask, Many, Move, TableTask, Transit
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Region, Regions, Server
-from state_machines.regions.states import IN_TRANSITION, RegionState
+from state_machines.regions.changes import is_outdated
+from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.states import IN_TRANSITION, RegionState, TableState
 
 FAILURES_MAX: Final = 2_000
 """Failed attempts that one look counts."""
@@ -57,6 +59,8 @@ def aborting(record: Record, engine: Engine[RegionsEnv]) -> str:
 
 def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     match message_of(record):
+        case TableTask(name) as task if (table := env.model.tables.get(name)) and record.kind in _COUNTED:
+            return _COUNTED[record.kind](table, task) + _failures(env, lambda one: one.table is table)
         case TableTask(name):
             wanted = S.CLOSED if record.kind == "disable_table" else S.OPEN
             return _of_table(env.model, name, wanted) + _failures(env, lambda one: one.table.name == name)
@@ -147,6 +151,28 @@ def _of_table(model: Regions, name: str, wanted: RegionState) -> str:
     if wanted is RegionState.OPEN:
         done -= waiting_of_tables(model)[name]
     return f"{done} of {counted(len(table.regions), 'region')} {wanted.name.lower()}"
+
+
+def _replaced(table: Table, task: TableTask) -> str:
+    """Says how many regions of a table that is truncated are new, or how many of these are open."""
+    if table.state is not TableState.TRUNCATING:
+        return f"{table.count(S.OPEN)} of {counted(len(table.regions), 'region')} open"
+    if task.drops_splits:
+        return f"{counted(len(table.regions), 'region')} left to make way for one"
+    return f"{task.made:,} of {counted(len(table.regions), 'region')} replaced"
+
+
+def _reopened(table: Table, _: TableTask) -> str:
+    """Says how many regions of a table have its present options."""
+    left = sum(map(is_outdated, table.regions))
+    return f"{len(table.regions) - left:,} of {counted(len(table.regions), 'region')} reopened"
+
+
+_COUNTED: Final[Mapping[str, Callable[[Table, TableTask], str]]] = {
+    tables.TRUNCATE: _replaced,
+    modification.NAME: _reopened,
+}
+"""By kind, how far a change of a table is that does not simply open or close all of its regions."""
 
 
 def _cause(region: Region, env: RegionsEnv) -> str:

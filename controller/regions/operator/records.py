@@ -28,6 +28,7 @@ from controller.regions.procedures.messages import (
 )
 from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.procedures.servers import CRASHED, MARK_TASK, MarkTask
+from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from controller.regions.procedures.tables import SUPERSEDED
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
@@ -50,6 +51,10 @@ CODECS: Final[Mapping[str, Any]] = {
     "enable_table": TABLE_TASK,
     "disable_table": TABLE_TASK,
     "delete_table": TABLE_TASK,
+    "stop_tables": STOP_TASK,
+    "start_tables": STOP_TASK,
+    "truncate_table": TABLE_TASK,
+    "modify_table": TABLE_TASK,
     "mark": MARK_TASK,
     "unmark": MARK_TASK,
     "create_namespace": NAMESPACE_TASK,
@@ -68,6 +73,10 @@ LEFT: Final[Mapping[str, str]] = {
     "enable_table": f"'regent tables list' shows the state of the table, and {STRANDED}",
     "disable_table": f"'regent tables list' shows the state of the table, and {STRANDED}",
     "delete_table": "'regent tables list' shows whether the table is there, and its state",
+    "stop_tables": "'regent regions marks' lists the tables that were stopped, 'regent regions start' enables these",
+    "start_tables": "'regent regions marks' lists the tables that are stopped still",
+    "truncate_table": "'regent tables list' shows the state of the table: it is truncated again, or deleted",
+    "modify_table": "'regent tables describe' shows its options, and how many regions were opened before it had them",
     "assign": STRANDED,
     "close": STRANDED,
     "move": STRANDED,
@@ -155,6 +164,8 @@ def detail_of(record: Record) -> str:
             return f"table {task.table}{made}"
         case MarkTask() as task:
             return f"{task.kind.value} of {task.subject}" + (f" to {task.value}" if task.value else "")
+        case StopTask() as task:
+            return f"all tables, {task.done} done"
         case NamespaceTask() as task:
             return f"namespace {task.namespace}"
         case _:
@@ -216,4 +227,6 @@ _JUDGES: Final[Mapping[str, Callable[[str], str]]] = {
     "drain_server": _of_drain,
     "create_table": _of_table,
     "enable_table": _of_table,
+    "truncate_table": _of_table,
+    "modify_table": _of_table,
 }

@@ -303,6 +303,9 @@ def table_remedy(model: Regions, table: ModelTable, act: TableAct) -> str:
             return f"wait for its end; 'regent tables disable {name}'{delete} ends it before"
         case TableState.DELETING:
             return f"'regent tables delete {name} --wait' goes on with that"
+        case TableState.TRUNCATING:
+            goes_on = f"'regent tables truncate {name} --wait' goes on with that; then repeat this"
+            return f"{goes_on}, or 'regent tables delete {name}'"
         case TableState.DISABLING if act != "disable":
             return f"'regent tables disable {name} --wait' goes on with that; then repeat this"
         case TableState.ENABLED | TableState.ENABLING if act == "delete":

@@ -17,6 +17,7 @@ from controller.regions.operator.region_changes import RegionChanges, add_region
 from controller.regions.operator.regions import RegionView, add_region_routes
 from controller.regions.operator.servers import ServerView, add_server_routes
 from controller.regions.operator.status import StatusView, add_status_route
+from controller.regions.operator.table_changes import TableChanges, add_table_change_routes
 from controller.regions.operator.tables import TableView, add_table_routes
 
 
@@ -32,6 +33,7 @@ class View:
         self.explanations = ExplanationView(domain)
         self.region_changes = RegionChanges(domain)
         self.tables = TableView(domain)
+        self.table_changes = TableChanges(domain)
         self.namespaces = NamespaceView(domain)
         self.servers = ServerView(domain)
         self.procedures = ProcedureView(domain)
@@ -56,6 +58,7 @@ class View:
         add_region_routes(app, self.regions)
         add_explanation_route(app, self.explanations)
         add_region_change_route(app, self.region_changes)
+        add_table_change_routes(app, self.table_changes)
         add_table_routes(app, self.tables)
         add_namespace_routes(app, self.namespaces)
         add_server_routes(app, self.servers)

@@ -21,7 +21,7 @@ from state_machines.regions.states import RegionState, ServerState, TableState
 
 S = RegionState
 ENDS: Final = "regent regions procedures"
-OPENS: Final = frozenset({tables.CREATE.name, tables.ENABLE.name})
+OPENS: Final = frozenset({tables.CREATE.name, tables.ENABLE.name, tables.TRUNCATE})
 """Kinds that open the regions of a table, and that a change of the table ends."""
 AFTER_OPENS: Final = "what waits for the opens that servers work on, and goes on once these have ended"
 FAILURES_SHOWN: Final = 3
@@ -194,7 +194,10 @@ def _with_it(record: Record, engine: Engine[RegionsEnv]) -> str:
 
 
 def of_table(table: Table) -> str:
-    """Returns what ends a change that opens the regions of a table."""
+    """Returns what ends a change of a table that opens its regions, or replaces them."""
+    if table.state is TableState.TRUNCATING:
+        name = table.name
+        return f"'regent tables truncate {name}' goes on with its truncation, 'regent tables delete {name}' removes it"
     if table.state is TableState.CREATING:
         name = table.name
         return f"'regent tables delete {name}' takes the creation back, 'regent tables disable {name}' keeps the table"

@@ -6,7 +6,19 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Kinds
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import assign, close, crash, log_task, many, move, namespaces, servers, tables
+from controller.regions.procedures import (
+    assign,
+    close,
+    crash,
+    log_task,
+    many,
+    move,
+    namespaces,
+    servers,
+    stopping,
+    tables,
+    truncation,
+)
 
 KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     assign.ASSIGN,
@@ -21,6 +33,9 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     tables.ENABLE,
     tables.DISABLE,
     tables.DELETE,
+    truncation.TRUNCATE_TABLE,
+    stopping.STOP_TABLES,
+    stopping.START_TABLES,
     servers.DRAIN_SERVER,
     servers.CLOSE_STRAY,
     servers.FORGET_SERVER,

@@ -105,7 +105,9 @@ class TableTask(Message, frozen=True):
     """A change of a table. ``splits``: its split keys; or ``uniform`` regions, evenly over keys of eight hex digits.
 
     ``first_id``: of its regions, once reserved; ``made``: regions that are stored. ``begun``: position of the first
-    region whose batch was not begun yet.
+    region whose batch was not begun yet. ``enables``: it is enabled at the end. ``drops_splits``: one region takes the
+    place of all. ``removed``: options that it loses. ``together``: regions that are opened again at a time.
+    ``stops``: it is disabled because all tables are stopped, or enabled because they are started.
     """
 
     table: str
@@ -117,6 +119,11 @@ class TableTask(Message, frozen=True):
     made: int = 0
     why: str = ""
     begun: int = 0
+    enables: bool = False
+    drops_splits: bool = False
+    removed: tuple[str, ...] = ()
+    together: int = 0
+    stops: bool = False
 
 
 class Shape(Message, frozen=True):

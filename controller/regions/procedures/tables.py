@@ -16,14 +16,26 @@ from controller.regions.endings import Ending
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import many, messages
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
-from metadata_store.catalog.rows import DropRegions, DropTable, NewRegions, PutTable, RegionRow, TableRow, Write
+from metadata_store.catalog.rows import (
+    DropMark,
+    DropRegions,
+    DropTable,
+    MarkRow,
+    NewRegions,
+    PutMark,
+    PutTable,
+    RegionRow,
+    TableRow,
+    Write,
+)
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem, partly_made
 from state_machines.regions.layout import count_of, ranges
+from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region, Regions, Table, namespace_of
-from state_machines.regions.states import IN_TRANSITION, RegionState, TableKind, TableState
+from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, TableKind, TableState
 
 METADATA: Final = 1
 """The step of a creation that stores rows."""
@@ -88,11 +100,11 @@ async def unmade(env: RegionsEnv, record: Record) -> Outcome | Effect:
     if task.made == 0 or table is None:
         return Done()
     if record.done.count(METADATA) > 1:
-        return _some_dropped(env, table, Done())
+        return some_dropped(env, table, Done())
     return _dropped(env, record, task.table)
 
 
-def _some_dropped(env: RegionsEnv, table: Table, outcome: Outcome) -> Effect:
+def some_dropped(env: RegionsEnv, table: Table, outcome: Outcome) -> Effect:
     """Removes the last regions of a table that no request sees, as many as a step may."""
     some = table.regions[-env.rows_max :]
     return Effect(
@@ -143,15 +155,20 @@ def _in_batches(env: RegionsEnv, record: Record, kind: str) -> Outcome:
     return Children(batches, record.step + 1 if over else record.step, data, rest=rest)
 
 
-def _stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome) -> Effect:
+def stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome) -> Effect:
+    """Stores another state of a table, and enters it."""
     table = env.model.tables[TABLE_TASK.decode(record.data).table]
 
     def entered(_: Change) -> None:
         before, table.state = table.state, state
         env.journal.table(table.name, before, state, len(table.regions), record.pid)
 
-    row = TableRow(table.name, table.kind, state, tuple(sorted(table.options.items())))
-    return Effect(outcome, (PutTable(row),), entered)
+    return Effect(outcome, (PutTable(row_of(table, state)),), entered)
+
+
+def row_of(table: Table, state: TableState) -> TableRow:
+    """Returns the row of a table that gets a state."""
+    return TableRow(table.name, table.kind, state, tuple(sorted(table.options.items())), table.version)
 
 
 async def enabled(env: RegionsEnv, record: Record) -> Outcome | Effect:
@@ -163,7 +180,7 @@ async def enabled(env: RegionsEnv, record: Record) -> Outcome | Effect:
     closed = b"%d" % (len(table.regions) - table.count(RegionState.OPEN))
     if (ending := env.endings.of(table)) is not None:
         return Done(superseded(ending) if ending.begins is not None else closed)
-    return _stated(env, record, TableState.ENABLED, Done(closed))
+    return stated(env, record, TableState.ENABLED, Done(closed))
 
 
 def superseded(ending: Ending) -> bytes:
@@ -174,7 +191,7 @@ def superseded(ending: Ending) -> bytes:
 async def disabled(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Enters that the table is disabled, once no server has a region of it."""
     table = env.model.tables[TABLE_TASK.decode(record.data).table]
-    return _closes_again(env, record, table) or _stated(env, record, TableState.DISABLED, Done())
+    return _closes_again(env, record, table) or stated(env, record, TableState.DISABLED, Done())
 
 
 def _closes_again(env: RegionsEnv, record: Record, table: Table) -> Outcome | None:
@@ -194,20 +211,20 @@ def _has_owners(model: Regions, table: Table) -> bool:
 
 
 async def begin_enabling(env: RegionsEnv, record: Record) -> Outcome | Effect:
-    """Enters that the table is about to be enabled."""
-    return _begun(env, record, TableState.ENABLING)
+    """Enters that the table is about to be enabled; the mark of one that was stopped goes."""
+    return begun(env, record, TableState.ENABLING, record.step + 1)
 
 
 async def begin_disabling(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Enters that the table is about to be disabled: a crash opens no region of it any more."""
-    return _begun(env, record, TableState.DISABLING)
+    return begun(env, record, TableState.DISABLING)
 
 
 async def begin_deleting(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Enters that the table is about to be deleted; regions of one that was being created are closed first."""
     table = env.model.tables.get(TABLE_TASK.decode(record.data).table)
     owned = table is not None and _has_owners(env.model, table)
-    return _begun(env, record, TableState.DELETING, CLOSES if owned else DROPS)
+    return begun(env, record, TableState.DELETING, CLOSES if owned else DROPS)
 
 
 async def closed_for_deletion(env: RegionsEnv, record: Record) -> Outcome:
@@ -216,15 +233,45 @@ async def closed_for_deletion(env: RegionsEnv, record: Record) -> Outcome:
     return _closes_again(env, record, table) or Next(DROPS, record.data)
 
 
-def _begun(env: RegionsEnv, record: Record, state: TableState, then: int = 1) -> Outcome | Effect:
-    name = TABLE_TASK.decode(record.data).table
+def begun(env: RegionsEnv, record: Record, state: TableState, then: int = 1) -> Outcome | Effect:
+    """Enters the state with which a change begins, where the table permits that."""
+    task: TableTask = TABLE_TASK.decode(record.data)
+    name = task.table
     table = env.model.tables.get(name)
     why = change_problem(name, None if table is None else table.state, state)
     if why is None and state is TableState.ENABLING and table is not None:
         why = partly_made(table)
+    if why is not None and task.stops:
+        return _not_started(env, task, why)
     if why is not None:
         return Failed(f"{record.kind}: {why}")
-    return _stated(env, record, state, Next(then, record.data))
+    return _marked(env, task, stated(env, record, state, Next(then, record.data)))
+
+
+def _not_started(env: RegionsEnv, task: TableTask, why: str) -> Effect:
+    """Leaves a table as it is that cannot be stopped or started with the others; it is no stopped one any more."""
+    drop = DropMark(MarkKind.STOPPED, task.table)
+    return Effect(Done(why.encode()), (drop,), lambda _: env.model.marks.drop(MarkKind.STOPPED, task.table))
+
+
+def _marked(env: RegionsEnv, task: TableTask, begun: Effect) -> Effect:
+    """Has the begin of a change of a table mark it as one of those that are stopped together, or as such no more."""
+    marks, entered = env.model.marks, begun.entered
+    stopping = task.stops and env.model.tables[task.table].state in WANTED
+    if not stopping and marks.get(MarkKind.STOPPED, task.table) is None:
+        return begun
+    assert entered is not None
+    row = MarkRow(MarkKind.STOPPED, task.table, reason=task.why)
+
+    def with_mark(change: Change) -> None:
+        entered(change)
+        if stopping:
+            marks.put(Mark(MarkKind.STOPPED, task.table, reason=task.why))
+        else:
+            marks.drop(MarkKind.STOPPED, task.table)
+
+    mark: Write = PutMark(row) if stopping else DropMark(MarkKind.STOPPED, task.table)
+    return Effect(begun.outcome, (*begun.rows, mark), with_mark)
 
 
 def ending_of(record: Record) -> Ending | None:
@@ -247,7 +294,7 @@ async def delete(env: RegionsEnv, record: Record) -> Outcome | Effect:
         return Retry(f"table {name} cannot be deleted whole ({why}): stop the daemon, restore its rows, then start it")
     table = env.model.tables.get(name)
     if table is not None and len(table.regions) > env.rows_max:
-        return _some_dropped(env, table, Next(record.step, record.data))
+        return some_dropped(env, table, Next(record.step, record.data))
     return _dropped(env, record, name)
 
 
@@ -263,7 +310,8 @@ def _of_a_table(step: Step[RegionsEnv]) -> Step[RegionsEnv]:
     return step._replace(execute=execute)
 
 
-def _kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kind[RegionsEnv]:
+def kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kind[RegionsEnv]:
+    """Declares a change of a table that has its exclusive lock."""
     return Kind(
         name,
         tuple(one if one.execute is layout else _of_a_table(one) for one in steps),
@@ -274,7 +322,7 @@ def _kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kin
     )
 
 
-CREATE: Final = _kind(
+CREATE: Final = kind(
     "create_table",
     (
         Step("layout", layout),
@@ -284,17 +332,17 @@ CREATE: Final = _kind(
     ),
     no_return=2,
 )
-ENABLE: Final = _kind(
+ENABLE: Final = kind(
     "enable_table",
     (Step("begin", begin_enabling), Step("assign", assign_regions), Step("end", enabled)),
     no_return=1,
 )
-DISABLE: Final = _kind(
+DISABLE: Final = kind(
     "disable_table",
     (Step("begin", begin_disabling), Step("close", close_regions), Step("end", disabled)),
     no_return=1,
 )
-DELETE: Final = _kind(
+DELETE: Final = kind(
     "delete_table",
     (
         Step("begin", begin_deleting),
@@ -306,4 +354,6 @@ DELETE: Final = _kind(
 )
 ENDS: Final = {DISABLE.name: TableState.DISABLING, DELETE.name: TableState.DELETING}
 """Kinds that end the assigns of a table, and the states that they begin with."""
-NAMES: Final = frozenset({CREATE.name, ENABLE.name, DISABLE.name, DELETE.name})
+TRUNCATE: Final = "truncate_table"
+NAMES: Final = frozenset({CREATE.name, ENABLE.name, DISABLE.name, DELETE.name, TRUNCATE})
+"""Kinds that change the state of a table."""

@@ -131,7 +131,7 @@ def disable_a_table_with_regions_open(stack: ExitStack) -> None:
         return close_regions
 
     async def disabled(env: Any, record: Record) -> Any:
-        return tables._stated(env, record, TableState.DISABLED, Done())
+        return tables.stated(env, record, TableState.DISABLED, Done())
 
     put_step(stack, tables.DISABLE, "close", changed)
     [kind] = [one for one in every.KINDS if one.name == tables.DISABLE.name]

@@ -239,13 +239,16 @@ def test_a_crash_leaves_the_regions_of_the_first_class_to_assign() -> None:
 
 
 @pytest.mark.parametrize("present", [None, *TableState])
-@pytest.mark.parametrize("begins", [TableState.ENABLING, TableState.DISABLING, TableState.DELETING])
+@pytest.mark.parametrize(
+    "begins", [TableState.ENABLING, TableState.DISABLING, TableState.DELETING, TableState.TRUNCATING]
+)
 def test_a_change_of_a_table_begins_from_its_state_or_again(present: TableState | None, begins: TableState) -> None:
     why = change_problem("t", present, begins)
     allowed = {
         "ENABLING": "DISABLED ENABLING CREATING",
         "DISABLING": "ENABLED DISABLING ENABLING CREATING",
-        "DELETING": "DISABLED DELETING CREATING",
+        "DELETING": "DISABLED DELETING CREATING TRUNCATING",
+        "TRUNCATING": "DISABLED TRUNCATING",
     }
     if present is not None and present.name in allowed[begins.name].split():
         assert why is None
