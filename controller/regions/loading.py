@@ -122,6 +122,8 @@ class _Entry:
             )
             if owner is not None:
                 owner.regions[id_] = region
+            if version > table.version:  # an older daemon has stored the table since, without its version
+                table.version = version
             regions[id_] = region
             table.regions.append(region)
             table.counts[state] += 1

@@ -44,7 +44,8 @@ def assigned(region: Region, why: str, server: Server | None, *, to: str = "", s
     table = region.table.name
     if server is None:
         return child(NAME, TRANSIT.encode(Transit(region.id, table, why, to=to, stays=stays)))
-    chosen = Transit(region.id, table, why, to=to, server=server.name, incarnation=server.incarnation)
+    version = region.table.version
+    chosen = Transit(region.id, table, why, to=to, server=server.name, incarnation=server.incarnation, version=version)
     return child(NAME, TRANSIT.encode(chosen), step=DISPATCH, locked=True)
 
 
@@ -54,7 +55,7 @@ def begun(env: RegionsEnv, region: Region, pid: int, server: Server, token: int,
     if transit.begun_at(region.state) is not region.state:
         env.model.move(region, S.ABNORMALLY_CLOSED, None, now_ms)
         env.routes.changed(region)
-    region.opening = token
+    region.opening, region.clean = token, False
     env.model.move(region, S.OPENING, server, now_ms)
 
 
@@ -89,8 +90,9 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Effect:
         env.expected(record.pid)
         begun(env, region, record.pid, server, token, env.now_ms())
 
-    data = TRANSIT.encode(replace(task, server=server.name, incarnation=server.incarnation, token=token))
-    return Effect(Next(DISPATCH, data), (), entered)
+    version = region.table.version
+    sent = replace(task, server=server.name, incarnation=server.incarnation, token=token, version=version)
+    return Effect(Next(DISPATCH, TRANSIT.encode(sent)), (), entered)
 
 
 def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Outcome | Effect:
@@ -109,7 +111,7 @@ def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Ou
         env.model.move(region, S.OFFLINE, None, env.now_ms())
         _over(env, record, region, TRANSIT.decode(record.data))
 
-    row = Owner(region.id, S.OFFLINE, "", 0, region.token, region.sequence)
+    row = Owner(region.id, S.OFFLINE, "", 0, region.token, region.sequence, region.version, int(region.clean))
     return Effect(Done(why.encode()), (row,), entered)
 
 
@@ -248,14 +250,14 @@ def _opened(env: RegionsEnv, record: Record, region: Region, task: Transit, sequ
     token, sequence = token_of(record, task), max(sequence, region.sequence)
 
     def entered(_: Change) -> None:
-        region.token, region.sequence = token, sequence
+        region.token, region.sequence, region.version, region.clean = token, sequence, task.version, False
         env.model.move(region, S.OPEN, server, env.now_ms())
         _over(env, record, region, task)
         env.causes.opened(region.id)
         env.given_up.opened(region.id)
         env.routes.changed(region)
 
-    row = Owner(region.id, S.OPEN, server.name, server.incarnation, token, sequence)
+    row = Owner(region.id, S.OPEN, server.name, server.incarnation, token, sequence, task.version)
     return Effect(Done(), (row,), entered)
 
 
@@ -279,7 +281,7 @@ def _given_up(env: RegionsEnv, record: Record, region: Region, why: str, failed:
         env.causes.given_up(region.id, failed)
         _over(env, record, region, TRANSIT.decode(record.data))
 
-    row = Owner(region.id, S.FAILED_OPEN, "", 0, region.token, region.sequence)
+    row = Owner(region.id, S.FAILED_OPEN, "", 0, region.token, region.sequence, region.version)
     return Effect(Done(b"failed_open: " + why.encode()[:500]), (row,), entered)
 
 

@@ -87,10 +87,10 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Effect:
         env.results.used(record.pid)
         return Done(b"the region is gone")
     key = task.server, task.incarnation
-    result = env.results.get(record.pid)
-    match transit.closing(env.model.is_fenced(key), answer_of(result)):
+    result, fenced = env.results.get(record.pid), env.model.is_fenced(key)
+    match transit.closing(fenced, answer_of(result)):
         case Act.END:
-            return _ended(env, record, region, task)
+            return _ended(env, record, region, task, by_word=not fenced)
         case Act.AGAIN:
             if result is not None:
                 env.causes.noted(record.pid, region.id, said(f"{task.server},{task.incarnation}", result))
@@ -104,12 +104,15 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Effect:
     return Wait(0, record.data, durable=False)
 
 
-def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit) -> Effect:
+def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit, *, by_word: bool = False) -> Effect:
+    """Ends the close. It is clean where the process said so, and had the region open: the open's end is stored."""
     state = S.OFFLINE if task.returns else S.CLOSED
+    clean = region.clean or (by_word and task.token == region.token and not env.restored)
 
     def entered(_: Change) -> None:
         if region.state in OWNED - {S.CLOSING}:  # its server is fenced, or it has none
             env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
+        region.clean = clean
         env.model.move(region, S.CLOSED, None, env.now_ms())
         if task.returns:
             env.model.move(region, S.OFFLINE, None, env.now_ms())
@@ -118,7 +121,7 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit) -> Ef
         env.results.used(record.pid)
         env.routes.changed(region)
 
-    row = Owner(region.id, state, "", 0, region.token, region.sequence)
+    row = Owner(region.id, state, "", 0, region.token, region.sequence, region.version, int(clean))
     return Effect(Done(), (row,), entered)
 
 

@@ -232,7 +232,7 @@ def _closed(env: RegionsEnv, record: Record, regions: list[Region], state: Regio
                 env.endings.cut(region)
             env.routes.changed(region)
 
-    rows = tuple(Owner(one.id, state, "", 0, one.token, one.sequence) for one in some)
+    rows = tuple(Owner(one.id, state, "", 0, one.token, one.sequence, one.version) for one in some)
     return Effect(Next(ASSIGN, record.data), rows, entered)
 
 

@@ -31,6 +31,7 @@ class Transit(Message, frozen=True):
     ``failed``: what the latest server said that could not do it.
     ``returns``: a region that is closed is to be opened again: OFFLINE is stored, which a failover has opened.
     ``stays``: the procedure that began this one moves on with the region, also where it is not opened.
+    ``version``: of the table, at the latest when the open was sent.
     """
 
     region: int
@@ -46,6 +47,7 @@ class Transit(Message, frozen=True):
     failed: str = ""
     returns: bool = False
     stays: bool = False
+    version: int = 0
 
 
 class Move(Message, frozen=True):
