@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import assign, close, crash, move, servers, tables
-from controller.regions.procedures.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
+from controller.regions.procedures import assign, close, crash, move, region_work, servers, tables
+from controller.regions.procedures.messages import CRASH, MOVE, REGION_WORK, TRANSIT, Crash, Move, RegionWork, Transit
 from state_machines.procedures.record import REMOVED, Record
 from state_machines.procedures.transition import Transition
 from state_machines.regions import marks
@@ -23,8 +23,13 @@ from state_machines.regions.transit import Way, way_of
 
 log = logging.getLogger("regent.regions")
 
-OF_REGIONS: Final[dict[str, Any]] = {assign.NAME: TRANSIT, close.NAME: TRANSIT, move.NAME: MOVE}
-"""Kinds of procedures that move one region, with their messages."""
+OF_REGIONS: Final[dict[str, Any]] = {
+    assign.NAME: TRANSIT,
+    close.NAME: TRANSIT,
+    move.NAME: MOVE,
+    region_work.NAME: REGION_WORK,
+}
+"""Kinds of procedures that have one region, with their messages."""
 REGIONS_TOLD: Final = 20
 """Regions in a line of the log."""
 
@@ -118,7 +123,7 @@ def _regions_of(env: RegionsEnv, record: Record) -> list[Region]:
     codec = OF_REGIONS.get(record.kind)
     if codec is None:
         return [one for one in env.model.transit.values() if one.pid == record.pid]
-    task: Transit | Move = codec.decode(record.data)
+    task: Transit | Move | RegionWork = codec.decode(record.data)
     region = env.model.regions.get(task.region)
     return [region] if region is not None and region.pid in (0, record.pid) else []
 

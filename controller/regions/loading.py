@@ -14,8 +14,8 @@ import msgspec
 from controller.regions import admission, bypassed, damaged, small
 from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import assign, close, crash, move, servers, tables
-from controller.regions.procedures.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
+from controller.regions.procedures import assign, close, crash, move, region_work, servers, tables
+from controller.regions.procedures.messages import CRASH, MOVE, REGION_WORK, TRANSIT, Crash, Move, RegionWork, Transit
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.procedures.record import Record
 from state_machines.regions.damage import Gap, RowKind
@@ -165,8 +165,8 @@ def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exce
 
 
 def _order(record: Record) -> tuple[bool, int, int]:
-    """Returns the place of a record: dispatched ones first, and moves behind their parts."""
-    return record.kind == move.NAME, -record.step, record.pid
+    """Returns the place of a record: dispatched ones first, moves and work behind their parts."""
+    return record.kind in (move.NAME, region_work.NAME), -record.step, record.pid
 
 
 def _resume_one(env: RegionsEnv, record: Record) -> None:
@@ -174,6 +174,8 @@ def _resume_one(env: RegionsEnv, record: Record) -> None:
         _resume_transit(env, record)
     elif record.kind == move.NAME:
         _resume_move(env, record)
+    elif record.kind == region_work.NAME:
+        _resume_work(env, record)
     elif record.kind in (crash.NAME, servers.DRAIN):
         _resume_process(env, record)
     elif record.kind in tables.NAMES:
@@ -200,6 +202,14 @@ def _resume_move(env: RegionsEnv, record: Record) -> None:
     region = env.model.regions.get(task.region)
     if record.locked and region is not None and not region.pid:
         env.model.attach(region, record.pid)
+
+
+def _resume_work(env: RegionsEnv, record: Record) -> None:
+    """Has the region stay with its work: a crash of its server leaves it to that."""
+    task: RegionWork = REGION_WORK.decode(record.data)
+    region = env.model.regions.get(task.region)
+    if record.locked and region is not None and not region.pid:
+        env.model.hold(region, record.pid)
 
 
 def _resume_process(env: RegionsEnv, record: Record) -> None:

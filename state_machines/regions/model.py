@@ -326,6 +326,18 @@ class Regions:
         self.attach(region, pid)
         return True
 
+    def hold(self, region: Region, pid: int, ancestors: Collection[int] = ()) -> bool:
+        """Attaches a procedure that leaves the region where it is, so that it is not in transition; see :meth:`take`.
+
+        False where another procedure, no ancestor of it, has the region.
+        """
+        if region.pid not in (0, pid) and region.pid not in ancestors:
+            return False
+        region.pid = pid
+        if region.state not in IN_TRANSITION:
+            self._settle(region)
+        return True
+
     def detach(self, region: Region, pid: int) -> None:
         """Ends the attachment, if it is this procedure's."""
         if region.pid == pid:

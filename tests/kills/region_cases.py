@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from controller.regions.procedures import assign, close, move, servers
-from controller.regions.procedures.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
+from controller.regions.procedures import assign, close, move, region_work, servers
+from controller.regions.procedures.messages import (
+    CRASH,
+    MOVE,
+    REGION_WORK,
+    TABLE_TASK,
+    TRANSIT,
+    Crash,
+    Move,
+    RegionWork,
+    TableTask,
+    Transit,
+)
 from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
@@ -14,6 +25,7 @@ from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
 from tests.kills.region_daemons import Life, Story
+from tests.kills.region_servers import COMPACT
 
 TABLE: Final = "t"
 
@@ -96,6 +108,28 @@ def moves(*, reopens: bool = False) -> Story:
         return await life.run(move.NAME, MOVE.encode(Move(first(life), TABLE, to, "", reopens)))
 
     return story
+
+
+def works(*, tries_max: int = 0) -> Story:
+    async def story(life: Life) -> Record:
+        task = RegionWork(first(life), TABLE, COMPACT, b"all", tries_max=tries_max)
+        return await life.run(region_work.NAME, REGION_WORK.encode(task))
+
+    return story
+
+
+async def works_and_aborts(life: Life) -> Record:
+    """Has work done whose server does not do it; the operator aborts once it has said so."""
+    life.service.failing = {first(life): [protocol.FAILED] * 1_000}
+    task = RegionWork(first(life), TABLE, COMPACT)
+
+    def has_failed(record: Record) -> bool:
+        return record.state.is_final or bool(life.term.env.causes.of(record.pid))
+
+    try:
+        return await life.run(region_work.NAME, REGION_WORK.encode(task), aborts=has_failed)
+    finally:
+        life.service.failing = {}
 
 
 async def drains(life: Life) -> Record:
@@ -212,6 +246,14 @@ CASES: dict[str, Case] = {
     "move": Case(moves(), CREATED),
     "move what is closed": Case(moves(), (*CREATED, closes)),
     "reopen": Case(moves(reopens=True), CREATED),
+    "work": Case(works(), CREATED),
+    "work that fails twice": Case(works(), CREATED, failing=2 * (protocol.FAILED,), takes=True),
+    "work at a server that is busy": Case(
+        works(tries_max=1), CREATED, failing=(protocol.BUSY, protocol.NOT_RUNNING), takes=True
+    ),
+    "work that fails too often": Case(works(tries_max=1), CREATED, failing=1_000 * (protocol.FAILED,), takes=True),
+    "work and abort": Case(works_and_aborts, CREATED, takes=True),
+    "work on a closed region": Case(works(), (*CREATED, closes)),
     "drain": Case(drains, CREATED),
     "leave": Case(leaves, CREATED),
     "forget": Case(forgets, (*CREATED, crashes)),
@@ -230,6 +272,7 @@ CASES: dict[str, Case] = {
             ("closing", closes, CREATED, "lease"),
             ("assigning", assigns, CREATED, "lease"),
             ("draining", drains, CREATED, "log"),
+            ("working", works(), CREATED, "lease"),
             ("disabling", changes("disable_table"), CREATED, "command"),
             ("enabling", changes("enable_table"), DISABLED, "log"),
             ("creating", create, (nothing,), "lease"),

@@ -9,6 +9,8 @@ from typing import Final
 from regent_agent import protocol
 from regent_agent.protocol import Close, Open, Operation, Owned, Result, Task, Work
 
+COMPACT: Final = "x-compact"
+"""Work of the service's own."""
 PARTS: Final = ["part-0", "part-1"]
 """Parts of the log of each server."""
 
@@ -26,6 +28,7 @@ class Service:
         self.failing: dict[int, list[str]] = {}
         self.fenced: set[tuple[str, int]] = set()
         self.split: set[tuple[str, int, str]] = set()
+        self.features = [protocol.INHERIT, protocol.PUBLISH, *sorted(protocol.WORKS), COMPACT]
         self.works: list[tuple[tuple[str, int], Work]] = []
         self.strays: list[QuickServer] = []
         self.faults: list[str] = []
@@ -89,7 +92,7 @@ class QuickServer:
     def register(self) -> protocol.Register:
         """Returns the registration with all that it has."""
         owned = [Owned(region, token) for region, token in sorted(self.owned.items())]
-        return protocol.Register(*self.key, f"{self.key[0]}:1", "1", owned)
+        return protocol.Register(*self.key, f"{self.key[0]}:1", "1", owned, self.service.features)
 
     def registered(self, epoch: int) -> None:
         """Notes a daemon."""
@@ -127,6 +130,8 @@ class QuickServer:
             case Work():
                 if operation.region and self.owned.get(operation.region) != operation.token:
                     return Result(operation.pid, protocol.FAILED, text=f"region {operation.region} is not here")
+                if failing := self.service.failing.get(operation.region):
+                    return Result(operation.pid, failing.pop(0), text="no room")
                 self.service.works.append((self.key, operation))
                 return Result(operation.pid, protocol.DONE, data=operation.data)
 

@@ -24,7 +24,7 @@ from controller.regions.operator.requests import active_term, region_of
 from controller.regions.operator.ways import crash_of, failures_of, held_until_ms, works_of
 from controller.regions.procedures.crash import FENCE
 from controller.regions.procedures.log_task import FENCE_LOG
-from controller.regions.procedures.messages import Transit
+from controller.regions.procedures.messages import RegionWork, Transit
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.model import Region, Server, Table
@@ -164,12 +164,13 @@ def _after_fence(server: Server, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
 def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     if record is None:
         return _waiting(region, env, engine)
-    parts = [f"procedure {record.pid} ({record.kind}, step {step_of(record)}) moves it"]
+    task = message_of(record)
+    does = f"has work {task.what!r} done on it" if isinstance(task, RegionWork) else "moves it"
+    parts = [f"procedure {record.pid} ({record.kind}, step {step_of(record)}) {does}"]
     if (parked := engine.parked.get(record.pid)) is not None:
         parts.append(f"it is parked, and not run: {parked}; 'regent regions procedures bypass {record.pid}' ends it")
     if why := why_of(record):
         parts.append(f"because: {why}")
-    task = message_of(record)
     if isinstance(task, Transit) and task.retries:
         parts.append(f"{task.retries} attempts failed, the last one at {task.avoid or 'a server'}")
     if cause := cause_of(record, env):

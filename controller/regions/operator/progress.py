@@ -18,7 +18,7 @@ from controller.regions.operator.records import message_of
 from controller.regions.operator.ways import failures_of
 from controller.regions.procedures import modification, tables
 from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG
-from controller.regions.procedures.messages import Crash, LogTask, Many, Move, TableTask, Transit
+from controller.regions.procedures.messages import Crash, LogTask, Many, Move, RegionWork, TableTask, Transit
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
@@ -71,6 +71,9 @@ def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
             if record.kind == DRAIN:
                 return _of_server(found, env) + _nowhere(env) + _awaited(record, found, env, engine)
             return "; ".join((_of_server(found, env), *failures_of(found.key, engine)))
+        case RegionWork(region, what=what):
+            at = None if (one := env.model.regions.get(region)) is None else one.server
+            return f"it waits until {at or 'a server'} has done {what!r}"
         case Transit(region) | Move(region):
             one = env.model.regions.get(region)
             return "" if one is None else f"{one.state.name}, waits until {wait_of(one, env).what}{_cause(one, env)}"
@@ -95,7 +98,7 @@ def hangs(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> bool:
 
 def _names(record: Record) -> bool:
     """Checks whether the message of a procedure names the region or the table that it is about."""
-    return isinstance(message_of(record), TableTask | Transit | Move)
+    return isinstance(message_of(record), TableTask | Transit | Move | RegionWork)
 
 
 def _regions_of(record: Record, env: RegionsEnv) -> Iterable[Region]:
@@ -104,7 +107,7 @@ def _regions_of(record: Record, env: RegionsEnv) -> Iterable[Region]:
         case TableTask(name):
             table = env.model.tables.get(name)
             return () if table is None else table.transit.values()
-        case Transit(region) | Move(region):
+        case Transit(region) | Move(region) | RegionWork(region):
             found = env.model.regions.get(region)
             return () if found is None else (found,)
         case _:

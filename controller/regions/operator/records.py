@@ -17,12 +17,14 @@ from controller.regions.procedures.messages import (
     LOG_TASK,
     MANY,
     MOVE,
+    REGION_WORK,
     TABLE_TASK,
     TRANSIT,
     Crash,
     LogTask,
     Many,
     Move,
+    RegionWork,
     TableTask,
     Transit,
 )
@@ -40,6 +42,7 @@ CODECS: Final[Mapping[str, Any]] = {
     "close": TRANSIT,
     "close_stray": TRANSIT,
     "move": MOVE,
+    "region_work": REGION_WORK,
     "assign_many": MANY,
     "close_many": MANY,
     "crash": CRASH,
@@ -80,6 +83,7 @@ LEFT: Final[Mapping[str, str]] = {
     "assign": STRANDED,
     "close": STRANDED,
     "move": STRANDED,
+    "region_work": "the server may do the work still",
     "forget_server": "the name may be remembered still: the command may be repeated",
     "mark": "'regent regions marks' shows whether the mark is there",
     "unmark": "'regent regions marks' shows whether the mark is there",
@@ -114,7 +118,7 @@ def message_of(record: Record) -> Any:
 def subject_of(record: Record) -> str:
     """Returns the region, table, namespace, server or mark that a procedure of an operator is about."""
     match message_of(record):
-        case Transit() | Move() as task:
+        case Transit() | Move() | RegionWork() as task:
             return str(task.region)
         case TableTask() as task:
             return task.table
@@ -144,11 +148,13 @@ def detail_of(record: Record) -> str:
         case Transit() as task:
             to = f" to {task.server},{task.incarnation}" if task.server else ""
             failed = f", {task.retries} attempts failed" if task.retries else ""
-            last = f"; {task.failed}" if task.failed else ""
-            return f"region {task.table}#{task.region}{to}{failed}{last}"
+            return f"region {task.table}#{task.region}{to}{failed}{_last(task.failed)}"
         case Move() as task:
             where = "opened again" if task.reopens else f"to {task.to or 'another server'}"
             return f"region {task.table}#{task.region} {where}"
+        case RegionWork() as task:
+            failed = f", {task.failures} attempts failed" if task.failures else ""
+            return f"work {task.what!r} on region {task.table}#{task.region}{failed}" + _last(task.failed)
         case Many() as task:
             count = len(task.ids) or task.count
             return f"up to {count} regions of {task.table}"
@@ -157,8 +163,7 @@ def detail_of(record: Record) -> str:
         case LogTask() as task:
             at = f" at {task.worker},{task.worker_incarnation}" if task.worker else ""
             part = f", part {task.part}" if task.part else ""
-            failed = f"; {task.failed}" if task.failed else ""
-            return f"log of {task.server},{task.incarnation}{part}{at}{failed}"
+            return f"log of {task.server},{task.incarnation}{part}{at}{_last(task.failed)}"
         case TableTask() as task:
             made = f", {task.made} of {count_of(task.splits, task.uniform)} regions stored" if task.made else ""
             return f"table {task.table}{made}"
@@ -170,6 +175,10 @@ def detail_of(record: Record) -> str:
             return f"namespace {task.namespace}"
         case _:
             return ""
+
+
+def _last(failed: str) -> str:
+    return f"; {failed}" if failed else ""
 
 
 # -- what an ended procedure did not bring about

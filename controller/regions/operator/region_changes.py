@@ -115,7 +115,7 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str,
         return f"{act} takes no server: the region is closed, or opened again, where it is"
     if act == "move" and not server:
         return "a move needs the name of a server"
-    if region.pid:
+    if region.pid and region.id in env.model.transit:
         return f"region {region} is in transition: procedure {region.pid} moves it"
     if (_is_of_crash(region) or region.state not in FINAL) and (why := _left_problem(region, act)) is not None:
         return why
@@ -186,7 +186,7 @@ def region_remedy(model: Regions, region: Region, act: RegionAct, server: str, o
     explains = f"'regent regions explain {region.id}'"
     if server and act in ("unassign", "reopen"):
         return "send it without a server"
-    if region.pid:
+    if region.pid and region.id in model.transit:
         bypass = f"'regent regions procedures bypass {region.pid}'"
         return f"wait for its end, or end it as it is: {bypass}; {explains} says what else ends it"
     if _is_of_crash(region):

@@ -193,7 +193,8 @@ def _waits_for(region: ModelRegion, env: RegionsEnv) -> str:
     """Returns what a region in transition, or of a crashed process, waits for; empty for others."""
     if awaits_crash(region):
         return f"the crash of server {region.server}"
-    return wait_of(region, env).what if region.pid or region.state in IN_TRANSITION else ""
+    moves = region.id in env.model.transit or region.state in IN_TRANSITION
+    return wait_of(region, env).what if moves else ""
 
 
 def transition_item(aged: Aged, env: RegionsEnv, *, overdue: bool) -> RegionTransition:

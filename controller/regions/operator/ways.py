@@ -12,7 +12,8 @@ from controller.regions.fencing import COMMAND, LEASE, fences_in
 from controller.regions.operator.records import cause_of, message_of
 from controller.regions.procedures import crash, tables
 from controller.regions.procedures.assign import NAME as ASSIGN
-from controller.regions.procedures.messages import Crash, LogTask, Move, TableTask, Transit
+from controller.regions.procedures.messages import Crash, LogTask, Move, RegionWork, TableTask, Transit
+from controller.regions.procedures.region_work import NAME as REGION_WORK
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import short
@@ -144,6 +145,10 @@ def of_region(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> It
         yield f"'regent servers expire {name}' has it fenced, where it is gone for good: it has to end"
     if record is None:
         return
+    if record.kind == REGION_WORK:
+        at = server or "a server"
+        yield f"'{ENDS} abort {record.root}' ends the wait for the work that {at} does: it may be done all the same"
+        return
     opens = (root := engine.records.get(record.root)) is not None and root.kind in OPENS
     if region.state in (S.OPENING, S.CLOSING) and server is not None and server.state is ServerState.ONLINE:
         yield from _of_hung(region, server, record, env, engine)
@@ -240,7 +245,7 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
     if root.kind == DRAIN:
         return "; ".join(_of_drain(root, env, engine))
     message = message_of(record)
-    region = env.model.regions.get(message.region) if isinstance(message, Transit | Move) else None
+    region = env.model.regions.get(message.region) if isinstance(message, Transit | Move | RegionWork) else None
     return "" if region is None else "; ".join(of_region(region, env, engine))
 
 

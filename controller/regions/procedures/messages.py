@@ -60,6 +60,25 @@ class Move(Message, frozen=True):
     reopens: bool = False
 
 
+class RegionWork(Message, frozen=True):
+    """Work on a region. ``what``, ``data``: for its server. ``failures``: how often it failed, of ``tries_max``.
+
+    ``failed``: what the server said. ``not_before_ms``: the wall clock's time at which it is sent again. ``stays``: the
+    procedure that began this one goes on with the region.
+    """
+
+    region: int
+    table: str
+    what: str
+    data: bytes = b""
+    why: str = ""
+    tries_max: int = 0
+    failures: int = 0
+    failed: str = ""
+    not_before_ms: int = 0
+    stays: bool = False
+
+
 class Many(Message, frozen=True):
     """Some regions of a table: ``count`` of them from position ``first`` on, or those of ``ids``.
 
@@ -157,6 +176,7 @@ class Codec(Generic[M]):
 
 TRANSIT = Codec(Transit)
 MOVE = Codec(Move)
+REGION_WORK = Codec(RegionWork)
 MANY = Codec(Many)
 CRASH = Codec(Crash)
 LOST_PARTS = Codec(LostParts)
@@ -175,6 +195,12 @@ def of_move(record: Record) -> Members:
     """Names a region and the server that it is to go to."""
     task: Move = MOVE.decode(record.data)
     return Members(table=task.table, region=task.region, server=task.to, why=task.why)
+
+
+def of_region_work(record: Record) -> Members:
+    """Names the region of work on one, and what is done."""
+    task: RegionWork = REGION_WORK.decode(record.data)
+    return Members(table=task.table, region=task.region, why=task.why, what=task.what)
 
 
 def of_many(record: Record) -> Members:
