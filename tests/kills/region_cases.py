@@ -229,6 +229,9 @@ CASES: dict[str, Case] = {
     "truncate to one region": Case(changed("truncate_table", drops_splits=True), DISABLED),
     "truncate to one region in pieces": Case(changed("truncate_table", drops_splits=True), DISABLED, pieces=True),
     "truncate an enabled table": Case(changed("truncate_table"), CREATED),
+    "modify": Case(changed("modify_table", options={"ttl": "60"}), CREATED),
+    "modify in pieces": Case(changed("modify_table", options={"ttl": "60"}, together=1), CREATED),
+    "modify a disabled table": Case(changed("modify_table", options={"ttl": "60"}), DISABLED),
     "stop all": Case(all_tables("stop_tables"), CREATED),
     "start all": Case(all_tables("start_tables"), (*CREATED, all_tables("stop_tables"))),
     "delete a stopped table": Case(changes("delete_table"), (*CREATED, all_tables("stop_tables"))),
@@ -276,6 +279,7 @@ CASES: dict[str, Case] = {
             ("disabling", changes("disable_table"), CREATED, "command"),
             ("enabling", changes("enable_table"), DISABLED, "log"),
             ("creating", create, (nothing,), "lease"),
+            ("modifying", changed("modify_table", options={"ttl": "60"}, together=2), CREATED, "lease"),
         )
     },
 }

@@ -259,9 +259,10 @@ def lock_of_table(table_name: str) -> Demand:
 def shape_of(table_name: str, *, exclusive: bool) -> Demand:
     """Demands which regions a table has: changes of them share it, and a procedure on all of them has it alone.
 
-    Moves of regions do not need it. It comes behind the table's own lock, as one of ``Demand.also``.
+    Moves of regions do not need it. Its name comes before those of all tables, so that parts of its holder may lock
+    regions; it is one of ``Demand.also``.
     """
-    return Demand(Resource(Scope.TABLE, f"shape of {table_name}", namespace_of(table_name)), exclusive)
+    return Demand(Resource(Scope.TABLE, f"(shape of {table_name})", namespace_of(table_name)), exclusive)
 
 
 def lock_of_server(key: Key) -> Demand:

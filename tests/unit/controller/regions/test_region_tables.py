@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,7 @@ import pytest
 
 from controller.regions.environment import Options
 from controller.regions.operator.progress import progress_of
-from controller.regions.procedures import stopping, tables
+from controller.regions.procedures import modification, stopping, tables
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import DropRegions
@@ -151,6 +152,74 @@ async def test_an_ended_truncation_leaves_a_table_that_is_truncated_again_or_del
         assert (await run(term, tables.TRUNCATE, drops_splits=True, enables=True)).result == b"0"
         assert [region.state for region in regions_of(term)] == [S.OPEN]
         await at_rest(term)
+
+
+@virtual
+async def test_regions_get_the_changed_options_of_their_table_some_at_a_time() -> None:
+    disk = RegionDisk()
+    async with stage(disk, regions=12, options=Options(lease_ms=3_000, startup_wait_ms=0, reopen_per_server=2)) as (
+        term,
+        one,
+        two,
+    ):
+        owners = {region.id: region.server for region in regions_of(term)}
+        for server in (one, two):
+            server.opens.clear()
+        record = await run(term, modification.NAME, options={"ttl": "60", "codec": "lz4"})
+        assert record.state is State.SUCCESS
+        opened = [found for server in (one, two) for found in server.opens]
+        assert Counter(region for region, _ in opened) == Counter(list(owners)), "each was opened again once"
+        assert all(options == {"ttl": "60", "codec": "lz4"} for _, options in opened)
+        assert one.away_max == two.away_max == 2, "regions.reopen_per_server"
+        assert {region.id: region.server for region in regions_of(term)} == owners, "each where it was"
+        assert (disk.tables["t"].options, disk.tables["t"].version) == ((("codec", "lz4"), ("ttl", "60")), 1)
+        assert {row.version for row in disk.regions.values()} == {1}
+        await ended(term, creates(term, name="a", regions=2))
+        assert (await run(term, modification.NAME, table="a", options={"ttl": "1"})).state is State.SUCCESS
+        await run(term, modification.NAME, removed=("ttl",))
+        assert disk.tables["t"].options == (("codec", "lz4"),)
+        await at_rest(term)
+
+
+@virtual
+async def test_what_moved_meanwhile_is_not_opened_again_and_a_disable_ends_the_rest() -> None:
+    disk = RegionDisk()
+    async with stage(disk, regions=6) as (term, one, two):
+        pid = await procedure(
+            term, modification.NAME, TABLE_TASK.encode(TableTask("t", options={"ttl": "60"}, together=1))
+        )
+        await until(lambda: any(region.version for region in regions_of(term)))
+        assert "of 6 regions reopened" in progress_of(term.engine.records[pid], term.env, term.engine)
+        await ended(term, changes(term, "disable"))
+        record = await term.engine.result(pid)
+        assert record.result.startswith(b"superseded by procedure ")
+        assert (disk.tables["t"].state, disk.tables["t"].version) == (T.DISABLED, 1)
+        opened = len(one.opens) + len(two.opens)
+        await ended(term, changes(term, "enable"))
+        assert len(one.opens) + len(two.opens) == opened + 6, "they open with the new options now"
+        assert {row.version for row in disk.regions.values()} == {1}
+        await at_rest(term)
+
+
+@virtual
+async def test_a_failover_goes_on_with_the_regions_that_have_former_options() -> None:
+    disk = RegionDisk()
+    async with stage(disk, regions=6) as (term, _, _two):
+        await procedure(term, modification.NAME, TABLE_TASK.encode(TableTask("t", options={"ttl": "60"}, together=1)))
+        await until(lambda: sum(region.version for region in regions_of(term)) == 2)
+    done = {row.id for row in disk.regions.values() if row.version}
+    async with running(disk) as term:
+        one, two = Noting(term, "a"), Noting(term, "b")
+        for server in (one, two):
+            server.has = {row.id: row.token for row in disk.regions.values() if row.server == server.name}
+            await server.register(*(protocol.Owned(id_, token) for id_, token in server.has.items()))
+        tasks = [asyncio.ensure_future(server.serve()) for server in (one, two)]
+        await until(lambda: all(row.version for row in disk.regions.values()))
+        await at_rest(term)
+        assert done.isdisjoint({region for server in (one, two) for region, _ in server.opens}), "these were done"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.seed("S3-4")
