@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -31,26 +30,14 @@ from controller.operator.partitions import Only, PartitionQuery
 from controller.operator.verify import Difference
 from controller.regions import operator as regions_operator
 from state_machines.journal.events import Row
-from tests.kit.answering import Answering, daemon_in_thread
+from tests.kit.answering import Answering
 from tests.kit.command import items, regent
 
 REGENT = [sys.executable, "-c", "from cli.main import main; main()"]
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Answering, Path]]:
-    double = Answering()
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
-        yield double, socket
-
-
-@pytest.fixture(autouse=True)
-def view(surface: tuple[Answering, Path], monkeypatch: pytest.MonkeyPatch) -> Answering:
-    """Resets the double of a daemon, which every command reaches."""
-    surface[0].reset()
-    monkeypatch.setenv("REGENT_SERVER", str(surface[1]))
-    return surface[0]
+pytestmark = pytest.mark.usefixtures("view")
 
 
 @pytest.mark.parametrize(

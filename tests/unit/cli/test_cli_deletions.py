@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from cli.exit_codes import Exit
 from controller.http.documents import NotFound
-from tests.kit.answering import ANSWERS, Answering, daemon_in_thread
+from tests.kit.answering import ANSWERS, Answering
 from tests.kit.command import items, regent, unwrapped
 
-
-@pytest.fixture(autouse=True)
-def view(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
-    found = Answering()
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), found) as socket:
-        monkeypatch.setenv("REGENT_SERVER", str(socket))
-        yield found
+pytestmark = pytest.mark.usefixtures("view")
 
 
 def test_waits_are_listed_with_their_brokers_and_since_when() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,16 +12,8 @@ from controller.http.procedures import Procedure
 from controller.operator.drains import UndrainRequest
 from controller.operator.plan_requests import Move, ReassignRequest
 from controller.operator.throttles import LiftRequest
-from tests.kit.answering import Answering, daemon_in_thread
+from tests.kit.answering import Answering
 from tests.kit.command import items, regent, unwrapped
-
-
-@pytest.fixture
-def double(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
-    found = Answering()
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), found) as socket:
-        monkeypatch.setenv("REGENT_SERVER", str(socket))
-        yield found
 
 
 def one(kind: str, **more: Any) -> dict[str, Any]:
@@ -90,82 +81,82 @@ def test_a_procedure_being_taken_back_in_vain_names_the_last_way_out() -> None:
     assert "'regent procedures bypass 12' ends it as it is" in way_of(found, [found], undo=True).does
 
 
-def test_a_plan_is_stopped_after_a_question_and_the_way_is_said(double: Answering) -> None:
+def test_a_plan_is_stopped_after_a_question_and_the_way_is_said(view: Answering) -> None:
     assert "give --yes" in regent("end", 12, code=Exit.USAGE).stderr
-    assert [request for request in double.of("procedures", "plans") if request[0] == "command"] == []
+    assert [request for request in view.of("procedures", "plans") if request[0] == "command"] == []
     said = unwrapped(regent("end", 12, "--yes", "--reason", "wrong rack").stderr)
     assert "queued moves do not begin" in said
     assert "(regent reassign cancel 12)" in said
     stopped = ("command", 12, {"stop": True, "reason": "wrong rack"})
     items("end", 12, "--undo", "--yes", "--reason", "w")
-    acts = [request for request in double.of("procedures", "plans") if request[0] in ("command", "abort")]
-    assert (acts, double.reasons[-1][1]) == ([stopped, ("abort", 12)], "w")
+    acts = [request for request in view.of("procedures", "plans") if request[0] in ("command", "abort")]
+    assert (acts, view.reasons[-1][1]) == ([stopped, ("abort", 12)], "w")
 
 
 BACK = Move(topic="orders", partition=0, origin=(3, 2), target=(1, 2), status="planned")
 STAYS = Move(topic="orders", partition=1, origin=(3,), target=(1,), status="refused", why="it was moved since")
 
 
-def applied(double: Answering) -> list[ReassignRequest]:
-    return [request[1] for request in double.of("procedures", "plans") if request[0] == "apply"]
+def applied(view: Answering) -> list[ReassignRequest]:
+    return [request[1] for request in view.of("procedures", "plans") if request[0] == "apply"]
 
 
-def test_a_drain_that_has_ended_and_moved_no_replicas_is_undone_by_its_marks_alone(double: Answering) -> None:
-    double.others = [Procedure(pid=15, kind="drain", state="success", ended=True, brokers=[3])]
+def test_a_drain_that_has_ended_and_moved_no_replicas_is_undone_by_its_marks_alone(view: Answering) -> None:
+    view.others = [Procedure(pid=15, kind="drain", state="success", ended=True, brokers=[3])]
     said = unwrapped(regent("end", 15, "--undo", "--yes", "--reason", "done").stderr)
-    assert double.of("drains") == [("undrain", UndrainRequest(brokers=[3]))]
+    assert view.of("drains") == [("undrain", UndrainRequest(brokers=[3]))]
     assert "no replica is to be moved back (regent undrain 3)" in said
-    assert ("reassign" in said, applied(double)) == (False, [])
+    assert ("reassign" in said, applied(view)) == (False, [])
 
 
-def test_a_drain_that_moved_replicas_is_undone_by_its_marks_and_then_by_a_plan(double: Answering) -> None:
-    double.others = [Procedure(pid=15, kind="drain", state="success", ended=True, brokers=[3])]
-    double.answers["plans.way_back"] = [BACK]
+def test_a_drain_that_moved_replicas_is_undone_by_its_marks_and_then_by_a_plan(view: Answering) -> None:
+    view.others = [Procedure(pid=15, kind="drain", state="success", ended=True, brokers=[3])]
+    view.answers["plans.way_back"] = [BACK]
     said = unwrapped(regent("end", 15, "--undo", "--yes", "--reason", "wrong broker").stderr)
-    assert double.of("drains") == [("undrain", UndrainRequest(brokers=[3]))]
-    [plan] = applied(double)
+    assert view.of("drains") == [("undrain", UndrainRequest(brokers=[3]))]
+    [plan] = applied(view)
     assert [(m.topic, m.partition, m.origin, m.target) for m in plan.moves] == [("orders", 0, (3, 2), (1, 2))]
     assert plan.reason == "wrong broker"
     assert "plan 12 moves replicas back" in said
 
 
-def test_a_plan_that_has_ended_is_taken_back_by_a_further_plan_after_a_question(double: Answering) -> None:
-    double.others = [Procedure(pid=15, kind="reassign", state="success", ended=True)]
-    double.answers["plans.way_back"] = [BACK, STAYS]
+def test_a_plan_that_has_ended_is_taken_back_by_a_further_plan_after_a_question(view: Answering) -> None:
+    view.others = [Procedure(pid=15, kind="reassign", state="success", ended=True)]
+    view.answers["plans.way_back"] = [BACK, STAYS]
     assert "give --yes" in regent("end", 15, "--undo", code=Exit.USAGE).stderr
-    assert applied(double) == []
+    assert applied(view) == []
     done = regent("end", 15, "--undo", "--yes", "--reason", "r")
     said = unwrapped(done.stderr)
-    assert [len(plan.moves) for plan in applied(double)] == [1]
+    assert [len(plan.moves) for plan in applied(view)] == [1]
     assert "orders-1 stays: it was moved since" in said
     assert "a plan of 1 move gives partitions their former replicas; 1 partition stay" in said
     assert "regent reassign plan --undo 15 --out back.json" in said
 
 
-def test_a_dry_run_shows_the_way_and_its_moves_and_does_nothing(double: Answering) -> None:
-    double.others = [
+def test_a_dry_run_shows_the_way_and_its_moves_and_does_nothing(view: Answering) -> None:
+    view.others = [
         Procedure(pid=15, kind="drain", state="success", ended=True, brokers=[3]),
         Procedure(pid=16, kind="throttle", state="waiting_timeout"),
     ]
-    double.answers["plans.way_back"] = [BACK]
+    view.answers["plans.way_back"] = [BACK]
     done = regent("end", 15, "--undo", "--dry-run")
     assert "orders" in done.stdout
     assert "nothing was done" in done.stderr
     assert [one["status"] for one in items("end", 15, "--undo", "--dry-run")] == ["planned"]
     assert "regent throttle lift 16" in unwrapped(regent("end", 16, "--dry-run").stderr)
-    assert (double.of("drains"), applied(double), double.noted("throttles.lift")) == ([], [], [])
+    assert (view.of("drains"), applied(view), view.noted("throttles.lift")) == ([], [], [])
 
 
-def test_a_plan_of_which_nothing_is_left_to_take_back_says_so(double: Answering) -> None:
-    double.others = [Procedure(pid=15, kind="reassign", state="success", ended=True)]
+def test_a_plan_of_which_nothing_is_left_to_take_back_says_so(view: Answering) -> None:
+    view.others = [Procedure(pid=15, kind="reassign", state="success", ended=True)]
     assert "has its former replicas already" in unwrapped(regent("end", 15, "--undo").stderr)
-    double.answers["plans.way_back"] = [STAYS]
+    view.answers["plans.way_back"] = [STAYS]
     assert "nothing of plan 15 can be taken back" in regent("end", 15, "--undo", code=Exit.REFUSED).stderr
-    assert applied(double) == []
+    assert applied(view) == []
 
 
-def test_a_throttle_is_lifted_and_what_has_ended_is_left_alone(double: Answering) -> None:
-    double.others = [Procedure(pid=15, kind="throttle", state="waiting_timeout")]
+def test_a_throttle_is_lifted_and_what_has_ended_is_left_alone(view: Answering) -> None:
+    view.others = [Procedure(pid=15, kind="throttle", state="waiting_timeout")]
     regent("end", 15, "--yes", "--reason", "r")
-    assert double.noted("throttles.lift") == [LiftRequest(pids=[15], reason="r")]
+    assert view.noted("throttles.lift") == [LiftRequest(pids=[15], reason="r")]
     assert "has ended already (success): nothing was done" in unwrapped(regent("end", 13).stderr)

@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from typer.core import TyperGroup
 
 from cli.help import Command, Panel
-from tests.kit.answering import Answering, daemon_in_thread
+from tests.kit.answering import Answering
 from tests.kit.command import command, regent
 
 PANELS = {
@@ -121,12 +120,6 @@ def test_there_is_one_way_to_completion() -> None:
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), Answering()) as found:
-        yield found
-
-
 def suggested(socket: Path, words: str) -> list[str]:
     """Returns what bash is given for the last of ``words``."""
     own = {"_REGENT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
@@ -150,8 +143,8 @@ def suggested(socket: Path, words: str) -> list[str]:
         ("regent events show --kind LEAD", ["LEADER"]),
     ],
 )
-def test_values_complete(socket: Path, words: str, expected: list[str]) -> None:
-    assert suggested(socket, words) == expected
+def test_values_complete(surface: tuple[Answering, Path], words: str, expected: list[str]) -> None:
+    assert suggested(surface[1], words) == expected
 
 
 def test_without_a_daemon_nothing_is_suggested_and_nothing_said(tmp_path: Path) -> None:

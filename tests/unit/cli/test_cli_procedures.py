@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,26 +13,13 @@ from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit
 from controller.http.documents import NotActive, NotFound, Refused
 from controller.http.procedures import END_REASON_MAX, Procedure
-from tests.kit.answering import Answering, daemon_in_thread
+from tests.kit.answering import Answering
 from tests.kit.command import items, regent, unwrapped
 
 PLAN = {"version": 1, "partitions": [{"topic": "orders", "partition": n, "replicas": [3]} for n in range(2)]}
 
 
-@pytest.fixture(scope="module")
-def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Answering, Path]]:
-    double = Answering()
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
-        yield double, socket
-
-
-@pytest.fixture(autouse=True)
-def view(surface: tuple[Answering, Path], monkeypatch: pytest.MonkeyPatch) -> Answering:
-    """Resets the double of a daemon, which every command reaches."""
-    double, socket = surface
-    monkeypatch.setenv("REGENT_SERVER", str(socket))
-    double.reset()
-    return double
+pytestmark = pytest.mark.usefixtures("view")
 
 
 @pytest.fixture

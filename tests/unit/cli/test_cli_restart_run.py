@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -17,7 +16,7 @@ from cli.exit_codes import Exit
 from controller.http.procedures import Procedure
 from controller.operator.restarts import Hindrance, RestartNext
 from state_machines.decisions.hindrances import REMEDIES, StopCause
-from tests.kit.answering import Answering, daemon_in_thread
+from tests.kit.answering import Answering
 from tests.kit.command import regent, unwrapped
 from tests.kit.deadlines import eventually
 
@@ -33,14 +32,10 @@ ENDED = RestartNext(state="ended", pid=12, why="restart 12 was ended by uid 0")
 RUNNING = Procedure(pid=12, kind="restart", state="waiting_timeout")
 
 
-@pytest.fixture
-def view(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
-    double = Answering()
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
-        monkeypatch.setenv("REGENT_SERVER", str(socket))
-        for module in ("cli.commands.restarting", "cli.commands.restart_run"):
-            monkeypatch.setattr(f"{module}.POLL_S", 0.0)
-        yield double
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("cli.commands.restarting", "cli.commands.restart_run"):
+        monkeypatch.setattr(f"{module}.POLL_S", 0.0)
 
 
 def test_each_broker_gets_its_command_once_until_all_are_back(view: Answering, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -21,7 +20,7 @@ from controller.operator.brokers import Broker
 from controller.operator.restarts import Hindrance, RestartNext
 from controller.operator.status import Cluster
 from state_machines.decisions.hindrances import StopCause
-from tests.kit.answering import Answering, daemon_in_thread
+from tests.kit.answering import Answering
 from tests.kit.command import items, regent, unwrapped
 
 LAGS = Hindrance(
@@ -40,20 +39,9 @@ PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "restart-brokers.md").re
 EPOCHS = {1: 101, 2: 102, 3: 103}
 
 
-@pytest.fixture(scope="module")
-def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Answering, Path]]:
-    double = Answering()
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
-        yield double, socket
-
-
 @pytest.fixture(autouse=True)
-def view(surface: tuple[Answering, Path], monkeypatch: pytest.MonkeyPatch) -> Answering:
-    """Resets the double of a daemon, which every command reaches."""
-    surface[0].reset()
-    surface[0].batches = [BATCH]
-    monkeypatch.setenv("REGENT_SERVER", str(surface[1]))
-    return surface[0]
+def restarting(view: Answering) -> None:
+    view.batches = [BATCH]
 
 
 def since_of(file: Path) -> dict[str, int]:

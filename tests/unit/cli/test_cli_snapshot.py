@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 
 from cli.exit_codes import Exit
 from controller.operator.snapshots import SnapshotItem
-from tests.kit.answering import ANSWERS, Answering, daemon_in_thread
+from tests.kit.answering import ANSWERS, Answering
 from tests.kit.command import items, regent, unwrapped
+
+pytestmark = pytest.mark.usefixtures("view")
 
 
 @pytest.fixture(autouse=True)
-def view(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
-    found = Answering()
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.commands.snapshot.POLL_S", 0.0)
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), found) as socket:
-        monkeypatch.setenv("REGENT_SERVER", str(socket))
-        yield found
 
 
 def ends_after(view: Answering, looks: int, **end: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,22 +25,14 @@ from state_machines.planning.goals import Add
 from state_machines.planning.planner import plan
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from tests.kit.answering import Answering, daemon_in_thread
+from tests.kit.answering import Answering
 from tests.kit.command import items, regent, unwrapped
 from tests.kit.kafka.model import make_cluster
 from tests.kit.kafka.planning import make_view
 
 
-@pytest.fixture
-def double(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
-    found = Answering()
-    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), found) as socket:
-        monkeypatch.setenv("REGENT_SERVER", str(socket))
-        yield found
-
-
 @pytest.mark.parametrize(("form", "decoded"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_a_refusal_is_a_document_for_programs(double: Answering, form: str, decoded: Any) -> None:
+def test_a_refusal_is_a_document_for_programs(view: Answering, form: str, decoded: Any) -> None:
     result = regent("elect", "unclean", "-o", form, code=Exit.USAGE)
     error = decoded(result.stderr)
     assert (error["apiVersion"], error["kind"], result.stdout) == ("regent/v1", "Error", "")
@@ -50,32 +41,32 @@ def test_a_refusal_is_a_document_for_programs(double: Answering, form: str, deco
     assert "Remedy: " in regent("elect", "unclean", code=Exit.USAGE).stderr
 
 
-def test_a_cause_that_there_is_not_is_refused_with_those_that_there_are(double: Answering) -> None:
+def test_a_cause_that_there_is_not_is_refused_with_those_that_there_are(view: Answering) -> None:
     said = unwrapped(regent("can-stop", 1, "--accept", "luck", code=Exit.USAGE).stderr)
     assert "accept = 'luck': give 'offline', " in said
     assert "query.accept.0" not in said
 
 
-def test_undrain_says_which_brokers_were_drained(double: Answering) -> None:
-    double.marks = {3: CordonedBroker(broker=3, drained=True), 4: CordonedBroker(broker=4)}
+def test_undrain_says_which_brokers_were_drained(view: Answering) -> None:
+    view.marks = {3: CordonedBroker(broker=3, drained=True), 4: CordonedBroker(broker=4)}
     result = regent("undrain", 3, 5)
     assert "broker 3: it may lead again" in result.stderr
     assert "broker 5: it was not drained" in result.stderr
-    double.marks = {}
+    view.marks = {}
     assert regent("undrain", 3).stdout == "", "no empty table"
 
 
-def test_strays_of_brokers_that_sent_nothing_are_not_said_to_be_none(double: Answering) -> None:
+def test_strays_of_brokers_that_sent_nothing_are_not_said_to_be_none(view: Answering) -> None:
     unread = UnreadBroker(broker=4, why="it is down")
-    double.answers["strays.listed"] = StrayReport(brokers=[], unread=[unread])
+    view.answers["strays.listed"] = StrayReport(brokers=[], unread=[unread])
     said = unwrapped(regent("strays", 4, code=Exit.FAILED).stderr)
     assert "the logs of broker 4 are not known: it is down" in said
     assert "nothing was read" in said
     assert "no strays" not in said
 
 
-def test_a_table_shows_the_phase_and_programs_get_the_stored_state(double: Answering) -> None:
-    double.others = [
+def test_a_table_shows_the_phase_and_programs_get_the_stored_state(view: Answering) -> None:
+    view.others = [
         Procedure(pid=9, kind="reassign", state="waiting_timeout", phase="waiting for broker 4", detail="1 begun")
     ]
     assert "waiting for broker 4" in regent("procedures", "list").stdout
@@ -83,7 +74,7 @@ def test_a_table_shows_the_phase_and_programs_get_the_stored_state(double: Answe
     assert (found["state"], found["phase"]) == ("waiting_timeout", "waiting for broker 4")
 
 
-def test_a_plan_shows_what_it_moves_before_it_begins(double: Answering, tmp_path: Path) -> None:
+def test_a_plan_shows_what_it_moves_before_it_begins(view: Answering, tmp_path: Path) -> None:
     moves = [{"topic": "t", "partition": p, "origin": [1, 2], "target": [3, 2], "bytes": 7} for p in range(22)]
     file = tmp_path / "plan.json"
     file.write_text(json.dumps({"version": 1, "cluster_id": "abc", "goal": "a test", "moves": moves}))
