@@ -68,8 +68,8 @@ mutants: venv ## plants bugs one at a time, counts those that tests miss: those 
 bench: venv jars ## beside Kafka's own controller, and procedures without HBase's tools, small sizes, in seven minutes
 	@$(BIN)/python -m benchmarks; status=$$?; $(BIN)/python -m benchmarks.procedures --short --without-peer && exit $$status
 
-bench-regions: venv ## assignment of regions, no peer; docs/reference/performance-regions.md from it
-	@$(BIN)/python -m benchmarks.regions; status=$$?; $(BIN)/python -m benchmarks.regions.report && exit $$status
+bench-regions: venv ## assignment of regions, docs/reference/performance-regions.md from it; PEER=1: HBase beside (170 MB of jars)
+	@$(if $(PEER),$(BIN)/python -m benchmarks.regions.hbase;)$(BIN)/python -m benchmarks.regions; status=$$?; $(BIN)/python -m benchmarks.regions.report && exit $$status
 
 bench-full: venv jars ## all sizes up to a million partitions, an hour; docs/reference/performance.md from it
 	@$(BIN)/python -m benchmarks --full; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status

@@ -1,12 +1,14 @@
-"""Measures the assignment of regions; HBase's published figures stand beside where there are some.
+"""Measures the assignment of regions, beside HBase where its jars are on this machine.
 
-``python -m benchmarks.regions`` runs all cases in some minutes, with ``--short`` small ones, with ``--full`` a million
-regions, too. Progress goes to standard error, the table to standard output, figures to ``build/regions.json``.
+``python -m benchmarks.regions`` runs all cases in about ten minutes, a quarter of an hour more with HBase, with
+``--short`` small ones, with ``--full`` a million regions, too. Progress goes to standard error, the table to standard
+output, figures to ``build/regions.json``.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +16,21 @@ from typing import Final
 
 import uvloop
 
+from benchmarks.arena import say
 from benchmarks.machine import machine
-from benchmarks.regions.cases import Shape, assigned, crashed, failed_over, followed, remembered
+from benchmarks.regions import hbase
+from benchmarks.regions.assigning import assigned
+from benchmarks.regions.cases import crashed, failed_over, remembered, restarted
+from benchmarks.regions.following import followed
+from benchmarks.regions.plan import Shape, disk
+from benchmarks.regions.real import compared
 from benchmarks.results import Row, save, show
 
 RESULTS: Final = Path("build/regions.json")
+LOG: Final = "regions.log"
+"""What the daemon logs, beside the figures."""
 TITLE: Final = "assignment of regions"
-CASES: Final = ("A1", "A2", "A3", "A4", "A5")
+CASES: Final = ("A1", "A1r", "A2", "A3", "A4", "A6", "AF")
 SHORT: Final = (Shape(10_000, 20),)
 LONG: Final = (*SHORT, Shape(100_000, 100))
 MILLION: Final = Shape(1_000_000, 200)
@@ -31,11 +41,12 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.regions", description=__doc__)
     parser.add_argument("--short", action="store_true", help="10,000 regions alone")
     parser.add_argument("--full", action="store_true", help="a million regions, too")
-    parser.add_argument("--case", choices=CASES, action="append", help="only these")
+    parser.add_argument("--case", choices=CASES, action="append", help="only these; A1 measures A5 as well")
+    parser.add_argument("--without-peer", action="store_true", help="without HBase")
     return parser.parse_args(arguments)
 
 
-async def run(cases: Sequence[str], shapes: Sequence[Shape]) -> list[Row]:
+async def run(cases: Sequence[str], shapes: Sequence[Shape], *, peer: bool) -> list[Row]:
     """Measures cases one after the other; saves the rows of each at once."""
     made: list[Row] = []
 
@@ -44,15 +55,20 @@ async def run(cases: Sequence[str], shapes: Sequence[Shape]) -> list[Row]:
         made.extend(rows)
 
     for shape in shapes:
+        is_million = shape == MILLION
         if "A1" in cases:
-            keep(await assigned(shape, 1 if shape == MILLION else 3))
+            keep(await assigned(shape, 1 if is_million else 3, peer=peer and not is_million))
         if "A3" in cases:
             keep(await failed_over(shape))
         if "A4" in cases and shape.regions > SHORT[0].regions:
             keep(await remembered(shape))
+        if "A6" in cases and not is_million:
+            keep(await restarted(shape))
+    if "A1r" in cases:
+        keep(await compared(peer=peer))
     if "A2" in cases:
         keep(await crashed())
-    if "A5" in cases:
+    if "AF" in cases:
         keep(await followed())
     return made
 
@@ -61,7 +77,12 @@ def main() -> int:
     """Exits with 0 where every goal is met, 1 where one is not."""
     chosen = parsed()
     shapes = SHORT if chosen.short else (*LONG, MILLION) if chosen.full else LONG
-    rows = uvloop.run(run(chosen.case or CASES, shapes))
+    lacking = None if chosen.without_peer else hbase.missing()
+    if lacking is not None:
+        say(f"without HBase, which needs {lacking}")
+    peer = lacking is None and not chosen.without_peer
+    logging.basicConfig(filename=disk() / LOG, filemode="w", level=logging.WARNING)
+    rows = uvloop.run(run(chosen.case or CASES, shapes, peer=peer))
     show(rows, title=TITLE)
     return 1 if any(row.met is False for row in rows) else 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.regions.__main__ import RESULTS
-from benchmarks.results import Sample, digits
+from benchmarks.results import Sample, digits, factor
 
 PAGE: Final = Path("docs/reference/performance-regions.md")
 METHOD: Final = Path(__file__).with_name("method.md")
@@ -21,20 +21,23 @@ def page(machine: dict[str, Any], rows: list[dict[str, Any]], method: str) -> st
         "",
         _measured_on(machine),
         "",
-        "| case | size | what | regent | goal | met |",
-        "|---|---|---|---|---|---|",
+        "| case | size | what | regent | HBase | ratio | goal | met |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         met = {True: "yes", False: "**no**", None: "-"}[row["met"]]
-        shown = Sample(**row["ours"]).shown(digits(row["unit"]))
-        lines.append(f"| {row['case']} | {row['size']} | {row['what']} | {shown} | {row['goal']} | {met} |")
+        places = digits(row["unit"])
+        shown = Sample(**row["ours"]).shown(places)
+        peer = f"{Sample(**row['peer']).shown(places)} ({row['peer_is']})" if row["peer"] else "-"
+        cells = (row["case"], row["size"], row["what"], shown, peer, factor(row["ratio"]), row["goal"], met)
+        lines.append(f"| {' | '.join(cells)} |")
     spent = [
-        f"- {row['case']} {row['size']}: {phase} {value:.0f}"
+        f"- {row['case']} {row['size']}, {name}: {phase} {value:.0f}"
         for row in rows
-        for phases in row["phases"].values()
+        for name, phases in row["phases"].items()
         for phase, value in phases.items()
     ]
-    return "\n".join([*lines, "", "CPU of the daemon besides:", "", *spent, "", method])
+    return "\n".join([*lines, "", "Besides:", "", *spent, "", method])
 
 
 def _measured_on(machine: dict[str, Any]) -> str:

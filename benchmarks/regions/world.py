@@ -48,6 +48,11 @@ class Lag:
             await asyncio.sleep(self.EVERY_S)
             self.longest_s = max(self.longest_s, loop.time() - before_s - self.EVERY_S)
 
+    async def settle(self) -> None:
+        """Forgets the lag so far, with that of the caller itself, which shows at the next look only."""
+        await asyncio.sleep(2 * self.EVERY_S)
+        self.take_ms()
+
     def take_ms(self) -> float:
         """Returns the longest lag since the last call, in milliseconds."""
         found, self.longest_s = self.longest_s, 0.0
@@ -98,11 +103,11 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, limits: Limits | None = None, servers_min: int = 1, port: int = 0
+    folder: Path, servers_min: int = 1, port: int = 0, placement: str = "round_robin", fence: str = "lease"
 ) -> AsyncIterator[World]:
     """Runs a domain on a SQLite file in ``folder``, with the threads of a daemon."""
     tune()
-    options = Options(lease_ms=LEASE_MS, servers_min=servers_min, transit_max=20_000)
+    options = Options(lease_ms=LEASE_MS, servers_min=servers_min, transit_max=20_000, fence=fence)
     journal = Journal(folder / "journal", JournalSettings(), Counters())
     journal.start()
     domain = RegionsDomain(
@@ -110,8 +115,8 @@ async def world(
         RegionListener("127.0.0.1", port, ListenerLimits(connections_max=5_000)),
         options,
         wall_ms=wall_ms,
-        limits=limits or Limits(),
-        placement="round_robin",
+        limits=Limits(),
+        placement=placement,
         journal=journal,
     )
     lag = Lag()

@@ -80,14 +80,18 @@ def fetch(
 ) -> tuple[Path, ...]:
     """Brings every listed jar into the cache folder; raises :class:`JarsUnavailable`. ``what``: said to the user."""
     folder = cache_folder() / "jars"
-    wanted = listed(names)
-    missing = [jar for jar in wanted if not jar.matches(folder / jar.file_name)]
+    missing = absent(names)
     if missing:
         megabytes = -(-sum(jar.size for jar in missing) // 1_000_000)
         report(f"{what}: {len(missing)} jars, {megabytes} MB to download into {folder}")
         _fetch_into(folder, missing)
         report(f"{len(missing)} jars verified")
-    return tuple(folder / jar.file_name for jar in wanted)
+    return tuple(folder / jar.file_name for jar in listed(names))
+
+
+def absent(names: Path | None = None) -> list[Jar]:
+    """Returns the listed jars that the cache folder lacks, or has in another form."""
+    return [jar for jar in listed(names) if not jar.matches(cache_folder() / "jars" / jar.file_name)]
 
 
 def _fetch_into(folder: Path, missing: Iterable[Jar]) -> None:

@@ -1,0 +1,80 @@
+"""The benchmarks of regions: cases run in a tiny size, and HBase's programs are read and missed as they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.regions import hbase
+from benchmarks.regions.__main__ import CASES, parsed
+from benchmarks.regions.assigning import Played, assigned, rows
+from benchmarks.regions.cases import failed_over
+from benchmarks.regions.plan import Shape, goal
+from benchmarks.regions.report import METHOD, page
+from benchmarks.results import Row, Sample
+from testing.embedded import jars
+from testing.embedded.process import ProcessFailed
+
+TINY = Shape(50, 3)
+
+
+async def test_assignment_and_failover_run_in_a_tiny_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = [*await assigned(TINY, 1, peer=False), *await failed_over(TINY, 1)]
+    assert [row.case for row in made] == ["A1", "A1 lag", "A5", "A5 lag", "A3", "A3 lag"]
+    assert all(row.ours.median > 0 and row.peer is None for row in made)
+
+
+def test_a_row_beside_hbase_names_it_and_has_the_ratio_of_pairs() -> None:
+    ours = [Played(1.0, 0.5), Played(1.0, 0.5)]
+    theirs = [Played(4.0, 2.0), Played(2.0, 2.0)]
+    rate = rows(Shape(100, 3), ours, theirs)[0]
+    assert (rate.ratio, rate.peer_is, rate.met) == (3.0, "HBase 2.6.1", False)
+    assert rate.phases["HBase 2.6.1"]["us of CPU for a region"] == 20_000
+
+
+def test_a_goal_may_hold_for_one_number_of_regions() -> None:
+    assert goal("A5", Shape(100_000, 100)).most == 20
+    assert goal("A5", TINY).most is None
+    assert goal("A5 lag", TINY).most == 250
+
+
+def test_what_hbase_needs_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGENT_CACHE", str(tmp_path))
+    assert "python -m benchmarks.regions.hbase" in (hbase.missing() or "")
+    names = {jar.file_name for one in hbase.VERSIONS for jar in jars.listed(one.jars)}
+    assert {"hbase-server-2.6.1-hadoop3-tests.jar", "hbase-server-1.7.2.jar"} <= names
+
+
+async def test_answers_of_a_program_are_read_until_it_ends(tmp_path: Path) -> None:
+    log = tmp_path / "program.log"
+    script = "print('Formatting'); print('{\"store\": 1}'); input(); print('{\"s\": 2}')"
+    with log.open("w") as out:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-u", "-c", script),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=out,
+        )
+    peer = hbase.Peer(process, log)
+    assert await peer.answer() == {"store": 1}
+    assert await peer.play(5) == {"s": 2}
+    log.write_text("out of memory")
+    with pytest.raises(ProcessFailed, match="out of memory"):
+        await peer.answer()
+    await process.wait()
+
+
+def test_the_page_names_the_peer_of_each_row() -> None:
+    found = Row("A1r create", "1,000 on 3", "x", "per second", Sample.of([90.0]), Sample.of([30.0]), peer_is="HBase")
+    found.higher_is_better = True
+    shown = page({"regent": "1", "cores": 2, "processor": "p", "python": "3"}, [found.as_json()], METHOD.read_text())
+    assert "| A1r create | 1,000 on 3 | x | 90 | 30 (HBase) | 3.00x | - | - |" in shown
+    assert shown.endswith(METHOD.read_text())
+
+
+def test_cases_can_be_chosen() -> None:
+    assert parsed(["--case", CASES[0], "--without-peer"]).without_peer
