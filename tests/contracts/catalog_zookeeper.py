@@ -43,6 +43,7 @@ from metadata_store.records import codec
 from metadata_store.records.port import RecordStore, StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from tests.contracts.catalog import CatalogContract, Catalogs
+from tests.contracts.catalog_shapes import ShapesContract
 from tests.contracts.records import record
 from tests.contracts.support import Backend, Session, session
 from tests.kit.deadlines import eventually
@@ -78,7 +79,7 @@ def regions(count: int, table: str = "t", first: int = 1) -> tuple[RegionRow, ..
     return tuple(RegionRow(id_, table, b"%08d" % id_, b"%08d" % (id_ + 1), 0) for id_ in range(first, first + count))
 
 
-class ZooKeeperCatalogContract(CatalogContract):
+class ZooKeeperCatalogContract(CatalogContract, ShapesContract):
     """Runs on a ``backend``."""
 
     @pytest.fixture

@@ -12,6 +12,7 @@ from metadata_store.acl import ALL, CREATE, READ, Acl, digest_acl
 from metadata_store.errors import MultiFailed, ZkError
 from metadata_store.port import Check, Create, Created, Delete, Node, Op, SetData, Stat
 from testing.memory import MemoryServer, MemoryZooKeeper
+from tests.contracts.catalog_shapes_zookeeper import ZooKeeperShapesContract
 from tests.contracts.catalog_zookeeper import ZooKeeperCatalogContract
 from tests.contracts.closing import ClosingContract
 from tests.contracts.kafka import KafkaStoreContract
@@ -60,7 +61,7 @@ class TestDomain(ZooKeeperRegionsContract):
     """The claim, the lease, and daemons that stand by."""
 
 
-class TestCatalog(ZooKeeperCatalogContract):
+class TestCatalog(ZooKeeperCatalogContract, ZooKeeperShapesContract):
     """The contract of catalogs."""
 
 

@@ -38,6 +38,8 @@ from metadata_store.records.port import RecordStore
 from metadata_store.records.sqlite import SqliteRecords
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.contracts.catalog import CatalogContract, Catalogs
+from tests.contracts.catalog_shapes import ShapesContract
+from tests.contracts.catalog_shapes_zookeeper import ZooKeeperShapesContract
 from tests.contracts.catalog_zookeeper import ROOT, ZooKeeperCatalogContract, both, regions
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import RecordsContract, Stores, record
@@ -62,13 +64,13 @@ async def in_memory(disk: RegionDisk) -> AsyncIterator[Both]:
     yield store, store
 
 
-class TestSqlite(CatalogContract):
+class TestSqlite(CatalogContract, ShapesContract):
     @pytest.fixture
     def catalogs(self, tmp_path: Path) -> Catalogs:
         return lambda: in_a_file(tmp_path / "regions.db")
 
 
-class TestMemory(CatalogContract, RecordsContract):
+class TestMemory(CatalogContract, ShapesContract, RecordsContract):
     """The store in memory is one of records, too."""
 
     @pytest.fixture
@@ -90,7 +92,7 @@ class TestMemory(CatalogContract, RecordsContract):
         return opened
 
 
-class TestZooKeeper(ZooKeeperCatalogContract):
+class TestZooKeeper(ZooKeeperCatalogContract, ZooKeeperShapesContract):
     """On the ZooKeeper in memory."""
 
     @pytest.fixture
@@ -98,7 +100,7 @@ class TestZooKeeper(ZooKeeperCatalogContract):
         return MemoryBackend()
 
 
-class TestZooKeeperBehind(ZooKeeperCatalogContract):
+class TestZooKeeperBehind(ZooKeeperCatalogContract, ZooKeeperShapesContract):
     """The same with a server that is behind: it shows what was written before only after a sync."""
 
     @pytest.fixture
