@@ -14,16 +14,24 @@ import pytest
 from metadata_store.catalog import znodes
 from metadata_store.catalog.judging import CHECKS, INT_MAX, KINDS, fault_of, region_is_sound
 from metadata_store.catalog.rows import (
+    NAMES,
     Bury,
     Content,
+    HeirRow,
     MarkRow,
     NewRegions,
+    ParentRow,
+    PublishedRow,
+    Put,
     PutMark,
     PutNamespace,
     PutServer,
     PutTable,
     RegionRow,
     ServerRow,
+    SnapshotPartRow,
+    SnapshotRow,
+    Source,
     TableRow,
 )
 from metadata_store.catalog.sqlite import SOUND, read_all
@@ -43,6 +51,11 @@ GOOD: Final = (
     PutServer(ServerRow("s1", 5, "s1:1", "2.1")),
     PutMark(MarkRow("cordon", "s1", "", 0, "ops", "why")),
     Bury("s1", 4, 7),
+    Put(HeirRow(2, (Source(9, b"k", b"", 5, 1),))),
+    Put(ParentRow(9, "n:t", b"k", b"", 6, (2,), 5, 1)),
+    Put(SnapshotRow("s", "n:t", 2, (("a", "1"),), 7, 1, 1)),
+    Put(SnapshotPartRow("s", 1, (Source(9, b"", b"", 5, 1, "s"),))),
+    Put(PublishedRow("acl", 1, b"all")),
 )
 """One row of each kind, and a second region."""
 COLUMNS: Final[Mapping[type[Any], tuple[str, tuple[str, ...]]]] = {
@@ -55,6 +68,11 @@ COLUMNS: Final[Mapping[type[Any], tuple[str, tuple[str, ...]]]] = {
     ServerRow: ("server", ("name", "incarnation", "address", "software")),
     MarkRow: ("mark", ("kind", "subject", "value", "until_ms", "author", "reason")),
     BuriedRow: ("buried", ("name", "incarnation")),
+    HeirRow: ("heir", ("id", "sources")),
+    ParentRow: ("parent", ("id", "tbl", "first", "last", "state", "heirs", "token", "sequence")),
+    SnapshotRow: ("snapshot", ("name", "tbl", "kind", "options", "made_ms", "regions", "parts")),
+    SnapshotPartRow: ("snapshot_part", ("name", "number", "regions")),
+    PublishedRow: ("published", ("name", "number", "data")),
 }
 """The table and the columns of each kind in a file; a row of the catalog has the same order of fields."""
 NO_UTF_8: Final = b"\xff"
@@ -64,6 +82,9 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
     "key": ("text", b"x" * 1_025),
     "choice": (99, "abc", 2.5),
     "json": ("no JSON", "[1]", '{"a": 1}', b"\x00"),
+    "ids": ("no JSON", "[]", "[0]", '["2"]', b"\xff"),
+    "sources": ("no JSON", "[]", '[[0, "", "", 5, 1]]', '[[9, "", "", -1, 1]]', '[[9, "", ""]]', b"\xff"),
+    "bytes": ("text", 7),
 }
 """Values that a column must not have, by what it ought to hold."""
 HOLDS: Final[Mapping[tuple[type[Any], str], str]] = {
@@ -84,6 +105,22 @@ HOLDS: Final[Mapping[tuple[type[Any], str], str]] = {
     (MarkRow, "until_ms"): "number",
     (BuriedRow, "incarnation"): "number",
     (BuriedRow, "number"): "number",
+    (HeirRow, "sources"): "sources",
+    (ParentRow, "start"): "key",
+    (ParentRow, "end"): "key",
+    (ParentRow, "state"): "choice",
+    (ParentRow, "heirs"): "ids",
+    (ParentRow, "token"): "number",
+    (ParentRow, "sequence"): "number",
+    (SnapshotRow, "kind"): "choice",
+    (SnapshotRow, "options"): "json",
+    (SnapshotRow, "made_ms"): "number",
+    (SnapshotRow, "regions"): "number",
+    (SnapshotRow, "parts"): "number",
+    (SnapshotPartRow, "number"): "number",
+    (SnapshotPartRow, "regions"): "sources",
+    (PublishedRow, "number"): "number",
+    (PublishedRow, "data"): "bytes",
 }
 """What a field holds that is no text."""
 IN_FILE: Final = [
@@ -113,7 +150,7 @@ def judged(found: Content, kind: type[Any]) -> Damage:
         ServerRow: len(found.servers),
         MarkRow: len(found.marks),
         BuriedRow: len(found.buried),
-    }
+    } | {small: sum(isinstance(one, small) for one in found.small) for small in NAMES}
     assert there == {other: int(other is not kind) for other in there}
     return damage
 
@@ -135,7 +172,8 @@ async def test_a_damaged_column_of_a_file_is_named_and_the_rest_is_read(
     db.execute(f"UPDATE {table} SET {column} = {value} {where}", (bad,))
     async with in_a_file(file) as (_, catalog):
         damage = judged(await catalog.read(), kind)
-    assert (damage.place, damage.field) == (f"row 1 of table {table}", field)
+    number = {HeirRow: 2, ParentRow: 9}.get(kind, 1)
+    assert (damage.place, damage.field) == (f"row {number} of table {table}", field)
     about = damage.table if kind is RegionRow else damage.name
     assert about in str(damage).partition(": ")[0]
     assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (1 + (kind is RegionRow),), "it stays"
