@@ -99,8 +99,12 @@ class Router:
             raise NoOwner(f"no owner of key {key!r} in table {table} within {timeout_s:g} s: {causes[-1]}") from None
 
     def invalidate(self, route: Route) -> None:
-        """Forgets a route: its server refused the token, or cannot be reached."""
-        self._cache.forget(route)
+        """Doubts a route: its server refused the token, or did not respond.
+
+        The key is located anew. While no daemon responds the route is still the best that is known: servers serve on
+        without a daemon, and one that does not have the region refuses the token.
+        """
+        self._cache.doubt(route)
 
     async def routes(self, table: str) -> list[Route]:
         """Returns the routes of all regions of a table, in the order of keys, those without an owner included.
@@ -138,6 +142,8 @@ class Router:
             except (Unreachable, RequestRefused) as error:
                 if (raised := self._error(error, table)) is not None:
                     raise raised from error
+                if (doubted := self._cache.find(table, key, doubted=True)) is not None and doubted.server:
+                    return doubted
                 causes.append(str(error))
             else:
                 self._take(found)

@@ -16,10 +16,11 @@ OUTDATED: Final = -1
 
 
 class _Known(NamedTuple):
-    """A route and the number of the change at which the daemon gave it."""
+    """A route and the number of the change at which the daemon gave it. ``doubted``: its server did not serve it."""
 
     route: Route
     change: int
+    doubted: bool = False
 
 
 class RouteCache:
@@ -38,18 +39,18 @@ class RouteCache:
         """Returns the tables that have routes here."""
         return list(self._starts)
 
-    def find(self, table: str, key: bytes) -> Route | None:
-        """Returns the route of a key, if it is known."""
+    def find(self, table: str, key: bytes, *, doubted: bool = False) -> Route | None:
+        """Returns the route of a key, if it is known; one that is doubted only where that is said."""
         starts = self._starts.get(table, [])
         index = bisect_right(starts, key) - 1
         if index < 0:
             return None
         place = table, starts[index]
-        route = self._known[place].route
-        if route.end and key >= route.end:
+        known = self._known[place]
+        if (known.route.end and key >= known.route.end) or (known.doubted and not doubted):
             return None
         self._known.move_to_end(place)
-        return route
+        return known.route
 
     def put(self, route: Route, change: int) -> None:
         """Keeps a route instead of all that overlap it, unless one of these is newer."""
@@ -79,11 +80,12 @@ class RouteCache:
                 if known.route.region == route.region and known.change <= change:
                     self._drop(place)
 
-    def forget(self, route: Route) -> None:
-        """Removes a route, unless one with a higher token has replaced it."""
+    def doubt(self, route: Route) -> None:
+        """Has any news replace a route, unless one with a higher token has done so."""
         for place in self._overlapping(route):
-            if self._known[place].route.token <= route.token:
-                self._drop(place)
+            known = self._known[place].route
+            if known.token <= route.token:
+                self._known[place] = _Known(known, OUTDATED, doubted=True)
 
     def forget_table(self, table: str) -> None:
         """Removes all routes of a table."""

@@ -65,6 +65,16 @@ class Conflict(Exception):
         self.repeated = repeated
 
 
+def first_of(entries: list[tuple[bytes, bytes]], end: bytes) -> list[tuple[bytes, bytes]]:
+    """Returns the entries that one request sets: those before the key ``end``, up to the bounds of a request."""
+    size = 0
+    for count, (key, value) in enumerate(entries[:PUT_COUNT_MAX]):
+        size += len(key) + len(value)
+        if count and (size > PUT_BYTES_MAX or (end and key >= end)):
+            return entries[:count]
+    return entries[:PUT_COUNT_MAX]
+
+
 class Client:
     """Calls servers. A put may be done twice where a response is lost; a compare-and-put is done once at most."""
 
@@ -91,7 +101,7 @@ class Client:
 
             def request(route: Route) -> Request:
                 nonlocal sent
-                sent = _first_of(left, route.end)
+                sent = first_of(left, route.end)
                 return PutMany(route.region, route.token, sent)
 
             _expect(Written, (await self.call(table, left[0][0], request))[0])
@@ -162,16 +172,6 @@ class Client:
             await asyncio.sleep(min(pause_s * random.uniform(0.5, 1), max(0.0, ends_s - clock())))
             pause_s = min(pause_s * 2, PAUSE_S_MAX)
         raise Failed(f"no response for key {key[:50]!r} of table {table} within {self._timeout_s:g} s: {cause}")
-
-
-def _first_of(entries: list[tuple[bytes, bytes]], end: bytes) -> list[tuple[bytes, bytes]]:
-    """Returns the entries that one request sets: those before the key ``end``, up to the bounds of a request."""
-    size = 0
-    for count, (key, value) in enumerate(entries[:PUT_COUNT_MAX]):
-        size += len(key) + len(value)
-        if count and (size > PUT_BYTES_MAX or (end and key >= end)):
-            return entries[:count]
-    return entries[:PUT_COUNT_MAX]
 
 
 def _found(response: Response) -> Found | None:

@@ -39,6 +39,7 @@ async def test_no_node_of_a_list_is_lost(tmp_path: Path) -> None:
             chaos = Chaos(stage, seed, lambda line: print(line, file=log))
             began = time.monotonic()
             await stage.start_writers(plan, seed)
+            await stage.all_write()
             await written(stage, chaos, SECONDS * LATE + START_S)
             wrote_s = time.monotonic() - began
             await chaos.expect_ends()

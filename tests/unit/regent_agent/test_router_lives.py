@@ -195,6 +195,19 @@ async def test_an_invalid_route_leaves_those_of_other_regions() -> None:
         assert len(daemon.seen(Locate)) == 3
 
 
+async def test_an_invalid_route_is_used_while_no_daemon_responds() -> None:
+    """Its server may have been slow for a moment only; it serves on without a daemon."""
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        router.invalidate(await router.locate("t", b"a"))
+        daemon.responses[Locate] = not_active
+        assert await router.locate("t", b"a") == LOW
+        with pytest.raises(NoOwner, match="not_active"):
+            await router.locate("t", b"z", 0.1)
+        daemon.responses[Locate] = daemon.locate
+        daemon.routes = [MOVED, HIGH]
+        assert await router.locate("t", b"a") == MOVED
+
+
 class Noted(Backoff):
     """Notes each pause and each success, and pauses not at all."""
 

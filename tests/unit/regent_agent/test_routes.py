@@ -74,14 +74,23 @@ def test_news_of_unknown_routes_are_left_out() -> None:
     assert len(cache) == 1
 
 
-def test_only_that_route_or_an_older_one_is_forgotten() -> None:
+def test_only_that_route_or_an_older_one_is_doubted() -> None:
     moved = route(1, b"", b"m", 7, "s2")
     cache = filled(moved, HIGH)
-    cache.forget(LOW)
+    cache.doubt(LOW)
     assert cache.find("t", b"a") == moved
-    cache.forget(moved)
+    cache.doubt(moved)
     assert cache.find("t", b"a") is None
+    assert cache.find("t", b"a", doubted=True) == moved
     assert cache.find("t", b"m") == HIGH
+
+
+def test_any_news_replace_a_route_that_is_doubted() -> None:
+    for news in (LOW, route(1, b"", b"m", 7, "s2")):
+        cache = filled(LOW)
+        cache.doubt(LOW)
+        cache.refresh([news], 0)
+        assert cache.find("t", b"a") == news
 
 
 def test_the_routes_that_were_not_used_for_longest_give_way() -> None:

@@ -9,13 +9,16 @@ from typing import Final, NamedTuple
 from controller.journal.reader import read
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
-from tests.verify.region_lists.breakdown import Breakdown, Wait, shown
+from tests.verify.region_lists.breakdown import FENCE, Breakdown, Wait, shown
 from tests.verify.region_lists.chaos import Chaos
+from tests.verify.region_lists.nodes import TABLE
 from tests.verify.region_lists.stage import LEASE_MS, Stage
 from tests.verify.region_lists.verification import Verification
 
 SHOWN: Final = 8
-"""Waits that have a line of their own, which says where their time went."""
+"""Waits that have a line of their own in any case."""
+LONG_S: Final = LEASE_MS / 1_000 + 5
+"""Each wait that is longer than this and the time of a fence has a line of its own."""
 
 
 class Judged(NamedTuple):
@@ -60,12 +63,14 @@ def figures(stage: Stage, chaos: Chaos, verification: Verification, judged: Judg
 
 
 def _waits(longest: list[Wait], chaos: Chaos, rows: list[Row]) -> Iterator[str]:
-    """Yields lines about the longest wait for each region, which come with the longest first."""
-    median_s = longest[len(longest) // 2].seconds
-    yield f"longest wait for a region: {longest[0].seconds:.1f} s; median of regions {median_s:.1f} s"
-    breakdown = Breakdown(rows, chaos.outages, LEASE_MS * 1_000)
-    for wait in longest[:SHOWN]:
-        from_s, parts = (wait.began_us - chaos.began_us) / 1e6, shown(breakdown.of(wait))
-        yield f"{wait.seconds:6.1f} s region {wait.region}, from {from_s:.1f} s of chaos.log: {parts}"
-    together = sum((breakdown.of(wait) for wait in longest), Counter[str]())
-    yield f"longest waits of all regions together: {shown(together)}"
+    """Yields lines about the longest wait of each place, the longest first: where their time went."""
+    breakdown = Breakdown(rows, chaos.outages, LEASE_MS * 1_000, TABLE)
+    parts = [breakdown.of(wait) for wait in longest]
+    yield f"longest wait: {longest[0].seconds:.1f} s; median of places {longest[len(longest) // 2].seconds:.1f} s"
+    explained = [wait.seconds - found[FENCE] / 1e6 > LONG_S for wait, found in zip(longest, parts, strict=True)]
+    yield f"{sum(explained)} places waited for longer than {LONG_S:g} s and the fence:"
+    for number, (wait, found) in enumerate(zip(longest, parts, strict=True)):
+        if number < SHOWN or explained[number]:
+            from_s = (wait.began_us - chaos.began_us) / 1e6
+            yield f"{wait.seconds:6.1f} s region {wait.region}, from {from_s:.1f} s of chaos.log: {shown(found)}"
+    yield f"longest waits of all places together: {shown(sum(parts, Counter[str]()))}"

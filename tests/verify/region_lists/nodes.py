@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,6 +13,7 @@ import msgspec
 
 TABLE: Final = "lists"
 REGIONS: Final = 60
+"""Regions of the table at the beginning."""
 ROW: Final = struct.Struct(">QQI")
 """Value of a row: the key of the node before it, the token that the write was sent with, and the writer."""
 WAVES: Final = 20
@@ -85,7 +86,7 @@ def numbers(data: bytes) -> tuple[int, ...]:
     return struct.unpack(f">{len(data) // 8}Q", data)
 
 
-def packed(found: list[int]) -> bytes:
+def packed(found: Sequence[int]) -> bytes:
     """Returns numbers as a note has them."""
     return struct.pack(f">{len(found)}Q", *found)
 
@@ -96,11 +97,16 @@ def key_of(node: int) -> bytes:
 
 
 def place_of(node: int) -> int:
-    """Returns the region that a node is in, counted from 0 in the order of keys."""
+    """Returns the region that a node is in at the beginning, counted from 0 in the order of keys."""
     return (node >> 48) * REGIONS >> 16
+
+
+def first_of_place(place: int) -> int:
+    """Returns the first node of a region, as regions are at the beginning."""
+    return math.ceil(place * 65_536 / REGIONS) << 48
 
 
 def splits() -> list[str]:
     """Returns the keys at which regions begin, as the surface of the daemon wants them."""
-    firsts = (math.ceil(place * 65_536 / REGIONS) for place in range(1, REGIONS))
+    firsts = (first_of_place(place) >> 48 for place in range(1, REGIONS))
     return [f"\\x{first >> 8:02X}\\x{first & 255:02X}" for first in firsts]

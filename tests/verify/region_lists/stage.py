@@ -91,6 +91,15 @@ class Stage:
             self.writers.append(writer)
             await writer.start(_at_once)
 
+    async def all_write(self) -> None:
+        """Waits until each writer has noted a batch: before that it needs the daemon for each region."""
+
+        async def noted() -> bool:
+            notes = [self.notes(number) for number in range(len(self.writers))]
+            return all(one.exists() and one.stat().st_size for one in notes)
+
+        assert await poll(noted, START_S_MAX), [writer.log_tail() for writer in self.writers]
+
     def notes(self, number: int) -> Path:
         """Returns the file with the notes of a writer."""
         return self.folder / f"writer-{number}.notes"

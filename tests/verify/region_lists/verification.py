@@ -32,7 +32,7 @@ class Verification:
     def __init__(self, notes: Iterable[Path]) -> None:
         self.nodes = self.repeated = 0
         self.longest: dict[int, Wait] = {}
-        """Longest wait for the response of a batch, by region."""
+        """Longest wait for the response of a batch, by place."""
         self.faults: dict[str, int] = defaultdict(int)
         self.shown: list[str] = []
         self._batches: list[list[Batch]] = [[] for _ in range(REGIONS)]
@@ -40,9 +40,10 @@ class Verification:
         self._named = array("Q")
         for file in notes:
             for batch in read(file):
-                self._batches[place_of(numbers(batch.keys[:8])[0])].append(batch)
-                wait = Wait(batch.region, batch.began_us, batch.ended_us)
-                self.longest[wait.region] = max(self.longest.get(wait.region, wait), wait, key=lambda one: one.seconds)
+                place = place_of(numbers(batch.keys[:8])[0])
+                self._batches[place].append(batch)
+                wait = Wait(batch.region, batch.keys[:8], batch.began_us, batch.ended_us)
+                self.longest[place] = max(self.longest.get(place, wait), wait, key=lambda one: one.seconds)
                 self.repeated += batch.repeated
 
     async def run(self, client: Client) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from examples.kv.client import Client, Failed
+from examples.kv.client import Client, Failed, first_of
 from examples.kv.options import add_daemons
 from examples.kv.protocol import PutMany, Request, Response, Written
 from regent_agent.protocol import Route
@@ -28,6 +28,7 @@ from tests.verify.region_lists.nodes import (
     Batch,
     Plan,
     encode,
+    first_of_place,
     key_of,
     packed,
     place_of,
@@ -50,14 +51,16 @@ class Writer:
         self._client = client
         self._plan = plan
         self._rate = plan.rate / plan.writers
-        self._notes = notes.open("wb")
+        self._notes = notes.open("wb", buffering=0)
         self._chance = random.Random(f"{seed} {number}")
         self._places = asyncio.Semaphore(SIDE_BY_SIDE_MAX)
         self._sent = 0
         self._began = time.monotonic()
 
     async def write(self) -> None:
-        """Writes all lists."""
+        """Looks up all regions, and then writes all lists."""
+        for place in range(REGIONS):
+            await self._client.get(TABLE, key_of(first_of_place(place)))
         for _ in range(self._plan.lists):
             first = before = [0] * self._plan.width
             for wave in range(WAVES):
@@ -89,28 +92,36 @@ class Writer:
         await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
     async def _write_batch(self, nodes: list[int], before: list[int]) -> None:
-        began_us, repeated = wall_us(), False
-        sent = Route(0, TABLE, b"", b"")
+        """Writes nodes of one place; where several regions have them, one after the other."""
+        left, repeated = sorted(zip(nodes, before, strict=True)), False
+        while left:
+            written, repeated = await self._write_some(left, repeated)
+            del left[:written]
+
+    async def _write_some(self, left: list[tuple[int, int]], repeated: bool) -> tuple[int, bool]:
+        """Writes the first nodes, as many as one region has; returns how many, and whether attempts were repeated."""
+        began_us = wall_us()
+        sent, entries = Route(0, TABLE, b"", b""), list[tuple[bytes, bytes]]()
 
         def request(route: Route) -> Request:
-            nonlocal sent
-            sent = route
-            rows = zip(nodes, before, strict=True)
-            entries = [(key_of(node), ROW.pack(named, route.token, self._number)) for node, named in rows]
+            nonlocal sent, entries
+            rows = [(key_of(node), ROW.pack(named, route.token, self._number)) for node, named in left]
+            sent, entries = route, first_of(rows, route.end)
             return PutMany(route.region, route.token, entries)
 
         response: Response | None = None
         while response is None:
             try:
-                response, again = await self._client.call(TABLE, key_of(nodes[0]), request)
+                response, again = await self._client.call(TABLE, key_of(left[0][0]), request)
                 repeated |= again
             except Failed as error:
                 repeated = True
                 logger.warning("batch is tried again: %s", error)
         assert isinstance(response, Written), response
         about = sent.region, sent.token, response.version, repeated, began_us, wall_us()
-        note = Batch(*about, packed(nodes), packed(before))
-        self._notes.write(encode(note))
+        nodes, before = zip(*left[: len(entries)], strict=True)
+        self._notes.write(encode(Batch(*about, packed(nodes), packed(before))))
+        return len(entries), repeated
 
 
 def main() -> None:

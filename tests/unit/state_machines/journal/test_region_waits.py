@@ -40,7 +40,7 @@ def story() -> list[Row]:
 
 
 def parts(*outages: Outage, began_s: float = 1.0, ended_s: float = 8.2) -> dict[str, float]:
-    found = Breakdown(story(), outages, LEASE_US).of(Wait(REGION, s(began_s), s(ended_s)))
+    found = Breakdown(story(), outages, LEASE_US, "t").of(Wait(REGION, b"k", s(began_s), s(ended_s)))
     assert sum(found.values()) == s(ended_s) - s(began_s)
     return {name: round(us / 1e6, 3) for name, us in found.items()}
 
@@ -55,6 +55,39 @@ def test_time_without_a_daemon_is_not_a_step_of_the_crash() -> None:
     assert found["daemon down"] == pytest.approx(1.2)
     assert found["lease"] == pytest.approx(3.0)
     assert found["fence"] == pytest.approx(0.3)
+
+
+def test_a_region_that_is_open_while_its_client_needs_the_daemon_has_a_name_of_its_own() -> None:
+    found = parts(Outage(DAEMON, s(2.0), s(3.0)), ended_s=4.0)
+    assert found == {"client": 2.0, "daemon down, region open": 1.0}
+
+
+def test_a_wait_for_an_heir_began_with_its_parent() -> None:
+    """The parent was open for a second, closed for half a second, and the heir was open after another one."""
+    rows: list[Row] = []
+    for at_s, state, process, region, keys in (
+        (0.0, "OFFLINE", None, REGION, ("", "")),
+        (0.1, "OPEN", OLD, REGION, None),
+        (2.0, "CLOSING", OLD, REGION, None),
+        (2.5, "CLOSED", None, REGION, None),
+        (2.6, "OFFLINE", None, 8, ("", "m")),
+        (2.6, "OFFLINE", None, 9, ("m", "")),
+        (2.7, "OPENING", NEW, 8, None),
+        (2.7, "OPENING", OLD, 9, None),
+        (2.9, "OPEN", OLD, 9, None),
+        (3.5, "OPEN", NEW, 8, None),
+    ):
+        rows.append(Row(1, "regions", 1, 1, len(rows) + 1, s(at_s), 0, Kind.REGION_STATE.value, to_state=state))
+        rows[-1].table, rows[-1].region = "t", region
+        rows[-1].server, rows[-1].incarnation = process or (None, None)
+        rows[-1].start, rows[-1].end = keys or (None, None)
+    found = Breakdown(rows, [], LEASE_US, "t").of(Wait(8, b"k", s(1.0), s(3.6)))
+    assert {name: round(us / 1e6, 3) for name, us in found.items()} == {
+        "client": 1.1,
+        "close": 0.5,
+        "assign": 0.2,
+        "open": 0.8,
+    }
 
 
 def test_a_lease_that_a_daemon_granted_anew_has_a_name_of_its_own() -> None:
