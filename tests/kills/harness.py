@@ -62,18 +62,19 @@ class Deaths:
         raise Kill
 
 
-def content_of(puts: Sequence[Record], deletes: Sequence[int]) -> Hashable:
+def content_of(puts: Sequence[Record], deletes: Sequence[int], _rows: Sequence[object] = ()) -> Hashable:
     """Returns what a write is about, without pids and times: these differ when it is tried again."""
     found = [(put.kind, put.data, put.state, put.step, put.done, put.attempts, put.locked) for put in puts]
     return tuple(sorted(found)), len(deletes)
 
 
 class KillingStore:
-    """A store whose daemon dies at some writes."""
+    """A store whose daemon dies at some writes. ``content``: returns what a write is about, in each of its tries."""
 
-    def __init__(self, store: RecordStore, deaths: Deaths) -> None:
+    def __init__(self, store: RecordStore, deaths: Deaths, content: Callable[..., Hashable] = content_of) -> None:
         self._store = store
         self._deaths = deaths
+        self._content = content
 
     @property
     def bytes_max(self) -> int:
@@ -90,8 +91,8 @@ class KillingStore:
 
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes between two chances to die."""
-        puts, deletes = tuple(puts), tuple(deletes)
-        self._deaths.before(content_of(puts, deletes))
+        puts, deletes, rows = tuple(puts), tuple(deletes), tuple(rows)
+        self._deaths.before(self._content(puts, deletes, rows))
         await self._store.write(puts, deletes, rows)
         self._deaths.after()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, TypeVar
 from unittest import mock
@@ -15,12 +15,12 @@ from controller.regions.environment import Options
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog, Content
 from metadata_store.port import Kill
-from metadata_store.records.port import RecordStore, Stored, StoreFailed
+from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState
-from tests.kills.harness import Clock, Deaths
+from tests.kills.harness import Clock, Deaths, KillingStore
 from tests.kills.region_servers import QuickServer, Service
 
 IDLE_MS: Final = 500
@@ -43,45 +43,6 @@ Domains = Callable[[], AbstractAsyncContextManager[Opened]]
 """Opens the same store each time, as a daemon does that starts."""
 
 
-class RegionsStore:
-    """A store whose daemon dies at some writes."""
-
-    def __init__(self, store: RecordStore, deaths: Deaths) -> None:
-        self._store = store
-        self._deaths = deaths
-
-    @property
-    def bytes_max(self) -> int:
-        """Returns the bound of the store."""
-        return self._store.bytes_max
-
-    def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
-        """Weighs as the store does."""
-        return self._store.weigh(puts, deletes, rows)
-
-    async def load(self) -> Stored:
-        """Reads everything."""
-        return await self._store.load()
-
-    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
-        """Writes between two chances to die."""
-        puts, deletes, rows = tuple(puts), tuple(deletes), tuple(rows)
-        self._deaths.before(_content(puts, deletes, rows))
-        await self._store.write(puts, deletes, rows)
-        self._deaths.after()
-
-    async def reserve(self, count: int) -> int:
-        """Reserves between two chances to die."""
-        self._deaths.before("reserve")
-        first = await self._store.reserve(count)
-        self._deaths.after()
-        return first
-
-    async def close(self) -> None:
-        """Closes the store."""
-        await self._store.close()
-
-
 def _content(puts: tuple[Record, ...], deletes: tuple[int, ...], rows: tuple[object, ...]) -> Hashable:
     """Returns what a write is about, without pids, tokens and times: these differ when it is tried again."""
     records = sorted((put.kind, put.state, put.step) for put in puts)
@@ -93,7 +54,7 @@ class Life:
 
     def __init__(self, opened: Opened, deaths: Deaths, service: Service, clock: Clock, options: Options) -> None:
         self.term = RegionsTerm(
-            RegionsStore(opened.store, deaths),
+            KillingStore(opened.store, deaths, _content),
             opened.catalog,
             opened.epoch,
             options,

@@ -8,8 +8,9 @@ import sys
 DEMO_S_MAX = 280
 
 
-async def test_the_plan_of_the_demo_ends_whole_although_its_daemon_is_killed_twice() -> None:
-    command = (sys.executable, "-m", "cli.main", "demo", "reassign", "--no-color")
+async def demonstrated(name: str) -> str:
+    """Runs a demo; returns what it says."""
+    command = (sys.executable, "-m", "cli.main", "demo", name, "--no-color")
     demo = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
@@ -19,8 +20,12 @@ async def test_the_plan_of_the_demo_ends_whole_although_its_daemon_is_killed_twi
         if demo.returncode is None:
             demo.terminate()
             await demo.wait()
-    text = out.decode()
-    assert demo.returncode == 0, text
+    assert demo.returncode == 0, out.decode()
+    return out.decode()
+
+
+async def test_the_plan_of_the_demo_ends_whole_although_its_daemon_is_killed_twice() -> None:
+    text = await demonstrated("reassign")
     assert text.count("regent was killed (kill -9) after") == 2
     for expected in (
         "the plan ended: success, 50 done",
@@ -34,18 +39,7 @@ async def test_the_plan_of_the_demo_ends_whole_although_its_daemon_is_killed_twi
 
 
 async def test_the_demo_of_regions_loses_no_row() -> None:
-    command = (sys.executable, "-m", "cli.main", "demo", "regions", "--no-color")
-    demo = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    try:
-        out, _ = await asyncio.wait_for(demo.communicate(), DEMO_S_MAX)
-    finally:
-        if demo.returncode is None:
-            demo.terminate()
-            await demo.wait()
-    text = out.decode()
-    assert demo.returncode == 0, text
+    text = await demonstrated("regions")
     for expected in (
         "table 'orders' has 60 regions",
         "kv-2 was killed (kill -9): another server fenced and split its log, and its 20 regions are open elsewhere",

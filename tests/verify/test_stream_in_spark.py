@@ -12,12 +12,11 @@ import pytest
 
 from pipeline import jobs
 from pipeline.layout import manifest_of
-from pipeline.session import CannotStart, need_java, start
 from pipeline.stream.batch import Kept
 from pipeline.stream.bronze import keeper
 from pipeline.stream.query import journals, run
 from pipeline.stream.source import NAME, RegentJournal
-from tests.real.pipeline.fast import FAST, WITHOUT_CODE
+from tests.real.pipeline.fast import sessions
 from tests.real.pipeline.logs import sound
 from tests.real.pipeline.stream_kit import rows_of, two_daemons
 
@@ -27,14 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    try:
-        need_java()
-    except CannotStart as error:
-        pytest.skip(str(error))
-    session = start("local[1]", FAST | WITHOUT_CODE)
-    yield session
-    session.stop()
+    yield from sessions()
 
 
 @pytest.fixture

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from unittest import mock
 
 from brokers.wire.primitives import compact_string, varint
+from metadata_store.errors import NotConnected
 from metadata_store.port import Kill, Write
+from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.kit.wire import read_request, unframe
 
 DAEMON: Final = 1_000_001
@@ -200,3 +204,21 @@ def storage_errors(request: Any, lost: set[tuple[str, int]]) -> bytes:
             entries = b"".join(number.to_bytes(4, "big") + (56).to_bytes(2, "big") + b"\0" for number in found)
             topics.append(topic.topic_id.bytes + bytes([len(found) + 1]) + entries + b"\0")
     return bytes([len(topics) + 1]) + b"".join(topics) + b"\0"
+
+
+@contextmanager
+def loses_connection(server: MemoryServer, zk: MemoryZooKeeper, turn: int) -> Iterator[None]:
+    """Loses the connection of a client at one of its next turns, which has to come."""
+    left, really = turn, zk._turn
+
+    async def lossy() -> None:
+        nonlocal left
+        left -= 1
+        if left == -1:
+            server.reconnect(zk.session_id)
+            raise NotConnected("lost")
+        await really()
+
+    with mock.patch.object(zk, "_turn", lossy):
+        yield
+    assert left < 0

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from pipeline.session import CannotStart, need_java, start
-from tests.real.pipeline.fast import FAST, WITHOUT_CODE
+from tests.real.pipeline.fast import WITHOUT_CODE, sessions
 from tests.real.pipeline.logs import write
 
 if TYPE_CHECKING:
@@ -39,15 +38,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneAudit:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Starts Spark where PySpark and a Java are installed; a start that fails there is a failure."""
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
-    try:
-        need_java()
-    except CannotStart as error:
-        pytest.skip(str(error))
-    session = start("local[1]", FAST | WITHOUT_CODE)
-    yield session
-    session.stop()
+    yield from sessions()
 
 
 @pytest.fixture

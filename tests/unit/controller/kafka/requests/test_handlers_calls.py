@@ -17,7 +17,6 @@ from brokers.wire.errors import Error
 from brokers.wire.messages import partitions as p
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
-from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from controller.kafka.path.controller import Controller
 from controller.kafka.requests.calls import Calls
 from metadata_store import paths
@@ -30,20 +29,7 @@ from tests.kit.kafka.calls import carried, create, grow, topic
 from tests.kit.kafka.cluster import id_of
 from tests.kit.kafka.parts import LEADER_AND_ISR
 from tests.kit.kafka.world import World, in_world
-
-
-async def running(w: World, ibp: str = "3.9") -> None:
-    """t-0 led by 1, t-1 by 2, both in sync on 1, 2, 3; u-0 has one replica."""
-    await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
-    await w.topic("u", (1,), leaders=True)
-    await w.serve(ibp)
-    w.forget()
-
-
-def only(reply: AlterPartitionReply) -> PartitionReply:
-    assert reply.error == Error.NONE
-    [found] = reply.partitions
-    return found
+from tests.unit.controller.kafka.partitions.test_handlers_isr import only, running
 
 
 @pytest.mark.kafka("ControllerChannelManagerTest.testLeaderAndIsrRequestSentToLiveOrShuttingDownBrokers")

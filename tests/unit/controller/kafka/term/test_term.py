@@ -17,6 +17,7 @@ from tests.kit.deadlines import VirtualTimeLoop, eventually
 from tests.kit.kafka.cluster import registration
 from tests.kit.kafka.parts import UPDATE_METADATA
 from tests.kit.kafka.world import World, in_world
+from tests.unit.controller.kafka.term.test_term_ends import delete_controller, raise_epoch, rewrite_controller
 
 
 async def running(w: World) -> None:
@@ -269,18 +270,6 @@ async def test_a_lease_alone_lets_nothing_go_on_before_the_claim_was_compared(w:
         await w.propagated()
     assert w.leaders()["t", 0] == (2, (2, 3))
     assert (w.counters.standstills, w.wires.sent_while_closed) == (1, 0)
-
-
-async def rewrite_controller(w: World) -> None:
-    await w.operator.set(paths.CONTROLLER, b'{"version":2,"brokerid":1,"timestamp":"0"}', -1)
-
-
-async def delete_controller(w: World) -> None:
-    await w.operator.delete(paths.CONTROLLER, -1)
-
-
-async def raise_epoch(w: World) -> None:
-    await w.operator.set(paths.CONTROLLER_EPOCH, b"99", -1)
 
 
 @pytest.mark.parametrize("foreign", [rewrite_controller, delete_controller, raise_epoch, World.seize])

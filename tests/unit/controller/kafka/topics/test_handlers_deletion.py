@@ -18,11 +18,10 @@ from controller.kafka.topics import deletion
 from metadata_store import paths
 from metadata_store.acl import ALL
 from metadata_store.codecs.topic import encode_topic
-from metadata_store.errors import NotConnected
 from state_machines.machines.draft import Draft
 from state_machines.model.types import LEADER_DURING_DELETE, Assignment, PartitionState
 from tests.kit.deadlines import eventually
-from tests.kit.kafka.parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
+from tests.kit.kafka.parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, loses_connection
 from tests.kit.kafka.world import World, in_world
 
 pytestmark = pytest.mark.seed("S4-78")
@@ -548,21 +547,9 @@ async def test_deletion_switched_off_removes_the_marker_and_keeps_the_topic(
 @pytest.mark.parametrize("lost_at", range(14))
 @in_world(before=running)
 async def test_a_lost_connection_only_delays_a_deletion(w: World, lost_at: int) -> None:
-    zk, left = w.active.zk, lost_at
-    really = zk._turn
-
-    async def turn() -> None:
-        nonlocal left
-        left -= 1
-        if left == -1:
-            w.server.reconnect(zk.session_id)
-            raise NotConnected("lost")
-        await really()
-
     await w.mark("t", "u")
-    with mock.patch.object(zk, "_turn", turn):
+    with loses_connection(w.server, w.active.zk, lost_at):
         await w.propagated()
-    assert left < 0
     assert gone(w, "t", "u")
     assert not w.term.gate.ended
 

@@ -9,10 +9,9 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
-from metadata_store.errors import NotConnected
 from state_machines.decisions.topic_change import new_partitions
 from state_machines.model.types import Assignment, PartitionState
-from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA, loses_connection
 from tests.kit.kafka.world import World, in_world
 
 
@@ -153,21 +152,9 @@ async def test_no_more_new_topics_are_started_together_than_the_loop_can_spare(w
 @in_world()
 async def test_topics_that_were_taken_together_are_not_lost_with_the_connection(w: World, lost_at: int) -> None:
     names = await crowd(w)
-    zk, left = w.active.zk, lost_at
-    really = zk._turn
-
-    async def turn() -> None:
-        nonlocal left
-        left -= 1
-        if left == -1:
-            w.server.reconnect(zk.session_id)
-            raise NotConnected("lost")
-        await really()
-
     await all_change(w, names)
-    with mock.patch.object(zk, "_turn", turn):
+    with loses_connection(w.server, w.active.zk, lost_at):
         await w.propagated()
-    assert left < 0
     as_they_should_be(w, names)
 
 
