@@ -260,7 +260,7 @@ def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> N
             server.regions[region.id] = region
     if record.kind == assign.NAME:
         env.model.restate(region, S.OPENING)
-        region.opening = assign.token_of(record, task)
+        region.opening, region.clean = assign.token_of(record, task), False
     else:
         env.model.restate(region, S.CLOSING)
 
