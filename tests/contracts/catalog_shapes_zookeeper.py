@@ -75,9 +75,11 @@ class ZooKeeperShapesContract:
             versions = {id_: (await row_at(s, f"regions/0000000/{id_:010}"))["version"] for id_ in (8, 20, 21)}
             assert versions == {8: 1, 20: 2, 21: 2}
             await store.write((), (), [Owner(20, S.OPEN, "s1", 5, 99, 7, 3), Drop(HeirRow, (21,))])
-            await store.write((), (), [Owner(21, S.OPEN, "s1", 5, 99, 7, 3)])
             versions = {id_: (await row_at(s, f"regions/0000000/{id_:010}"))["version"] for id_ in (8, 20, 21)}
             assert versions == {8: 1, 20: 2, 21: 1}
+            await store.write((), (), [Drop(HeirRow, (20,))])
+            row = await row_at(s, "regions/0000000/0000000020")
+            assert (row["version"], row["table_version"], row["token"]) == (1, 3, 99), "nothing else of it changes"
 
     async def test_an_older_daemon_is_stopped_also_where_a_later_one_has_written_the_region(
         self, backend: Backend
@@ -91,6 +93,9 @@ class ZooKeeperShapesContract:
             await catalog.read()
             await store.write((), (), [Owner(20, S.OPEN, "s1", 5, 99, 7, 3)])
             assert (await row_at(s, "regions/0000000/0000000020"))["version"] == 2
+            await store.write((), (), [Drop(HeirRow, (21,)), DropRegions((20,))])
+            assert (await row_at(s, "regions/0000000/0000000021"))["version"] == 1
+            assert [one.id for one in (await catalog.read()).regions] == [21, 8]
 
     async def test_folders_of_rows_that_nobody_has_written_are_not_made(self, backend: Backend) -> None:
         async with session(backend) as s:
