@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -125,7 +125,7 @@ def _pace_sentence(found: PlanPace) -> str:
     return ", ".join(parts)
 
 
-def broker_results(order: ThrottleOrder, causes: Mapping[int, str] = NO_CAUSES) -> list[ServerResult]:
+def broker_results(order: ThrottleOrder, causes: Mapping[Any, str] = NO_CAUSES) -> list[ServerResult]:
     """Describes the latest result of each broker; brokers without a response yet are named, too.
 
     ``causes``: by broker, why the latest query of it had no result.

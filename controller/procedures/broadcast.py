@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +32,8 @@ CAUSE_CHARS_MAX: Final = 300
 
 NONE: Final = -1
 """Stands for no step."""
+Server: TypeAlias = int | str
+"""The id of a broker, or the name of a process."""
 
 
 class Unreachable(Exception):
@@ -45,7 +47,7 @@ class Rejected(Exception):
 class Result(Struct, frozen=True, array_like=True):
     """The result of one server."""
 
-    server: int
+    server: Server
     ok: bool
     text: str = ""
 
@@ -53,20 +55,23 @@ class Result(Struct, frozen=True, array_like=True):
 class Broadcast(Struct, frozen=True, omit_defaults=True):
     """The stored message of such a procedure. ``results``: of the present step, or of the undo of step ``undoing``."""
 
-    servers: tuple[int, ...]
+    servers: tuple[Server, ...]
     message: bytes = b""
     results: tuple[Result, ...] = ()
     undoing: int = NONE
 
 
-Send = Callable[[int, bytes], Awaitable[str]]
+Send = Callable[[Any, bytes], Awaitable[str]]
 """Sends a message to a server, returns its response; raises :class:`Unreachable` or :class:`Rejected`."""
 
 
 class Resending(NamedTuple):
-    """How often and how long a message is sent to a server; the step fails after ``tries_max`` (0: never)."""
+    """How often and how long a message is sent to a server; the step fails after ``tries_max`` (0: never).
 
-    timeout_s: float = 10.0
+    ``timeout_s``: None where it is awaited until the server responds, or is gone.
+    """
+
+    timeout_s: float | None = 10.0
     pause_ms: int = 1_000
     tries_max: int = 0
 
@@ -86,11 +91,11 @@ class _Messages:
     """The messages of one procedure: servers of those under way, servers without a result, results that came."""
 
     def __init__(self) -> None:
-        self.under_way: set[int] = set()
-        self.silent: dict[int, _Silence] = {}
+        self.under_way: set[Server] = set()
+        self.silent: dict[Server, _Silence] = {}
         self.came: list[tuple[Phased, Result]] = []
 
-    def tries(self, server: int) -> int:
+    def tries(self, server: Server) -> int:
         """Returns how often a server was sent the message in vain."""
         return self.silent.get(server, _Silence()).tries
 
@@ -115,21 +120,21 @@ class Responses:
         came, messages.came = messages.came, []
         return [result for of, result in came if of == phase]
 
-    def next(self, pid: int, missing: Sequence[int]) -> list[int]:
+    def next(self, pid: int, missing: Sequence[Server]) -> list[Server]:
         """Returns the servers that are sent to now, those with the fewest tries first: none waits for silent ones."""
         messages = self._messages.get(pid) or _Messages()
         free = [server for server in missing if server not in messages.under_way]
         under_way = len(missing) - len(free)
         return sorted(free, key=messages.tries)[: max(0, UNDER_WAY_MAX - under_way)]
 
-    def send(self, pid: int, server: int, phase: Phased, message: bytes, send: Send, how: Resending) -> None:
+    def send(self, pid: int, server: Server, phase: Phased, message: bytes, send: Send, how: Resending) -> None:
         """Sends to a server, unless a message to it is under way."""
         messages = self._messages.setdefault(pid, _Messages())
         if server not in messages.under_way:
             messages.under_way.add(server)
             self._spawn(self._sent(pid, messages, server, phase, partial(send, server, message), how))
 
-    def causes(self, pid: int) -> dict[int, str]:
+    def causes(self, pid: int) -> dict[Any, str]:
         """Returns, by server without a result, why the latest message to it had none."""
         messages = self._messages.get(pid)
         return {} if messages is None else {server: one.cause for server, one in messages.silent.items()}
@@ -142,7 +147,7 @@ class Responses:
         self,
         pid: int,
         messages: _Messages,
-        server: int,
+        server: Server,
         phase: Phased,
         send: Callable[[], Awaitable[str]],
         how: Resending,
@@ -157,7 +162,7 @@ class Responses:
                 sentence = f"pid={pid}: the message to server {server} raised; it is sent again"
                 self._limited_log.error(log, "message", sentence, error)
             tries = messages.tries(server) + 1
-            cause = str(error)[:CAUSE_CHARS_MAX] or f"no response within {how.timeout_s:g} s"
+            cause = str(error)[:CAUSE_CHARS_MAX] or f"no response within {how.timeout_s or 0:g} s"
             messages.silent[server] = _Silence(tries, cause)
             if not how.tries_max or tries < how.tries_max:
                 return

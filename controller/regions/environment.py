@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from configs.regions_section import RegionsSettings
+from controller.regions.bus import Bus
 from controller.regions.dispatcher import Dispatcher, Key, Results
 from controller.regions.endings import Causes, Endings, GivenUp, Left
 from controller.regions.fencing import Fencing, LeaseAndFence, is_late
@@ -145,6 +146,7 @@ class RegionsEnv:
         self.number: Callable[[int], Awaitable[int]] = _no_number
         self.journal = journal
         self.results = Results()
+        self.bus = Bus(model, dispatcher, self.results, reserve)
         self.routes = RouteLog()
         self.loads = RegionLoads(model, clock)
         self.independent: Callable[[int, Sequence[Source]], None] = lambda region, sources: None

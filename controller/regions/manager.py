@@ -231,7 +231,7 @@ class Manager:
         mine: list[Result] = []
         for one in results:
             record = self.engine.records.get(one.pid)
-            if record is None or record.state.is_final:
+            if (record is None or record.state.is_final) and not self.env.bus.awaits(one.pid):
                 continue  # it was durable before, or no procedure waits for it
             expected = dispatcher.expects(one.pid)
             if expected is None:
@@ -246,6 +246,7 @@ class Manager:
         self.env.journal.reported(server, [one for one in mine if self.env.results.get(one.pid) is None])
         durable = self.env.results.add(mine)
         self.engine.wake_all(one.pid for one in mine)
+        self.env.bus.came(mine)
         if durable is not None:
             await durable
         return again

@@ -25,7 +25,7 @@ from controller.regions.in_transition import Ages
 from controller.regions.journal.journal import RegionsJournal
 from controller.regions.manager import Manager
 from controller.regions.metrics import RegionCounters
-from controller.regions.procedures import crash, every
+from controller.regions.procedures import crash, every, publish
 from controller.regions.procedures.messages import CRASH, Crash
 from controller.regions.service import RegionService
 from metadata_store.catalog.rows import Catalog
@@ -113,6 +113,7 @@ class RegionsTerm:
             parking=parking,
         )
         self.env.wake, self.env.number = self.engine.wake, self.engine.number
+        self.env.bus.responses.wake = self.engine.wake
         self.env.waking.wanted = self._wanted.set
         self.ages = Ages(self.env, self.engine, options.transit_warning_ms)
         self.manager = Manager(self.env, self.engine, store, epoch)
@@ -217,6 +218,7 @@ class RegionsTerm:
         self.engine.close(why)
         self.manager.comparison.close(why)
         self.env.results.close()
+        self.env.bus.close()
         self.journal.end(str(why), self.engine.unanswered)
 
     def _changed(self, moved: Sequence[Transition]) -> None:
@@ -224,6 +226,8 @@ class RegionsTerm:
         self.journal.changed(moved)
         self.env.causes.over(after.pid for _, after in moved if after.state.is_final)
         for before, after in moved:
+            if after.kind == publish.NAME and after.state.is_final:
+                self.env.bus.responses.forget(after.pid)
             if before is None and after.kind == crash.NAME and not after.state.is_final:
                 self._crashed(CRASH.decode(after.data))
         self._pick_up()

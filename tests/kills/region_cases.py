@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from controller.regions.procedures import assign, close, move, region_work, servers
+from controller.regions.procedures import assign, close, move, publish, region_work, servers
 from controller.regions.procedures.messages import (
     CRASH,
     MOVE,
@@ -19,6 +19,7 @@ from controller.regions.procedures.messages import (
     Transit,
 )
 from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
+from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
 from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from regent_agent import protocol
@@ -130,6 +131,43 @@ async def works_and_aborts(life: Life) -> Record:
         return await life.run(region_work.NAME, REGION_WORK.encode(task), aborts=has_failed)
     finally:
         life.service.failing = {}
+
+
+async def publishes(life: Life) -> Record:
+    """Publishes a value: in the end each server has it, or none has, and none keeps it staged."""
+    record = await life.run(publish.NAME, PUBLISH_TASK.encode(PublishTask("acl", b"a=rw")))
+    await life.calm()
+    stored = {one.name: (one.number, one.data) for one in life.term.env.model.published.values()}
+    for server in life.service.alive:
+        has = {one.name: (one.number, one.data) for one in server.published.values()}
+        assert (has, server.staged) == (stored, set()), (server.key, has, stored, server.staged)
+    return record
+
+
+async def publishes_what_one_rejects(life: Life) -> Record:
+    life.service.failing = {0: [protocol.FAILED]}
+    try:
+        return await publishes(life)
+    finally:
+        life.service.failing = {}
+
+
+async def publishes_and_aborts(life: Life) -> Record:
+    """Publishes a value that no server prepares; the operator aborts."""
+    life.service.failing = {0: [protocol.BUSY] * 6}
+
+    def is_staging(record: Record) -> bool:
+        return record.state.is_final or record.step == 1
+
+    task = PublishTask("acl", b"a=rw")
+    try:
+        return await life.run(publish.NAME, PUBLISH_TASK.encode(task), aborts=is_staging)
+    finally:
+        life.service.failing = {}
+
+
+async def unpublishes(life: Life) -> Record:
+    return await life.run(publish.REMOVE, PUBLISH_TASK.encode(PublishTask("acl")))
 
 
 async def drains(life: Life) -> Record:
@@ -257,6 +295,13 @@ CASES: dict[str, Case] = {
     "work that fails too often": Case(works(tries_max=1), CREATED, failing=1_000 * (protocol.FAILED,), takes=True),
     "work and abort": Case(works_and_aborts, CREATED, takes=True),
     "work on a closed region": Case(works(), (*CREATED, closes)),
+    "publish": Case(publishes, CREATED, takes=True),
+    "publish another value": Case(publishes, (*CREATED, publishes), takes=True),
+    "publish what one server rejects": Case(publishes_what_one_rejects, CREATED, takes=True),
+    "publish and abort": Case(publishes_and_aborts, CREATED, takes=True),
+    "unpublish": Case(unpublishes, (*CREATED, publishes), takes=True),
+    "unpublish what is not there": Case(unpublishes, CREATED),
+    "crash while publishing": Case(crashes_while(publishes), CREATED, {"fence": "log"}, takes=True),
     "drain": Case(drains, CREATED),
     "leave": Case(leaves, CREATED),
     "forget": Case(forgets, (*CREATED, crashes)),

@@ -134,7 +134,7 @@ class Life:
         if server.key not in self._here:
             response = await service.handle(server.register())
             if isinstance(response, protocol.Registered):
-                server.registered(response.epoch)
+                server.registered(response)
                 self._here.add(server.key)
             elif isinstance(response, protocol.Refused) and response.code == protocol.DEAD:
                 server.dies()

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from regent_agent import protocol
 from regent_agent.protocol import Close, Open, Operation, Owned, Result, Task, Work
 
@@ -72,7 +74,8 @@ class Service:
 class QuickServer:
     """One process. ``owned``: its regions and their tokens; ``results``: those that no daemon has accepted yet.
 
-    ``lists``: a daemon wants a list of its regions.
+    ``lists``: a daemon wants a list of its regions. ``staged``: values that it has prepared; ``published``: those that
+    it has, by name.
     """
 
     def __init__(self, service: Service, name: str, incarnation: int) -> None:
@@ -83,6 +86,8 @@ class QuickServer:
         self.owned: dict[int, int] = {}
         self.results: dict[int, Result] = {}
         self.lists = False
+        self.staged: set[bytes] = set()
+        self.published: dict[str, protocol.Published] = {}
 
     def dies(self) -> None:
         """Ends the process, and all that it had."""
@@ -94,9 +99,11 @@ class QuickServer:
         owned = [Owned(region, token) for region, token in sorted(self.owned.items())]
         return protocol.Register(*self.key, f"{self.key[0]}:1", "1", owned, self.service.features)
 
-    def registered(self, epoch: int) -> None:
-        """Notes a daemon."""
-        self.epoch, self.taken = epoch, 0
+    def registered(self, found: protocol.Registered) -> None:
+        """Notes a daemon, and the values that it has published."""
+        self.epoch, self.taken = found.epoch, 0
+        for one in found.published:
+            self._has(one)
 
     def take(self, operations: protocol.Operations) -> None:
         """Does operations whose result it does not have, and has a result of each."""
@@ -133,7 +140,20 @@ class QuickServer:
                 if failing := self.service.failing.get(operation.region):
                     return Result(operation.pid, failing.pop(0), text="no room")
                 self.service.works.append((self.key, operation))
+                if operation.what == protocol.STAGE and not operation.region:
+                    self.staged.add(operation.data)
+                if operation.what in (protocol.UNSTAGE, protocol.COMMIT) and not operation.region:
+                    self.staged.discard(operation.data)
+                if operation.what == protocol.COMMIT and not operation.region:
+                    self._has(msgspec.msgpack.decode(operation.data, type=protocol.Published))
                 return Result(operation.pid, protocol.DONE, data=operation.data)
+
+    def _has(self, value: protocol.Published) -> None:
+        known = self.published.get(value.name)
+        if known is not None and known.number == value.number and known != value:
+            self.service.faults.append(f"{self.key} got {known} and {value}")
+        if known is None or known.number <= value.number:
+            self.published[value.name] = value
 
     def _task(self, task: Task) -> Result:
         dead = task.server, task.incarnation

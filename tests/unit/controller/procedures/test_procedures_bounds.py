@@ -189,7 +189,7 @@ async def test_the_messages_of_a_procedure_that_are_under_way_are_bounded_howeve
         return await answers[server]
 
     responses = Responses(lambda work: tasks.append(asyncio.ensure_future(work)))
-    servers, phase, came = range(1_000), (0, False), set[int]()
+    servers, phase, came = range(1_000), (0, False), set[int | str]()
     for _ in range(5):
         for server in responses.next(7, [one for one in servers if one not in came]):
             responses.send(7, server, phase, b"m", send, Resending())
