@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from controller.regions.procedures import assign, close, move, publish, region_work, servers
+from controller.regions.procedures import assign, close, move, publish, region_work, servers, table_work
 from controller.regions.procedures.messages import (
     CRASH,
     MOVE,
     REGION_WORK,
     TABLE_TASK,
+    TABLE_WORK,
     TRANSIT,
     Crash,
     Move,
     RegionWork,
     TableTask,
+    TableWork,
     Transit,
 )
 from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
@@ -131,6 +133,14 @@ async def works_and_aborts(life: Life) -> Record:
         return await life.run(region_work.NAME, REGION_WORK.encode(task), aborts=has_failed)
     finally:
         life.service.failing = {}
+
+
+async def works_on_all(life: Life) -> Record:
+    """Has work done on all regions: each was worked on at its present owner, or before that crashed."""
+    record = await life.run(table_work.NAME, TABLE_WORK.encode(TableWork(TABLE, COMPACT, b"all")))
+    regions = {one.id for one in life.term.env.model.tables[TABLE].regions}
+    assert {one.region for _, one in life.service.works if one.what == COMPACT} >= regions
+    return record
 
 
 async def publishes(life: Life) -> Record:
@@ -293,6 +303,9 @@ CASES: dict[str, Case] = {
         works(tries_max=1), CREATED, failing=(protocol.BUSY, protocol.NOT_RUNNING), takes=True
     ),
     "work that fails too often": Case(works(tries_max=1), CREATED, failing=1_000 * (protocol.FAILED,), takes=True),
+    "work on a table": Case(works_on_all, CREATED),
+    "work on a table whose regions fail": Case(works_on_all, CREATED, failing=2 * (protocol.FAILED,), takes=True),
+    "work on a table in pieces": Case(works_on_all, CREATED, pieces=True),
     "work and abort": Case(works_and_aborts, CREATED, takes=True),
     "work on a closed region": Case(works(), (*CREATED, closes)),
     "publish": Case(publishes, CREATED, takes=True),
@@ -321,6 +334,7 @@ CASES: dict[str, Case] = {
             ("assigning", assigns, CREATED, "lease"),
             ("draining", drains, CREATED, "log"),
             ("working", works(), CREATED, "lease"),
+            ("working on a table", works_on_all, CREATED, "log"),
             ("disabling", changes("disable_table"), CREATED, "command"),
             ("enabling", changes("enable_table"), DISABLED, "log"),
             ("creating", create, (nothing,), "lease"),

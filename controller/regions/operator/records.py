@@ -19,6 +19,7 @@ from controller.regions.procedures.messages import (
     MOVE,
     REGION_WORK,
     TABLE_TASK,
+    TABLE_WORK,
     TRANSIT,
     Crash,
     LogTask,
@@ -26,9 +27,11 @@ from controller.regions.procedures.messages import (
     Move,
     RegionWork,
     TableTask,
+    TableWork,
     Transit,
 )
 from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
+from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
 from controller.regions.procedures.servers import CRASHED, MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from controller.regions.procedures.tables import SUPERSEDED
@@ -43,6 +46,9 @@ CODECS: Final[Mapping[str, Any]] = {
     "close_stray": TRANSIT,
     "move": MOVE,
     "region_work": REGION_WORK,
+    "table_work": TABLE_WORK,
+    "publish": PUBLISH_TASK,
+    "unpublish": PUBLISH_TASK,
     "assign_many": MANY,
     "close_many": MANY,
     "crash": CRASH,
@@ -84,6 +90,9 @@ LEFT: Final[Mapping[str, str]] = {
     "close": STRANDED,
     "move": STRANDED,
     "region_work": "the server may do the work still",
+    "table_work": "servers may do the work still",
+    "publish": "some servers may have the value, and others not: publish it again",
+    "unpublish": "'regent published list' shows whether it is there",
     "forget_server": "the name may be remembered still: the command may be repeated",
     "mark": "'regent regions marks' shows whether the mark is there",
     "unmark": "'regent regions marks' shows whether the mark is there",
@@ -122,6 +131,10 @@ def subject_of(record: Record) -> str:
             return str(task.region)
         case TableTask() as task:
             return task.table
+        case TableWork() as task:
+            return task.table
+        case PublishTask() as task:
+            return task.name
         case NamespaceTask() as task:
             return task.namespace
         case MarkTask() as task:
@@ -152,9 +165,8 @@ def detail_of(record: Record) -> str:
         case Move() as task:
             where = "opened again" if task.reopens else f"to {task.to or 'another server'}"
             return f"region {task.table}#{task.region} {where}"
-        case RegionWork() as task:
-            failed = f", {task.failures} attempts failed" if task.failures else ""
-            return f"work {task.what!r} on region {task.table}#{task.region}{failed}" + _last(task.failed)
+        case RegionWork() | TableWork() | PublishTask() as task:
+            return _work(task)
         case Many() as task:
             count = len(task.ids) or task.count
             return f"up to {count} regions of {task.table}"
@@ -175,6 +187,20 @@ def detail_of(record: Record) -> str:
             return f"namespace {task.namespace}"
         case _:
             return ""
+
+
+def _work(task: RegionWork | TableWork | PublishTask) -> str:
+    """Returns what servers are to do, and how far that is."""
+    match task:
+        case RegionWork():
+            failed = f", {task.failures} attempts failed" if task.failures else ""
+            return f"work {task.what!r} on region {task.table}#{task.region}{failed}{_last(task.failed)}"
+        case TableWork():
+            return f"work {task.what!r} on {task.regions} regions of {task.table}"
+        case _:
+            done = sum(one.ok for one in task.sent.results)
+            of = f", {done} of {counted(len(task.sent.servers), 'server')}" if task.sent.servers else ""
+            return f"value {task.name}{of}"
 
 
 def _last(failed: str) -> str:

@@ -19,6 +19,7 @@ from controller.regions.procedures import (
     region_work,
     servers,
     stopping,
+    table_work,
     tables,
     truncation,
 )
@@ -28,6 +29,7 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     close.CLOSE,
     move.MOVE_REGION,
     region_work.REGION_WORKS,
+    table_work.TABLE_WORKS,
     publish.PUBLISH,
     publish.UNPUBLISH,
     many.ASSIGN_REGIONS,

@@ -79,6 +79,23 @@ class RegionWork(Message, frozen=True):
     stays: bool = False
 
 
+class TableWork(Message, frozen=True):
+    """Work on all open regions of a table. ``what``, ``data``, ``tries_max``: as in :class:`RegionWork`.
+
+    ``begun``: first key of the regions on which it has not begun; ``is_last``: there are none. ``regions``: how many
+    were worked on.
+    """
+
+    table: str
+    what: str
+    data: bytes = b""
+    why: str = ""
+    tries_max: int = 0
+    begun: bytes = b""
+    is_last: bool = False
+    regions: int = 0
+
+
 class Many(Message, frozen=True):
     """Some regions of a table: ``count`` of them from position ``first`` on, or those of ``ids``.
 
@@ -177,6 +194,7 @@ class Codec(Generic[M]):
 TRANSIT = Codec(Transit)
 MOVE = Codec(Move)
 REGION_WORK = Codec(RegionWork)
+TABLE_WORK = Codec(TableWork)
 MANY = Codec(Many)
 CRASH = Codec(Crash)
 LOST_PARTS = Codec(LostParts)
@@ -201,6 +219,12 @@ def of_region_work(record: Record) -> Members:
     """Names the region of work on one, and what is done."""
     task: RegionWork = REGION_WORK.decode(record.data)
     return Members(table=task.table, region=task.region, why=task.why, what=task.what)
+
+
+def of_table_work(record: Record) -> Members:
+    """Names the table of work on its regions, and what is done."""
+    task: TableWork = TABLE_WORK.decode(record.data)
+    return Members(table=task.table, why=task.why, what=task.what)
 
 
 def of_many(record: Record) -> Members:
