@@ -15,6 +15,7 @@ from pipeline.layout import VIOLATIONS, Manifest, in_folder, rows_by_bucket
 from pipeline.progress import Phase, of_buckets, telling
 from pipeline.regions import keys_covered, opens_kept, owned_once
 from pipeline.schema import GAPS
+from pipeline.shapes import shapes_kept
 from pipeline.storage import for_spark, remove_folder, writing
 from pipeline.verdict import ASIDE, cleared, take
 from pipeline.violations import racks_kept
@@ -74,5 +75,6 @@ def _written(found: DataFrame, into: str) -> int:
 
 def _planned(manifest: Manifest, *, racks: bool) -> list[Judge]:
     """Returns what is judged by plans in Spark, because it joins rows of many buckets."""
-    judges: list[Judge] = [owned_once, opens_kept, keys_covered] if OF_REGIONS & manifest.kinds.keys() else []
+    of_regions: list[Judge] = [owned_once, opens_kept, keys_covered, shapes_kept]
+    judges = of_regions if OF_REGIONS & manifest.kinds.keys() else []
     return [*judges, lambda rows, _: racks_kept(rows)] if racks else judges

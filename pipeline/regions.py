@@ -245,6 +245,13 @@ def _each(rows: DataFrame) -> DataFrame:
 
 
 _TABLE = ["cluster", "table", "made"]
+BEGINS: Final = (TableState.CREATING.name, TableState.TRUNCATING.name)
+"""States of a table in which it gets all of its regions anew."""
+ENDS: Final = (
+    f"{TableState.CREATING.name} {TableState.ENABLED.name}",
+    f"{TableState.TRUNCATING.name} {TableState.DISABLED.name}",
+)
+"""The states before and after, once it has all of them."""
 
 
 def keys_covered(rows: DataFrame, gaps: DataFrame) -> DataFrame:
@@ -253,12 +260,11 @@ def keys_covered(rows: DataFrame, gaps: DataFrame) -> DataFrame:
     Keys are text whose order is another one than that of their bytes, so ends are looked up among starts.
     """
     seen = _since_creation(rows)
-    enabled = seen.filter(
-        (fn.col("kind") == Kind.TABLE_STATE.value)
-        & (fn.col("from_state") == TableState.CREATING.name)
-        & (fn.col("to_state") == TableState.ENABLED.name)
-    )
-    new = seen.filter(fn.col("start").isNotNull()).select(*_TABLE, "start", "end")
+    ends = fn.concat_ws(" ", "from_state", "to_state").isin(*ENDS)
+    whole = seen.filter((fn.col("kind") == Kind.TABLE_STATE.value) & ends)
+    by = whole.select(*_TABLE, fn.col("at").alias("by"))  # later ones have the keys of others: see pipeline.shapes
+    born = seen.filter(fn.col("start").isNotNull()).join(by, _TABLE).filter(fn.col("at") < fn.col("by"))
+    new = born.select(*_TABLE, "start", "end")
     counts = new.groupBy(*_TABLE).agg(
         fn.count("*").alias("count"),
         fn.countDistinct("start").alias("starts"),
@@ -271,7 +277,7 @@ def keys_covered(rows: DataFrame, gaps: DataFrame) -> DataFrame:
         new.filter(fn.col("end") != "").join(starts, [*_TABLE, "end"], "left_anti").groupBy(*_TABLE)
         .agg(fn.count("*").alias("loose"), fn.min("end").alias("key"))
     )  # fmt: skip
-    joined = enabled.join(counts, _TABLE, "left").join(loose, _TABLE, "left").fillna(0, ["count", "loose", "starts"])
+    joined = whole.join(counts, _TABLE, "left").join(loose, _TABLE, "left").fillna(0, ["count", "loose", "starts"])
     count, key = fn.col("count"), fn.col("key")
     what = (
         fn.when(count != fn.col("regions"), sentence("it has", fn.col("regions"), "regions and", count, "were made"))
@@ -294,11 +300,11 @@ def keys_covered(rows: DataFrame, gaps: DataFrame) -> DataFrame:
 
 
 def _since_creation(rows: DataFrame) -> DataFrame:
-    """Returns rows of tables and of new regions with ``made``, where the table was created last."""
+    """Returns rows of tables and of new regions with ``made``, where the table was created or truncated last."""
     seen = rows_of(rows, Kind.TABLE_STATE, Kind.REGION_STATE).filter(
         (fn.col("kind") == Kind.TABLE_STATE.value) | fn.col("start").isNotNull()
     )
     so_far = Window.partitionBy("cluster", "table").orderBy("at").rowsBetween(Window.unboundedPreceding, 0)
-    creates = (fn.col("kind") == Kind.TABLE_STATE.value) & (fn.col("to_state") == TableState.CREATING.name)
+    creates = (fn.col("kind") == Kind.TABLE_STATE.value) & fn.col("to_state").isin(*BEGINS)
     made = fn.last(fn.when(creates, fn.col("at")), ignorenulls=True).over(so_far)
     return seen.withColumn("made", made).filter(fn.col("made").isNotNull())

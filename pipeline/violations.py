@@ -16,10 +16,11 @@ def sentence(*parts: str | Column) -> Column:
     return fn.concat_ws(" ", *texts)
 
 
-def unexcused(found: DataFrame, gaps: DataFrame) -> DataFrame:
+def unexcused(found: DataFrame, gaps: DataFrame, rows_after: int = 0) -> DataFrame:
     """Returns violations without comparisons of two rows for which a gap between the two may be the reason.
 
     ``found`` has, beside :data:`VIOLATIONS`, ``since_epoch`` and ``since_seq`` of the row before, and ``excusable``.
+    ``rows_after``: how many rows behind the later one may be the reason, too.
     """
     missing = gaps.filter(fn.col("kind") != SAME_NUMBER).select(
         fn.col("cluster").alias("gap_cluster"), fn.struct("ctl_epoch", "seq").alias("at")
@@ -28,7 +29,7 @@ def unexcused(found: DataFrame, gaps: DataFrame) -> DataFrame:
         fn.col("excusable")
         & (fn.col("gap_cluster") == fn.col("cluster"))
         & (fn.struct(fn.col("since_epoch").alias("ctl_epoch"), fn.col("since_seq").alias("seq")) <= fn.col("at"))
-        & (fn.col("at") <= fn.struct("ctl_epoch", "seq"))
+        & (fn.col("at") <= fn.struct("ctl_epoch", (fn.col("seq") + rows_after).alias("seq")))
     )
     return found.join(fn.broadcast(missing), between, "left_anti").select(*VIOLATIONS.names)
 

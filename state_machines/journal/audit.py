@@ -54,6 +54,9 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "A19": "the tokens of a region grow with each open",
     "A20": "a region is open where the process that it was sent to reported it",
     "A21": "an open is sent to a process after OPENING there is stored",
+    "A22": "a split or a merge gives the keys of neighbours to new regions, each key once",
+    "A23": "a region is opened no more once others have its keys",
+    "A24": "the data of a region is discarded once those that have its keys have their own",
 }
 """All invariants of the journal. Those of :data:`CHECKS` are judged here, the others by more than one row."""
 

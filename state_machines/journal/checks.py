@@ -143,12 +143,18 @@ def excusable(invariant: str, row: Row) -> bool:
     return invariant in EXPLAINED_BY_GAPS or row.topic_id is None
 
 
+DISCARDED: Final = "DISCARDED"
+"""State of a region that was split or merged, and whose data is gone."""
 REGION_STEPS: Final = frozenset(
     {(before.name, after.name) for after, froms in VALID_PREVIOUS.items() for before in froms}
     | {(state.name, state.name) for state in RegionState}
-    | {("", RegionState.OFFLINE.name)}
+    | {("", RegionState.OFFLINE.name), ("", RegionState.CLOSED.name)}
+    | {(RegionState.SPLIT.name, DISCARDED), (RegionState.MERGED.name, DISCARDED)}
 )
-"""States of a region before and after. One that is new has none before; where a procedure begins it keeps its state."""
+"""States of a region before and after. One that is new has none before; where a procedure begins it keeps its state.
+
+One that has got the keys of others is new and CLOSED.
+"""
 
 
 def region_states(row: Row) -> str | None:

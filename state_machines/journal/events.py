@@ -54,6 +54,10 @@ OBSERVED: Final = "observed"
 """``reason`` of a fact that was read and not decided here: another writer's, or an own write whose reply was lost."""
 
 
+INDEPENDENT: Final = "independent"
+"""``outcome`` of a server's word that a region has data of its own, and needs that of others no more."""
+
+
 class Row(Struct, omit_defaults=True, gc=False):
     """One event.
 

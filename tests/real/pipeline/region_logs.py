@@ -9,7 +9,9 @@ from tests.real.pipeline.logs import Line, Log, Mutation, rows
 
 A, B = {"server": "kv-1", "incarnation": 1795}, {"server": "kv-2", "incarnation": 1796}
 FIRST, SECOND = 101, 102
-OF_REGIONS = frozenset({"A16", "A17", "A18", "A19", "A20", "A21"})
+LEFT, RIGHT, MERGED = 103, 104, 105
+"""The heirs of the first region, and the one that the right heir and SECOND become."""
+OF_REGIONS = frozenset({"A16", "A17", "A18", "A19", "A20", "A21", "A22", "A23", "A24"})
 """Invariants of regions alone."""
 
 
@@ -39,11 +41,42 @@ def opened(id_: int, pid: int, before: str, process: Line, **fields: object) -> 
     ]
 
 
+def closed(id_: int, pid: int, before: str, process: Line, token: int) -> list[Line]:
+    """Lists a close: stored, sent, reported, stored again."""
+    return [
+        region(id_, pid, before, "CLOSING", token=token, **process, **had(process)),
+        {"kind": "REGION_DISPATCH", "batch": 2, "operations": ["close"], "pids": [pid], **process},
+        {"kind": "REGION_REPORT", "pid": pid, "outcome": "closed", **process},
+        region(id_, pid, "CLOSING", "CLOSED", token=token, **had(process)),
+    ]
+
+
+def independent(id_: int, process: Line) -> Line:
+    """Makes the word of a process that a region has data of its own."""
+    return {"kind": "REGION_REPORT", "table": "kv", "region": id_, "outcome": "independent", **process}
+
+
+def table(before: str, after: str, regions: int) -> Line:
+    """Makes a change of another table."""
+    return {
+        "kind": "TABLE_STATE",
+        "table": "kw",
+        "from_state": before,
+        "to_state": after,
+        "regions": regions,
+        "pid": 23,
+    }
+
+
 def sound_regions(cluster: str) -> Log:
-    """Makes a sound log: a table of two regions, a move of the first, and the crash of the server of the second.
+    """Makes a sound log: a table of two regions, a move, the crash of a server, a split and a merge.
 
     Rows 4 to 6 make the table, 7 to 14 open it, 15 enables it. Rows 16 to 19 close the first region, 20 to 23 open it
     elsewhere. Rows 24 to 26 are the crash, 27 takes the second region off it, 28 to 31 open that elsewhere.
+    Rows 33 to 37 close the first region, 38 splits it, 39 and 40 make its heirs, 41 to 48 open them, 49 and 50 make
+    them independent, 51 discards the first region. Rows 52 to 61 close the second heir and the second region, 62 and
+    63 merge them, 64 makes their heir, 65 to 68 open it, 69 makes it independent, 70 and 71 discard its parents.
+    Rows 72 to 75 truncate another table, which was made before the journal begins.
     """
     events = [
         {"kind": "CTL_ELECTED"},
@@ -55,10 +88,7 @@ def sound_regions(cluster: str) -> Log:
         *opened(FIRST, 3, "OFFLINE", A),
         *opened(SECOND, 4, "OFFLINE", A),
         {"kind": "TABLE_STATE", "table": "kv", "from_state": "CREATING", "to_state": "ENABLED", "regions": 2, "pid": 1},
-        region(FIRST, 6, "OPEN", "CLOSING", token=3, **A, **had(A)),
-        {"kind": "REGION_DISPATCH", "batch": 2, "operations": ["close"], "pids": [6], **A},
-        {"kind": "REGION_REPORT", "pid": 6, "outcome": "closed", **A},
-        region(FIRST, 6, "CLOSING", "CLOSED", token=3, **had(A)),
+        *closed(FIRST, 6, "OPEN", A, 3),
         *opened(FIRST, 7, "CLOSED", B),
         server("ONLINE", "CRASHED", A),
         server("CRASHED", "FENCED", A, pid=8),
@@ -66,6 +96,31 @@ def sound_regions(cluster: str) -> Log:
         region(SECOND, 10, "OPEN", "ABNORMALLY_CLOSED", token=4, **had(A)),
         *opened(SECOND, 10, "ABNORMALLY_CLOSED", B),
         server("RELEASED", "GONE", A, pid=8),
+        region(FIRST, 12, "OPEN", "SPLITTING", token=7, **B, **had(B)),
+        *closed(FIRST, 13, "SPLITTING", B, 7),
+        region(FIRST, 12, "CLOSED", "SPLIT"),
+        region(LEFT, 12, None, "CLOSED", start="", end="40", regions=1),
+        region(RIGHT, 12, None, "CLOSED", start="40", end="80", regions=1),
+        *opened(LEFT, 14, "CLOSED", B),
+        *opened(RIGHT, 15, "CLOSED", B),
+        independent(LEFT, B),
+        independent(RIGHT, B),
+        region(FIRST, 16, "SPLIT", "DISCARDED"),
+        region(RIGHT, 17, "OPEN", "MERGING", token=15, **B, **had(B)),
+        region(SECOND, 17, "OPEN", "MERGING", token=10, **B, **had(B)),
+        *closed(RIGHT, 18, "MERGING", B, 15),
+        *closed(SECOND, 19, "MERGING", B, 10),
+        region(RIGHT, 17, "CLOSED", "MERGED"),
+        region(SECOND, 17, "CLOSED", "MERGED"),
+        region(MERGED, 17, None, "CLOSED", start="40", end="", regions=2),
+        *opened(MERGED, 20, "CLOSED", B),
+        independent(MERGED, B),
+        region(RIGHT, 21, "MERGED", "DISCARDED"),
+        region(SECOND, 22, "MERGED", "DISCARDED"),
+        table("DISABLED", "TRUNCATING", 2),
+        region(106, 23, None, "OFFLINE", start="", end="m") | {"table": "kw"},
+        region(107, 23, None, "OFFLINE", start="m", end="") | {"table": "kw"},
+        table("TRUNCATING", "DISABLED", 2),
         {"kind": "CTL_RESIGNED"},
     ]
     return rows(cluster, 3, 1, *events)
@@ -73,7 +128,7 @@ def sound_regions(cluster: str) -> Log:
 
 COPY_ROWS: Final = len(sound_regions("")) - 2
 """Rows of one table in :func:`many_regions`; the term's first and last row are beside them."""
-PIDS: Final = 20
+PIDS: Final = 30
 """More than the pids, region ids and servers of one table."""
 
 

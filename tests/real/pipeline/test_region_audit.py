@@ -19,7 +19,7 @@ from tests.kit.journals import Desk
 from tests.kit.regions.term import Stage, stage
 from tests.real.pipeline.conftest import Judged
 from tests.real.pipeline.logs import Log, Mutation, both, change, text, without
-from tests.real.pipeline.region_logs import OF_REGIONS, A, B, sound_regions
+from tests.real.pipeline.region_logs import FIRST, LEFT, OF_REGIONS, A, B, sound_regions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,10 +52,12 @@ BROKEN: dict[str, tuple[set[str], Mutation]] = {
         {"A16"},
         both(at(19, to_state="CLOSING"), *(at(seq, **A | {"incarnation": 1799}) for seq in range(20, 24))),
     ),
-    "a hole between the keys": ({"A17"}, at(6, start="90")),
-    "an overlap of keys": ({"A17"}, at(6, start="")),
-    "no first key": ({"A17"}, at(5, start="10")),
-    "no last key": ({"A17"}, at(6, end="f0")),
+    "a hole between the keys": ({"A17", "A22"}, at(6, start="90")),
+    "an overlap of keys": ({"A17", "A22"}, at(6, start="")),
+    "no first key": ({"A17", "A22"}, at(5, start="10")),
+    "no last key": ({"A17", "A22"}, at(6, end="f0")),
+    "a hole between the keys of a truncated table": ({"A17"}, at(74, start="q")),
+    "a region of a truncated table is not made anew": ({"A17"}, at(75, regions=3)),
     "a region was not made": ({"A17"}, at(15, regions=3)),
     "not frozen": ({"A18"}, at(24, to_state="ONLINE")),
     "released before the fence": ({"A18"}, swapped(25, 26)),
@@ -69,6 +71,17 @@ BROKEN: dict[str, tuple[set[str], Mutation]] = {
     "open where nobody reported it": ({"A20"}, at(14, **B)),
     "sent before it is stored": ({"A21"}, swapped(20, 21)),
     "sent to another one": ({"A21"}, at(21, **A)),
+    "split before it was closed": ({"A6"}, at(38, from_state="OPEN")),
+    "a hole between the heirs of a split": ({"A22"}, at(40, start="50")),
+    "the heirs of a split share keys": ({"A22"}, at(40, start="")),
+    "the end of the second heir is lost": ({"A22"}, at(40, end="")),
+    "the heirs have the keys of another region": ({"A22"}, both(at(39, start="80"), at(40, end="90"))),
+    "no heir of a merge": ({"A22"}, at(64, pid=18)),
+    "a merge of regions that are no neighbours": ({"A22"}, at(62, region=LEFT, from_state="CLOSED")),
+    "the heir of a merge lacks keys": ({"A22"}, at(64, start="80")),
+    "a parent is opened after its heirs have its keys": ({"A23"}, at(41, region=FIRST)),
+    "discarded before the second heir is independent": ({"A24"}, swapped(50, 51)),
+    "discarded, and no heir is independent": ({"A24"}, both(at(69, region=LEFT))),
 }
 
 EXCUSED: dict[str, Mutation] = {
@@ -78,6 +91,8 @@ EXCUSED: dict[str, Mutation] = {
     "the report is missing": without((E, 22)),
     "a new region is missing": without((E, 6)),
     "the begin is missing": without(*((E, seq) for seq in range(1, 8))),
+    "an heir is missing": without((E, 40)),
+    "the word of an heir is missing": without((E, 50)),
 }
 """Rows that are missing leave a gap, which explains what the others show."""
 
