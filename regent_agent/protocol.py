@@ -166,7 +166,12 @@ FLUSH: Final = "flush"
 SPLIT_KEY: Final = "split_key"
 """Work on a region: its result is the key that halves it; empty where it has none."""
 DISCARD: Final = "discard"
-"""Work of a process: the data of the region that ``data`` names, as decimal digits, is of no use."""
+"""Work of a process: the data of the region that ``data`` names, as decimal digits, is of no use.
+
+Behind :data:`SNAPSHOT_PREFIX` it names a snapshot: what all regions have staged for that is of no use.
+"""
+SNAPSHOT_PREFIX: Final = b"snapshot "
+"""Begin of the data of a :data:`DISCARD` that names a snapshot."""
 STAGE: Final = "stage"
 """Work: the first phase of a snapshot of a region (``data``: its name), or of a value that is published."""
 UNSTAGE: Final = "unstage"

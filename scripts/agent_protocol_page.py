@@ -262,7 +262,8 @@ CODES: Final = {
 WORKS: Final = {
     protocol.FLUSH: "on a region: what is in memory becomes durable",
     protocol.SPLIT_KEY: "on a region: its result is the key that halves it, empty where there is none",
-    protocol.DISCARD: "of a process: the data of the region that `data` names, in decimal digits, is of no use",
+    protocol.DISCARD: "of a process: the data of the region that `data` names, in decimal digits, is of no use; or, "
+    "where `data` is `snapshot NAME`, all that regions have staged for that snapshot",
     protocol.STAGE: "the first phase of a snapshot, which `data` names, or of a value: `data` is a `Published`",
     protocol.UNSTAGE: "what was staged is of no use",
     protocol.COMMIT: "what was staged counts from now on",

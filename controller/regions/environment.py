@@ -144,6 +144,8 @@ class RegionsEnv:
         self.reserve = reserve
         self.rows_max = rows_max
         self.number: Callable[[int], Awaitable[int]] = _no_number
+        self.submitted: Callable[[str, bytes, str], bool] = lambda kind, data, nonce: False
+        """Submits a procedure of the daemon's own, once for a nonce; returns whether it is stored by now."""
         self.journal = journal
         self.results = Results()
         self.bus = Bus(model, dispatcher, self.results, reserve)

@@ -266,6 +266,13 @@ class Manager:
             return False
         return True
 
+    def submitted(self, kind: str, data: bytes, nonce: str) -> bool:
+        """Submits a procedure of the daemon's own, where it is not yet; returns whether it is stored by now."""
+        pid = self.engine.pid_of(Caller(ITSELF, "", "", nonce))
+        if pid is None:
+            self.start(kind, data, nonce)
+        return pid is not None and pid in self.engine.records
+
     def _unended(self, nonce: str) -> str:
         """Returns a nonce, or another one where an operator has ended its procedure as it is: that is done again."""
         found = nonce

@@ -24,12 +24,14 @@ def enter(model: Regions, rows: Sequence[Small]) -> None:
                 model.published[name] = row
             case SnapshotRow():
                 snapshots.append(row)
-            case SnapshotPartRow(name):
+            case SnapshotPartRow(name, number, regions):
                 parts.setdefault(name, []).append(row)
+                model.drafts.setdefault(name, {})[number] = regions
     for row in snapshots:
         mine = sorted(parts.get(row.name, ()))
         if [one.number for one in mine] == list(range(row.parts)):
             model.snapshots[row.name] = Snapshot(row, tuple(one.regions for one in mine))
+            model.drafts.pop(row.name, None)
         else:
             why = f"it has {len(mine)} parts that can be read: delete it, and make another one"
             place = f"snapshot {row.name}"

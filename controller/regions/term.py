@@ -117,6 +117,7 @@ class RegionsTerm:
         self.env.waking.wanted = self._wanted.set
         self.ages = Ages(self.env, self.engine, options.transit_warning_ms)
         self.manager = Manager(self.env, self.engine, store, epoch)
+        self.env.submitted = self.manager.submitted
         self.suspended = suspended
         self.service = RegionService(self.manager, counters or RegionCounters(), leads, look, suspended)
         self._catalog = catalog

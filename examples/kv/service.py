@@ -224,6 +224,10 @@ class KeyValueService(Service):
     async def _work_as_process(self, what: str, data: bytes) -> None:
         if what != protocol.DISCARD:
             raise ValueError(f"the work {what!r} of a process is not {protocol.DISCARD!r}")
+        if data.startswith(protocol.SNAPSHOT_PREFIX):
+            name = data.removeprefix(protocol.SNAPSHOT_PREFIX).decode()
+            await asyncio.to_thread(snapshots.discard, self._data, name)
+            return
         if (number := int(data)) in self._regions:
             raise ValueError(f"region {number} is open here: it is discarded only once nothing refers to it")
         await asyncio.to_thread(regions.discard, self._data, number)

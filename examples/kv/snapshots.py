@@ -37,6 +37,14 @@ def unstage(data: Path, name: str, region: int) -> None:
     files.sync(folder.parent)
 
 
+def discard(data: Path, name: str) -> None:
+    """Deletes a snapshot."""
+    folder = _folder(data, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.parent.exists():
+        files.sync(folder.parent)
+
+
 def file_of(data: Path, name: str, region: int, token: int) -> Path:
     """Returns the latest copy of a region by an owner up to ``token``; raises FileNotFoundError."""
     newest = _folder(data, name) / str(region) / f"{token:020}.sqlite"

@@ -172,7 +172,7 @@ class Regions:
     ``buried``: by name, the highest incarnation of a process that was fenced, the latest one last.
     ``observer``: is told of changes. ``damages``: what the catalog holds that could not be entered.
     ``parents``: regions that were split or merged, by id. ``sources``: what regions refer to, by their ids.
-    ``snapshots`` and ``published``: by name.
+    ``snapshots`` and ``published``: by name. ``drafts``: what is listed of snapshots that are not complete, by number.
     """
 
     def __init__(self) -> None:
@@ -188,6 +188,7 @@ class Regions:
         self.parents: dict[int, ParentRow] = {}
         self.sources: dict[int, tuple[Source, ...]] = {}
         self.snapshots: dict[str, Snapshot] = {}
+        self.drafts: dict[str, dict[int, tuple[Source, ...]]] = {}
         self.published: dict[str, PublishedRow] = {}
 
     @property

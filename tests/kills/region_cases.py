@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from controller.regions.procedures import assign, close, move, publish, region_work, servers, table_work
+from controller.regions.procedures import assign, close, move, publish, region_work, servers, snapshots, table_work
 from controller.regions.procedures.messages import (
     CRASH,
     MOVE,
     REGION_WORK,
+    SNAPSHOT_TASK,
     TABLE_TASK,
     TABLE_WORK,
     TRANSIT,
     Crash,
     Move,
     RegionWork,
+    SnapshotTask,
     TableTask,
     TableWork,
     Transit,
@@ -63,6 +65,26 @@ def changes(kind: str) -> Story:
         return await life.run(kind, TABLE_TASK.encode(TableTask(TABLE)))
 
     return story
+
+
+def snapshot(kind: str, table: str = "", aborts: Callable[[Record], bool] | None = None) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, SNAPSHOT_TASK.encode(SnapshotTask("s", table)), aborts=aborts)
+
+    return story
+
+
+def cloned(**fields: Any) -> Story:
+    """A new table begins as the data of another one, or of a snapshot."""
+
+    async def story(life: Life) -> Record:
+        return await life.run("clone_table", TABLE_TASK.encode(TableTask("copy", **fields)))
+
+    return story
+
+
+def is_staging(record: Record) -> bool:
+    return record.step == snapshots.STAGE or record.state.is_final
 
 
 def all_tables(kind: str) -> Story:
@@ -257,6 +279,8 @@ class Case(NamedTuple):
 CREATED: Final = (nothing, create)
 DISABLED: Final = (*CREATED, changes("disable_table"))
 FAILED: Final = (protocol.FAILED_OPEN,)
+SNAPSHOT: Final = (*CREATED, snapshot("snapshot_table", TABLE))
+RESTORABLE: Final = (*SNAPSHOT, changes("disable_table"))
 
 CASES: dict[str, Case] = {
     "create": Case(create, (nothing,)),
@@ -280,6 +304,21 @@ CASES: dict[str, Case] = {
     "modify": Case(changed("modify_table", options={"ttl": "60"}), CREATED),
     "modify in pieces": Case(changed("modify_table", options={"ttl": "60"}, together=1), CREATED),
     "modify a disabled table": Case(changed("modify_table", options={"ttl": "60"}), DISABLED),
+    "snapshot": Case(snapshot("snapshot_table", TABLE), CREATED),
+    "snapshot in pieces": Case(snapshot("snapshot_table", TABLE), CREATED, pieces=True),
+    "snapshot and abort": Case(
+        snapshot("snapshot_table", TABLE, is_staging), (nothing, changed("create_table", uniform=12)), pieces=True
+    ),
+    "snapshot whose work fails": Case(
+        snapshot("snapshot_table", TABLE), CREATED, failing=3 * (protocol.FAILED,), takes=True
+    ),
+    "delete a snapshot": Case(snapshot("delete_snapshot"), SNAPSHOT),
+    "clone a snapshot": Case(cloned(snapshot="s"), SNAPSHOT),
+    "clone a snapshot in pieces": Case(cloned(snapshot="s"), SNAPSHOT, pieces=True),
+    "clone a table": Case(cloned(source=TABLE), DISABLED),
+    "clone an enabled table": Case(cloned(source=TABLE), CREATED),
+    "restore a snapshot": Case(changed("restore_snapshot", snapshot="s", enables=True), RESTORABLE),
+    "restore a snapshot in pieces": Case(changed("restore_snapshot", snapshot="s"), RESTORABLE, pieces=True),
     "stop all": Case(all_tables("stop_tables"), CREATED),
     "start all": Case(all_tables("start_tables"), (*CREATED, all_tables("stop_tables"))),
     "delete a stopped table": Case(changes("delete_table"), (*CREATED, all_tables("stop_tables"))),

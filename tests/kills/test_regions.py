@@ -13,7 +13,7 @@ import pytest
 from controller.procedures.kinds import Effect, Execute, Kind
 from controller.regions import fencing
 from controller.regions.environment import Options, RegionsEnv
-from controller.regions.procedures import assign, close, crash, every, many, move
+from controller.regions.procedures import assign, close, crash, every, many, move, table_work
 from controller.regions.procedures.every import KINDS
 from controller.regions.procedures.messages import MOVE, TRANSIT, Move, Transit
 from controller.regions.zookeeper_store import ZooKeeperOpened
@@ -104,7 +104,8 @@ async def end_of(case: Case, domains: Domains, deaths: Deaths) -> End:
     """Plays a case; only the daemons of its last story die."""
     service, clock = Service(), Clock()
     pieces = mock.patch.multiple(many, TOGETHER=1, BATCHES_MAX=2) if case.pieces else nullcontext()
-    with pieces, mock.patch.object(fencing, "run_command", service.run_command):
+    works = mock.patch.object(table_work, "TOGETHER", 1) if case.pieces else nullcontext()
+    with pieces, works, mock.patch.object(fencing, "run_command", service.run_command):
         return await _end_of(case, domains, deaths, service, clock)
 
 

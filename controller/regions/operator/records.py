@@ -18,6 +18,7 @@ from controller.regions.procedures.messages import (
     MANY,
     MOVE,
     REGION_WORK,
+    SNAPSHOT_TASK,
     TABLE_TASK,
     TABLE_WORK,
     TRANSIT,
@@ -26,6 +27,7 @@ from controller.regions.procedures.messages import (
     Many,
     Move,
     RegionWork,
+    SnapshotTask,
     TableTask,
     TableWork,
     Transit,
@@ -64,6 +66,10 @@ CODECS: Final[Mapping[str, Any]] = {
     "start_tables": STOP_TASK,
     "truncate_table": TABLE_TASK,
     "modify_table": TABLE_TASK,
+    "clone_table": TABLE_TASK,
+    "restore_snapshot": TABLE_TASK,
+    "snapshot_table": SNAPSHOT_TASK,
+    "delete_snapshot": SNAPSHOT_TASK,
     "mark": MARK_TASK,
     "unmark": MARK_TASK,
     "create_namespace": NAMESPACE_TASK,
@@ -85,6 +91,10 @@ LEFT: Final[Mapping[str, str]] = {
     "stop_tables": "'regent regions marks' lists the tables that were stopped, 'regent regions start' enables these",
     "start_tables": "'regent regions marks' lists the tables that are stopped still",
     "truncate_table": "'regent tables list' shows the state of the table: it is truncated again, or deleted",
+    "clone_table": f"'regent tables list' shows the state of the table, and {STRANDED}",
+    "restore_snapshot": "'regent tables list' shows the state of the table: it is restored again, or deleted",
+    "snapshot_table": "'regent snapshots list' shows whether it is there; servers keep what they have staged",
+    "delete_snapshot": "'regent snapshots list' shows whether it is there; servers may have its data",
     "modify_table": "'regent tables describe' shows its options, and how many regions were opened before it had them",
     "assign": STRANDED,
     "close": STRANDED,
@@ -133,7 +143,7 @@ def subject_of(record: Record) -> str:
             return task.table
         case TableWork() as task:
             return task.table
-        case PublishTask() as task:
+        case PublishTask() | SnapshotTask() as task:
             return task.name
         case NamespaceTask() as task:
             return task.namespace
@@ -153,6 +163,18 @@ def why_of(record: Record) -> str:
 def cause_of(record: Record, env: RegionsEnv) -> str:
     """Returns why the latest attempt of a procedure on one region failed, as far as this term or its record knows."""
     return env.causes.of(record.pid) or getattr(message_of(record), "failed", "")
+
+
+def _detail_of_table(task: TableTask | SnapshotTask | StopTask) -> str:
+    match task:
+        case TableTask():
+            count = task.count or count_of(task.splits, task.uniform)
+            made = f", {task.made} of {count} regions stored" if task.made else ""
+            return f"table {task.table}{made}"
+        case SnapshotTask():
+            return f"snapshot {task.name}" + (f" of table {task.table}" if task.table else "")
+        case StopTask():
+            return f"all tables, {task.done} done"
 
 
 def detail_of(record: Record) -> str:
@@ -176,13 +198,10 @@ def detail_of(record: Record) -> str:
             at = f" at {task.worker},{task.worker_incarnation}" if task.worker else ""
             part = f", part {task.part}" if task.part else ""
             return f"log of {task.server},{task.incarnation}{part}{at}{_last(task.failed)}"
-        case TableTask() as task:
-            made = f", {task.made} of {count_of(task.splits, task.uniform)} regions stored" if task.made else ""
-            return f"table {task.table}{made}"
+        case TableTask() | SnapshotTask() | StopTask() as task:
+            return _detail_of_table(task)
         case MarkTask() as task:
             return f"{task.kind.value} of {task.subject}" + (f" to {task.value}" if task.value else "")
-        case StopTask() as task:
-            return f"all tables, {task.done} done"
         case NamespaceTask() as task:
             return f"namespace {task.namespace}"
         case _:
@@ -264,4 +283,6 @@ _JUDGES: Final[Mapping[str, Callable[[str], str]]] = {
     "enable_table": _of_table,
     "truncate_table": _of_table,
     "modify_table": _of_table,
+    "clone_table": _of_table,
+    "restore_snapshot": _of_table,
 }

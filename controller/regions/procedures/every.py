@@ -8,6 +8,7 @@ from controller.procedures.kinds import Kind, Kinds
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import (
     assign,
+    clones,
     close,
     crash,
     log_task,
@@ -18,6 +19,7 @@ from controller.regions.procedures import (
     publish,
     region_work,
     servers,
+    snapshots,
     stopping,
     table_work,
     tables,
@@ -43,6 +45,10 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     tables.DELETE,
     truncation.TRUNCATE_TABLE,
     modification.MODIFY_TABLE,
+    clones.CLONE_TABLE,
+    clones.RESTORE_SNAPSHOT,
+    snapshots.SNAPSHOT_TABLE,
+    snapshots.DELETE_SNAPSHOT,
     stopping.STOP_TABLES,
     stopping.START_TABLES,
     servers.DRAIN_SERVER,

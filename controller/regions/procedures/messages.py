@@ -145,7 +145,8 @@ class TableTask(Message, frozen=True):
     ``first_id``: of its regions, once reserved; ``made``: regions that are stored. ``begun``: position of the first
     region whose batch was not begun yet. ``enables``: it is enabled at the end. ``drops_splits``: one region takes the
     place of all. ``removed``: options that it loses. ``together``: regions that are opened again at a time.
-    ``stops``: it is disabled because all tables are stopped, or enabled because they are started.
+    ``stops``: it is disabled because all tables are stopped, or enabled because they are started. ``snapshot``,
+    ``source``: the snapshot, or the table, as whose data its regions begin; ``count``: how many these are.
     """
 
     table: str
@@ -162,6 +163,9 @@ class TableTask(Message, frozen=True):
     removed: tuple[str, ...] = ()
     together: int = 0
     stops: bool = False
+    snapshot: str = ""
+    source: str = ""
+    count: int = 0
 
 
 class Shape(Message, frozen=True):
@@ -182,6 +186,20 @@ class Shape(Message, frozen=True):
     tries: int = 0
 
 
+class SnapshotTask(Message, frozen=True):
+    """A snapshot of a table that is made, or deleted. ``begun``: position of the first region that is not staged yet.
+
+    ``made``: regions that the stored parts list, ``parts``: how many these are.
+    """
+
+    name: str
+    table: str = ""
+    why: str = ""
+    begun: int = 0
+    made: int = 0
+    parts: int = 0
+
+
 class Codec(Generic[M]):
     """Encodes and decodes one kind of message."""
 
@@ -200,6 +218,7 @@ CRASH = Codec(Crash)
 LOST_PARTS = Codec(LostParts)
 LOG_TASK = Codec(LogTask)
 TABLE_TASK = Codec(TableTask)
+SNAPSHOT_TASK = Codec(SnapshotTask)
 SHAPE = Codec(Shape)
 
 
@@ -259,6 +278,12 @@ def of_shape(record: Record) -> Members:
     return Members(table=task.table, region=task.parents[0], server=task.server, why=task.why)
 
 
+def of_snapshot(record: Record) -> Members:
+    """Names the table of a snapshot, and the snapshot."""
+    task: SnapshotTask = SNAPSHOT_TASK.decode(record.data)
+    return Members(table=task.table, why=task.why, what=f"snapshot {task.name}")
+
+
 @lru_cache(maxsize=10_000)
 def resource_of(name: str) -> Resource:
     """Returns the queue of a table."""
@@ -287,6 +312,11 @@ def shape_of(table_name: str, *, exclusive: bool) -> Demand:
     regions; it is one of ``Demand.also``.
     """
     return Demand(Resource(Scope.TABLE, f"(shape of {table_name})", namespace_of(table_name)), exclusive)
+
+
+def lock_of_snapshot(name: str, *, exclusive: bool) -> Demand:
+    """Demands a snapshot: those that read it share it."""
+    return Demand(Resource(Scope.TABLE, f"(snapshot {name})"), exclusive)
 
 
 def lock_of_server(key: Key) -> Demand:

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
+from controller.process.wording import named
 from controller.regions.dispatcher import said
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import assign, messages
@@ -32,6 +33,14 @@ TRIES_MAX: Final = 3
 AGAIN_MS: Final = 1_000
 NOT_DONE: Final = frozenset({protocol.BUSY, protocol.NOT_RUNNING})
 """Outcomes after which nothing was done."""
+
+
+def lacking(env: RegionsEnv, what: str) -> str | None:
+    """Returns which servers do not do a piece of work; None where all do."""
+    if not (servers := env.lacking(what)):
+        return None
+    names = named(sorted(map(str, servers)))
+    return f"servers {names} do no work {what!r}: start a version of them that names it among its features"
 
 
 def working(

@@ -6,6 +6,7 @@ once they are assigned, the descriptor that lets clients see the table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Final
 
@@ -29,14 +30,18 @@ from metadata_store.catalog.rows import (
     Write,
 )
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem, partly_made
 from state_machines.regions.layout import count_of, ranges
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region, Regions, Table, namespace_of
+from state_machines.regions.references import needed_by
 from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, TableKind, TableState
 
+LAYOUT: Final = "layout"
+"""Name of the step that lays a new table out."""
 METADATA: Final = 1
 """The step of a creation that stores rows."""
 ESCAPED: Final = 6
@@ -241,6 +246,8 @@ def begun(env: RegionsEnv, record: Record, state: TableState, then: int = 1) -> 
     why = change_problem(name, None if table is None else table.state, state)
     if why is None and state is TableState.ENABLING and table is not None:
         why = partly_made(table)
+    if why is None and state is not TableState.DISABLING and table is not None:
+        why = needed_by(env.model, table)
     if why is not None and task.stops:
         return _not_started(env, task, why)
     if why is not None:
@@ -310,12 +317,22 @@ def _of_a_table(step: Step[RegionsEnv]) -> Step[RegionsEnv]:
     return step._replace(execute=execute)
 
 
-def kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kind[RegionsEnv]:
-    """Declares a change of a table that has its exclusive lock."""
+def demand(record: Record) -> Demand:
+    """Demands the table, for the change alone."""
+    return messages.lock_of_table(TABLE_TASK.decode(record.data).table)
+
+
+def kind(
+    name: str,
+    steps: tuple[Step[RegionsEnv], ...],
+    no_return: int,
+    demand: Callable[[Record], Demand] = demand,
+) -> Kind[RegionsEnv]:
+    """Declares a change of a table that has its exclusive lock; its first step is named layout where it makes one."""
     return Kind(
         name,
-        tuple(one if one.execute is layout else _of_a_table(one) for one in steps),
-        lambda record: messages.lock_of_table(TABLE_TASK.decode(record.data).table),
+        tuple(one if one.name == LAYOUT else _of_a_table(one) for one in steps),
+        demand,
         no_return=no_return,
         holds_locks=True,
         members=messages.of_table,
@@ -325,7 +342,7 @@ def kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kind
 CREATE: Final = kind(
     "create_table",
     (
-        Step("layout", layout),
+        Step(LAYOUT, layout),
         Step("metadata", metadata, unmade),
         Step("assign", assign_regions),
         Step("descriptor", enabled),
@@ -355,5 +372,7 @@ DELETE: Final = kind(
 ENDS: Final = {DISABLE.name: TableState.DISABLING, DELETE.name: TableState.DELETING}
 """Kinds that end the assigns of a table, and the states that they begin with."""
 TRUNCATE: Final = "truncate_table"
-NAMES: Final = frozenset({CREATE.name, ENABLE.name, DISABLE.name, DELETE.name, TRUNCATE})
+CLONE: Final = "clone_table"
+RESTORE: Final = "restore_snapshot"
+NAMES: Final = frozenset({CREATE.name, ENABLE.name, DISABLE.name, DELETE.name, TRUNCATE, CLONE, RESTORE})
 """Kinds that change the state of a table."""

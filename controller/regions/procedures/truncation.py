@@ -14,28 +14,33 @@ from controller.procedures.kinds import Effect, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import tables
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
-from metadata_store.catalog.rows import DropRegions, NewRegions, RegionRow
+from metadata_store.catalog.rows import DropRegions, NewRegions, ParentRow, Put, RegionRow
+from regent_agent.protocol import DISCARD
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.outcome import Done, Failed, Next, Outcome
+from state_machines.procedures.outcome import Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import truncation_problem
 from state_machines.regions.model import Region, Table
+from state_machines.regions.shapes import HEIRS_MAX
 from state_machines.regions.states import RegionState, TableState
 
 ROWS: Final = 1
 EMPTIED: Final = 2
 """Steps of a truncation."""
+ROWS_OF_REGION: Final = 3
+"""Rows of one region: the one that goes, the one that comes, and the one by which its data is discarded."""
+PAUSE_MS: Final = 500
 
 
 async def begin(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Takes the table out of sight, and reserves the ids of its new regions."""
     task: TableTask = TABLE_TASK.decode(record.data)
-    table = env.model.tables.get(task.table)
-    count = 1 if table is None or task.drops_splits else len(table.regions)
-    first = await env.reserve(count)
     if (why := _problem(env, task)) is not None:
         return Failed(f"{record.kind}: {why}")
-    begun = replace(record, data=TABLE_TASK.encode(replace(task, first_id=first)))
+    table = env.model.tables.get(task.table)
+    count = 1 if table is None or task.drops_splits else len(table.regions)
+    first = await env.reserve(count)  # its lock keeps all else as it is
+    begun = replace(record, data=TABLE_TASK.encode(replace(task, first_id=first, count=count)))
     return tables.begun(env, begun, TableState.TRUNCATING, ROWS)
 
 
@@ -49,29 +54,30 @@ def _problem(env: RegionsEnv, task: TableTask) -> str | None:
 
 
 async def rows(env: RegionsEnv, record: Record) -> Outcome | Effect:
-    """Replaces some regions, as many as a step may."""
+    """Replaces some regions, as many as a step may; those that go are remembered until their data is discarded."""
     task: TableTask = TABLE_TASK.decode(record.data)
     table = env.model.tables[task.table]
     if task.drops_splits:
         return _as_one(env, record, table, task)
-    left = table.regions[task.made :]
-    keys = env.fit((one.start, one.end) for one in left)
-    old = left[: max(1, len(keys) // 2)]  # each is one row that goes, and one that comes
-    made = task.made + len(old)
-    new = [RegionRow(one, table.name, start, end, RegionState.OFFLINE) for one, (start, end) in _numbered(task, keys)]
-    new = new[: len(old)]
+    left = table.regions[task.made : task.made + max(1, env.rows_max // ROWS_OF_REGION)]
+    keys = env.fit((one.start * ROWS_OF_REGION, one.end * ROWS_OF_REGION) for one in left)
+    old, made = left[: len(keys)], task.made + len(keys)
+    gone = _gone(env, table, old, [task.first_id + at for at in range(task.made, made)])
+    if gone is None:
+        return _awaits_room(env, record)
+    new = [
+        RegionRow(id_, table.name, one.start, one.end, RegionState.OFFLINE)
+        for id_, one in enumerate(old, task.first_id + task.made)
+    ]
 
     def entered(_: Change) -> None:
         env.model.replace_from(table, task.made, _regions(env, table, new))
+        _remember(env, gone)
         env.journal.made(table, table.regions[task.made : made], record.pid)
 
     step = EMPTIED if made >= len(table.regions) else record.step
-    writes = (DropRegions(tuple(one.id for one in old)), NewRegions(tuple(new)))
+    writes = (DropRegions(tuple(one.id for one in old)), NewRegions(tuple(new)), *map(Put, gone))
     return Effect(Next(step, TABLE_TASK.encode(replace(task, made=made))), writes, entered)
-
-
-def _numbered(task: TableTask, keys: list[tuple[bytes, bytes]]) -> list[tuple[int, tuple[bytes, bytes]]]:
-    return list(enumerate(keys, task.first_id + task.made))
 
 
 def _regions(env: RegionsEnv, table: Table, new: list[RegionRow]) -> list[Region]:
@@ -79,20 +85,69 @@ def _regions(env: RegionsEnv, table: Table, new: list[RegionRow]) -> list[Region
     return [Region(one.id, table, one.start, one.end, RegionState.OFFLINE, changed_ms=now_ms) for one in new]
 
 
-def _as_one(env: RegionsEnv, record: Record, table: Table, task: TableTask) -> Effect:
+def _as_one(env: RegionsEnv, record: Record, table: Table, task: TableTask) -> Outcome | Effect:
     """Removes some regions; the last ones make way for one that has all keys."""
-    if len(table.regions) > max(1, env.rows_max - 1):
-        return tables.some_dropped(env, table, Next(record.step, record.data))
+    if len(table.regions) > max(1, env.rows_max // ROWS_OF_REGION):
+        return _dropped(env, record, table, Next(record.step, record.data), task.first_id)
     new = RegionRow(task.first_id, table.name, b"", b"", RegionState.OFFLINE)
+    last = _dropped(env, record, table, Next(EMPTIED, record.data), task.first_id)
+    if not isinstance(last, Effect) or last.entered is None:
+        return last
+    dropped = last.entered
 
-    def entered(_: Change) -> None:
-        env.model.drop_last(table, len(table.regions))
+    def entered(change: Change) -> None:
+        dropped(change)
         found = _regions(env, table, [new])
         env.model.add_regions(table, found)
         env.journal.made(table, found, record.pid)
 
-    writes = (DropRegions(tuple(one.id for one in table.regions)), NewRegions((new,)))
-    return Effect(Next(EMPTIED, record.data), writes, entered)
+    return Effect(last.outcome, (*last.rows, NewRegions((new,))), entered)
+
+
+async def drop(env: RegionsEnv, record: Record) -> Outcome | Effect:
+    """Removes some regions of a table that is restored; the step is repeated until none is left."""
+    table = env.model.tables[TABLE_TASK.decode(record.data).table]
+    if not table.regions:
+        return Next(record.step + 1, record.data)
+    return _dropped(env, record, table, Next(record.step, record.data), 0)
+
+
+def _dropped(env: RegionsEnv, record: Record, table: Table, outcome: Outcome, heir: int) -> Outcome | Effect:
+    """Removes the last regions of a table; ``heir``: the one that gets their keys, 0 without."""
+    old = table.regions[-max(1, env.rows_max // ROWS_OF_REGION) :]
+    gone = _gone(env, table, old, [heir] * len(old))
+    if gone is None:
+        return _awaits_room(env, record)
+
+    def entered(_: Change) -> None:
+        env.model.drop_last(table, len(old))
+        _remember(env, gone)
+
+    return Effect(outcome, (DropRegions(tuple(one.id for one in old)), *map(Put, gone)), entered)
+
+
+def _gone(env: RegionsEnv, table: Table, old: list[Region], heirs: list[int]) -> list[ParentRow] | None:
+    """Returns what is remembered of regions whose data is to be discarded; None while there is no room for that.
+
+    Where no server discards data nothing is remembered: all of it is the service's to remove.
+    """
+    if not any(DISCARD in one.features for one in env.model.servers.values()):
+        return []
+    if len(env.model.parents) + len(old) > HEIRS_MAX:
+        return None
+    return [
+        ParentRow(one.id, table.name, one.start, one.end, RegionState.MERGED, (heir,), one.token, one.sequence)
+        for one, heir in zip(old, heirs, strict=True)
+    ]
+
+
+def _remember(env: RegionsEnv, gone: list[ParentRow]) -> None:
+    env.model.parents.update((one.id, one) for one in gone)
+
+
+def _awaits_room(env: RegionsEnv, record: Record) -> Wait:
+    """Waits until servers have discarded the data of some of the regions that are remembered."""
+    return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
 
 
 async def emptied(env: RegionsEnv, record: Record) -> Outcome | Effect:

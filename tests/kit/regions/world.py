@@ -101,7 +101,9 @@ async def running(
 
 
 class Server:
-    """A server of which the test sends each request."""
+    """A server of which the test sends each request. ``features``: those with which it registers."""
+
+    features: tuple[str, ...] = ()
 
     def __init__(self, term: RegionsTerm, name: str, incarnation: int = 1) -> None:
         self.term, self.name, self.incarnation = term, name, incarnation
@@ -112,7 +114,11 @@ class Server:
         return await self.term.service.handle(codec.decode_request(codec.encode(request)[4:]))
 
     async def register(self, *owned: Owned) -> Registered | Refused:
-        found = await self.ask(protocol.Register(self.name, self.incarnation, f"{self.name}:1", owned=list(owned)))
+        found = await self.ask(
+            protocol.Register(
+                self.name, self.incarnation, f"{self.name}:1", owned=list(owned), features=list(self.features)
+            )
+        )
         assert isinstance(found, Registered | Refused)
         if isinstance(found, Registered):
             self.epoch, self.taken = found.epoch, 0

@@ -89,7 +89,7 @@ async def test_a_table_that_is_being_made_or_deleted_is_out_of_sight(found: Stag
     found.term.env.model.tables["t"].state = state
     listed = await found.term.service.routes(protocol.ListRoutes("t"))
     responses = [await handle(found, protocol.Locate("t", b"k")), codec.decode_response(listed[LENGTH.size :])]
-    hidden = state in (TableState.CREATING, TableState.DELETING)
+    hidden = state in (TableState.CREATING, TableState.DELETING, TableState.TRUNCATING)
     assert [code(one) for one in responses] == [protocol.UNKNOWN_TABLE if hidden else "Routes"] * 2
     counts = found.term.service._counters.refusals
     assert counts[protocol.UNKNOWN_TABLE] == (2 if hidden else 0)

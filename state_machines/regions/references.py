@@ -1,0 +1,121 @@
+"""Decides what must be kept because regions begin as the data of others, of a table or of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Final
+
+from state_machines.regions.model import Regions, Table
+from state_machines.regions.shapes import HEIRS_MAX, Snapshot, Source
+from state_machines.regions.states import TableState
+
+SNAPSHOTS_MAX: Final = 1_000
+"""Snapshots of a domain."""
+LISTED_MAX: Final = 1_000_000
+"""Regions that all snapshots together list."""
+T = TableState
+
+
+def heirs_of_table(model: Regions, table: Table) -> Iterator[int]:
+    """Yields regions of other tables whose data begins as that of regions of a table."""
+    for heir, sources in model.sources.items():
+        region = model.regions.get(heir)
+        if region is None or region.table is table:
+            continue
+        if any(not one.snapshot and _is_of(model, one.region, table) for one in sources):
+            yield heir
+
+
+def _is_of(model: Regions, region: int, table: Table) -> bool:
+    found = model.regions.get(region)
+    return found is not None and found.table is table
+
+
+def heirs_of_snapshot(model: Regions, name: str) -> Iterator[int]:
+    """Yields regions whose data begins as that of a snapshot."""
+    return (heir for heir, sources in model.sources.items() if any(one.snapshot == name for one in sources))
+
+
+def needed_by(model: Regions, table: Table) -> str | None:
+    """Returns why the data of a table must stay as it is; None where no other table needs it."""
+    return _needed(model, f"table {table.name!r}", heirs_of_table(model, table))
+
+
+def snapshot_needed_by(model: Regions, name: str) -> str | None:
+    """Returns why a snapshot cannot be deleted; None where no region needs it."""
+    return _needed(model, f"snapshot {name!r}", heirs_of_snapshot(model, name))
+
+
+def _needed(model: Regions, what: str, heirs: Iterator[int]) -> str | None:
+    first = next(heirs, None)
+    if first is None:
+        return None
+    more = sum(1 for _ in heirs)
+    others = f" and {more} more" if more else ""
+    table = model.regions[first].table.name if first in model.regions else "a table"
+    return (
+        f"{what} is needed by region #{first} of {table}{others}: wait until their servers have said that they are "
+        f"independent, or delete table {table}"
+    )
+
+
+def dependent(table: Table, model: Regions) -> str | None:
+    """Returns why a table is no source of data: a region of it needs others still; None where none does."""
+    if not model.sources:
+        return None
+    found = [one for one in table.regions if one.id in model.sources]
+    if not found:
+        return None
+    of = ", ".join(f"#{one.region}" for one in model.sources[found[0].id])
+    count = f"{len(found)} regions of table {table.name!r} are" if len(found) > 1 else f"region {found[0]} is"
+    return (
+        f"{count} not yet independent, #{found[0].id} not of {of}: wait until their servers have copied what they need"
+    )
+
+
+def snapshot_problem(model: Regions, name: str, table: Table) -> str | None:
+    """Returns why no snapshot of a table can be made with this name; None where one can."""
+    if name in model.snapshots:
+        return f"snapshot {name!r} exists already, of table {model.snapshots[name].row.table!r}: give another name"
+    if table.state is not T.ENABLED:
+        return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled"
+    if len(model.snapshots) >= SNAPSHOTS_MAX:
+        return f"there are {len(model.snapshots)} snapshots, which is the most: delete some"
+    listed = sum(one.row.regions for one in model.snapshots.values())
+    if listed + len(table.regions) > LISTED_MAX:
+        return (
+            f"snapshots list {listed:,} regions, and at most {LISTED_MAX:,} with those of {table.name!r}: delete some"
+        )
+    return dependent(table, model)
+
+
+def source_problem(model: Regions, table: Table) -> str | None:
+    """Returns why the data of a table cannot be cloned; None where it can."""
+    if table.state is not T.DISABLED:
+        state = table.state.name.lower()
+        return f"table {table.name!r} is {state}, and must be disabled, or be cloned from a snapshot of it"
+    if not table.regions or table.regions[-1].end:
+        return f"table {table.name!r} has only some of its regions: it was not created whole"
+    return dependent(table, model)
+
+
+def room_problem(model: Regions, count: int) -> str | None:
+    """Returns why no further regions can begin as the data of others; None where they can."""
+    if len(model.sources) + count <= HEIRS_MAX:
+        return None
+    return (
+        f"{len(model.sources):,} regions are not independent yet, and {count:,} more would be more than {HEIRS_MAX:,}: "
+        "wait until their servers have copied what they need"
+    )
+
+
+def of_snapshot(snapshot: Snapshot, first: int = 0) -> Iterator[Source]:
+    """Yields the regions of a snapshot as sources, from a position on."""
+    name = snapshot.row.name
+    return (one._replace(snapshot=name) for one in islice(chain.from_iterable(snapshot.parts), first, None))
+
+
+def of_table(table: Table, first: int = 0, last: int | None = None) -> Sequence[Source]:
+    """Returns regions of a table as sources, from a position on."""
+    return [Source(one.id, one.start, one.end, one.token, one.sequence) for one in table.regions[first:last]]
