@@ -340,6 +340,12 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("NAMESPACE", "namespace", wide=True),
         Column("OPTIONS", "options", wide=True),
     ),
+    "Published": (
+        Column("NAME", "name"),
+        Column("NUMBER", "number"),
+        Column("BYTES", "bytes"),
+        Column("VALUE", "value"),
+    ),
     "Namespace": (Column("NAME", "name"), Column("TABLES", "tables")),
     "RegionServer": (
         Column("NAME", "name"),

@@ -8,6 +8,7 @@ import typer
 
 from cli.commands import region_procedures
 from cli.commands.region_changes import Request, ServerName, change, marked, unmarked
+from cli.commands.region_work import TRIES, Data, For, Tries, Work, work_of
 from cli.help import Panel
 from cli.session import Session, command, group
 
@@ -57,6 +58,7 @@ def register(app: typer.Typer) -> None:
     asks = "Disable all tables? No region is served then, until `regent regions start`."
     change(named, stop, "regent regions stop --wait --yes --reason 'the hall is cooled'", asks=asks)
     change(named, start, "regent regions start --wait")
+    change(named, work, "regent regions work 17 x-compact --wait", "regent regions work 17 flush --for 10m")
     change(named, pin, "regent regions pin 17 kv-2", at_once=True)
     change(named, unpin, "regent regions unpin 17", at_once=True)
     command(named, examples=("regent regions marks", "regent regions marks -o json"))(marks)
@@ -157,6 +159,11 @@ def stop() -> Request:
 def start() -> Request:
     """Enable the tables that `regent regions stop` has disabled; regions return to their servers."""
     return "/v1/regions/all/start", {}
+
+
+def work(region: Region, work: Work, data: Data = "", tries: Tries = TRIES, duration: For = "") -> Request:
+    """Have the server of a region do work on it; the region does not move meanwhile."""
+    return work_of(f"/v1/regions/{region}", work, data, tries, duration)
 
 
 def pin(region: Region, server_name: ServerName) -> Request:

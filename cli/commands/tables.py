@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from cli.commands.region_changes import Request, change
+from cli.commands.region_work import TRIES, Data, For, Tries, Work, work_of
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.quoting import quoted
@@ -56,8 +57,14 @@ def register(app: typer.Typer) -> None:
     asks = "Truncate table {table}? Its data is gone for ever."
     change(named, truncate, "regent tables truncate users --wait --yes", asks=asks)
     change(named, modify, "regent tables modify users --option ttl=120 --remove codec --wait")
+    change(named, work, "regent tables work users x-compact --wait", "regent tables work users flush --for 10m")
     asks = "Delete table {table}? Its regions are gone for ever."
     change(named, delete, "regent tables delete users --wait --yes", asks=asks)
+
+
+def work(table: Table, work: Work, data: Data = "", tries: Tries = TRIES, duration: For = "") -> Request:
+    """Have servers do work on all open regions of a table."""
+    return work_of(_path(table), work, data, tries, duration)
 
 
 def listed(session: Session) -> None:

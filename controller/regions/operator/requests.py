@@ -130,11 +130,16 @@ def known(term: RegionsTerm, caller: Caller, request: Change, kind: str, subject
     return None if record is None else _same(record, kind, subject)
 
 
-async def start(term: RegionsTerm, kind: str, data: bytes, caller: Caller, request: Change, about: str) -> Procedure:
-    """Starts a procedure; in a dry run describes the one that would be started."""
+async def start(
+    term: RegionsTerm, kind: str, data: bytes, caller: Caller, request: Change, about: str, expires_ms: int = 0
+) -> Procedure:
+    """Starts a procedure; in a dry run describes the one that would be started.
+
+    ``expires_ms``: time at which it fails, 0: never.
+    """
     if request.dry_run:
         return planned(kind, about)
-    pid = await requested(term.engine.submit(kind, data, caller))
+    pid = await requested(term.engine.submit(kind, data, caller, expires_ms=expires_ms))
     record = term.engine.records.get(pid)
     if record is None:
         raise NotFound(*forgotten(pid))

@@ -63,6 +63,7 @@ class RegionServer(Item):
     cordoned: bool = Field(False, description="it gets no region; those that it has stay")
     held_until: datetime | None = Field(None, description="until then its regions wait for its next process")
     note: str = Field("", description="why it gets no regions, or what deals with its crash, and the command")
+    features: list[str] = Field([], description="what it can do, as it named when it registered")
     load: dict[str, int] = Field({}, description="figures of its latest poll, named by the service")
 
 
@@ -199,6 +200,7 @@ def server_item(server: Server, env: RegionsEnv) -> RegionServer:
         closing=states[S.CLOSING],
         cordoned=env.model.marks.is_cordoned(server.name),
         held_until=time_of(env.shown_ms(env.model.marks.held_until_ms(server.name, env.wall_ms()))),
+        features=sorted(server.features),
         load=server.load,
     )
 

@@ -13,12 +13,14 @@ from controller.regions.operator.explain import ExplanationView, add_explanation
 from controller.regions.operator.marks import MarkView, add_mark_routes
 from controller.regions.operator.namespaces import NamespaceView, add_namespace_routes
 from controller.regions.operator.procedures import ProcedureView, add_procedure_routes
+from controller.regions.operator.published import PublishedView, add_published_routes
 from controller.regions.operator.region_changes import RegionChanges, add_region_change_route
 from controller.regions.operator.regions import RegionView, add_region_routes
 from controller.regions.operator.servers import ServerView, add_server_routes
 from controller.regions.operator.status import StatusView, add_status_route
 from controller.regions.operator.table_changes import TableChanges, add_table_change_routes
 from controller.regions.operator.tables import TableView, add_table_routes
+from controller.regions.operator.works import Works, add_work_routes
 
 
 class View:
@@ -38,6 +40,8 @@ class View:
         self.servers = ServerView(domain)
         self.procedures = ProcedureView(domain)
         self.marks = MarkView(domain)
+        self.works = Works(domain)
+        self.published = PublishedView(domain)
 
     def liveness(self) -> Health:
         """Reports that the loop turns."""
@@ -57,6 +61,8 @@ class View:
         add_status_route(app, self.status)
         add_region_routes(app, self.regions)
         add_explanation_route(app, self.explanations)
+        add_work_routes(app, self.works)
+        add_published_routes(app, self.published)
         add_region_change_route(app, self.region_changes)
         add_table_change_routes(app, self.table_changes)
         add_table_routes(app, self.tables)

@@ -80,6 +80,18 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
     (("tables", "delete", "a..b", "--yes", *WHY), "tables/a..b/delete", SAID),
     (("namespaces", "create", "a/b", *WHY), "namespaces", {"name": "a/b", **SAID}),
     (("namespaces", "delete", "a/b", *WHY), "namespaces/a%2Fb/delete", SAID),
+    (("published", "put", "a/b", "x", *WHY), "published", {"name": "a/b", "value": "x", **SAID}),
+    (("published", "remove", "a/b", *WHY), "published/a%2Fb/remove", SAID),
+    (
+        ("tables", "work", "shop:a/b", "flush", *WHY),
+        "tables/shop%3Aa%2Fb/work",
+        {"work": "flush", "data": "", "tries": 3, "timeoutMs": 0, **SAID},
+    ),
+    (
+        ("regions", "work", 17, "x-compact", "--data", "all", "--tries", 0, "--for", "10m", *WHY),
+        "17/work",
+        {"work": "x-compact", "data": "all", "tries": 0, "timeoutMs": 600_000, **SAID},
+    ),
     (("servers", "drain", "kv 1", *WHY), "servers/kv%201/drain", {"force": False, **SAID}),
     (("servers", "drain", "kv 1,5", "--force", *WHY), "servers/kv%201%2C5/drain", {"force": True, **SAID}),
     (("servers", "expire", "kv 1", "--yes", *WHY), "servers/kv%201%2C5/expire", SAID),
@@ -201,6 +213,7 @@ def test_a_change_that_the_daemon_refuses_is_sent_once(
         (("regions", "procedures", "show", 12), "/procedures/12", {}),
         (("servers", "list"), "/servers", {}),
         (("namespaces", "list"), "/namespaces", {}),
+        (("published", "list"), "/published", {}),
         (("regions", "list"), "/list", PAGE),
         (
             (

@@ -23,10 +23,12 @@ from controller.regions.operator.marks import MarkRemoval, MarkRequest
 from controller.regions.operator.namespaces import NamespaceCreation
 from controller.regions.operator.procedures import ProcedureQuery
 from controller.regions.operator.region_changes import RegionChange
+from controller.regions.operator.published import Publication
 from controller.regions.operator.regions import RegionQuery
 from controller.regions.operator.requests import Change
 from controller.regions.operator.servers import ServerChange
 from controller.regions.operator.tables import TableCreation
+from controller.regions.operator.works import WorkRequest
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import BATCH_MAX
 from tests.kit.answering import Call
@@ -54,6 +56,7 @@ READS: list[tuple[str, str, Call]] = [
     (f"{REGION}/tables", "Table", ("list_tables", 500, None)),
     (f"{REGION}/tables/ns:t", "Table", ("describe_table", "ns:t")),
     (f"{REGION}/namespaces", "Namespace", ("list_namespaces",)),
+    (f"{REGION}/published", "Published", ("list_published",)),
     (f"{REGION}/servers", "RegionServer", ("list_servers",)),
     (f"{REGION}/servers/rack1/s1,5", "RegionServer", ("describe_server", "rack1/s1,5")),
     (f"{REGION}/procedures", "Procedure", ("list_procedures", ProcedureQuery(500))),
@@ -80,6 +83,7 @@ async def test_a_question_about_regions_reaches_its_view_whole(path: str, kind: 
     assert (body["kind"], len(body["items"]), body.get("next")) == (kind, 1, MORE if call[0] in PAGED else None)
 
 
+WORK: dict[str, Any] = {"work": "x-compact", "data": "all", "tries": 5, "timeout_ms": 7}
 MARK = {"kind": "hold", "subject": "s1", "for_s": 60}
 CHANGES: list[tuple[str, dict[str, Any] | None, Call]] = [
     *(
@@ -97,6 +101,11 @@ CHANGES: list[tuple[str, dict[str, Any] | None, Call]] = [
     (f"{REGION}/namespaces", {**ASKED, "name": "ns"},
      ("create_namespace", NamespaceCreation(**ASKED, name="ns"), CALLER)),
     (f"{REGION}/namespaces/ns/delete", ASKED, ("delete_namespace", "ns", Change(**ASKED), CALLER)),
+    (f"{REGION}/3/work", {**ASKED, **WORK}, ("work_on_region", 3, WorkRequest(**ASKED, **WORK), CALLER)),
+    (f"{REGION}/tables/ns:t/work", {**ASKED, **WORK}, ("work_on_table", "ns:t", WorkRequest(**ASKED, **WORK), CALLER)),
+    (f"{REGION}/published", {**ASKED, "name": "acl", "value": "a=rw"},
+     ("publish", Publication(**ASKED, name="acl", value="a=rw"), CALLER)),
+    (f"{REGION}/published/a/b/remove", ASKED, ("remove", "a/b", Change(**ASKED), CALLER)),
     *(
         (f"{REGION}/servers/rack1/s1,5/{act}", {**ASKED, "force": True},
          ("change_server", act, "rack1/s1,5", ServerChange(**ASKED, force=True), CALLER))

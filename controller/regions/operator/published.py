@@ -1,0 +1,92 @@
+"""Shows the values that all servers have, and takes requests to publish and remove them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
+
+from controller.http.documents import Invalid, NotFound, document
+from controller.http.models import Document, Item
+from controller.http.peers import principal_of
+from controller.http.procedures import Procedure
+from controller.regions.domain import RegionsDomain
+from controller.regions.operator.requests import Change, Name, acting_term, active_term, caller_of, known, refuse, start
+from controller.regions.procedures import publish
+from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
+from regent_agent.protocol import VALUE_BYTES_MAX
+
+LISTS = "see 'regent published list'"
+
+
+class Published(Item):
+    """A value that all servers have. ``number``: grows from one value of a name to the next."""
+
+    name: str
+    number: int
+    bytes: int
+    value: str
+
+
+class Publication(Change):
+    """A value to publish."""
+
+    name: Name
+    value: Annotated[str, Field(max_length=VALUE_BYTES_MAX)]
+
+
+class PublishedView:
+    """Shows the values of the active term, and starts changes of them."""
+
+    def __init__(self, domain: RegionsDomain) -> None:
+        self._domain = domain
+
+    def list_published(self) -> list[Published]:
+        """Lists values by name."""
+        found = sorted(active_term(self._domain).env.model.published.values())
+        return [
+            Published(name=one.name, number=one.number, bytes=len(one.data), value=one.data.decode("utf-8", "replace"))
+            for one in found
+        ]
+
+    async def publish(self, request: Publication, principal: str) -> Procedure:
+        """Publishes a value."""
+        term, caller = acting_term(self._domain), caller_of(request, principal)
+        if (again := known(term, caller, request, publish.NAME, request.name)) is not None:
+            return again
+        value = request.value.encode()
+        if len(value) > VALUE_BYTES_MAX:
+            raise Invalid(
+                f"value has {len(value)} bytes, at most {VALUE_BYTES_MAX} are published", "publish where it is"
+            )
+        refuse(publish.unpublishable(term.env.model, request.name), LISTS)
+        data = PUBLISH_TASK.encode(PublishTask(request.name, value, request.reason))
+        about = f"value {request.name} of {len(value)} bytes to {len(publish.processes(term.env))} servers"
+        return await start(term, publish.NAME, data, caller, request, about)
+
+    async def remove(self, name: str, request: Change, principal: str) -> Procedure:
+        """Removes a value: servers that come later do not get it."""
+        term, caller = acting_term(self._domain), caller_of(request, principal)
+        if (again := known(term, caller, request, publish.REMOVE, name)) is not None:
+            return again
+        if name not in term.env.model.published:
+            raise NotFound(f"no value {name!r} is published", LISTS)
+        data = PUBLISH_TASK.encode(PublishTask(name, why=request.reason))
+        return await start(term, publish.REMOVE, data, caller, request, f"value {name}")
+
+
+def add_published_routes(app: FastAPI, view: PublishedView) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/regions/published", response_model=Document[Published])
+    async def published() -> Response:
+        return document("Published", view.list_published())
+
+    @app.post("/v1/regions/published", response_model=Document[Procedure])
+    async def publish_value(wanted: Publication, request: Request) -> Response:
+        return document("Procedure", [await view.publish(wanted, principal_of(request))])
+
+    @app.post("/v1/regions/published/{name:path}/remove", response_model=Document[Procedure])
+    async def remove_value(name: str, wanted: Change, request: Request) -> Response:
+        return document("Procedure", [await view.remove(name, wanted, principal_of(request))])

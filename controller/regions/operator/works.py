@@ -1,0 +1,122 @@
+"""Takes requests for work on a region, or on all regions of a table: checks them, and starts their procedures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
+
+from controller.http.documents import Invalid, document
+from controller.http.models import Document
+from controller.http.peers import principal_of
+from controller.http.procedures import Procedure
+from controller.process.wording import named
+from controller.regions.domain import RegionsDomain
+from controller.regions.environment import RegionsEnv
+from controller.regions.operator.requests import (
+    Change,
+    Name,
+    acting_term,
+    caller_of,
+    known,
+    refuse,
+    region_of,
+    start,
+    table_of,
+)
+from controller.regions.operator.tables import table_remedy
+from controller.regions.procedures import region_work, table_work
+from controller.regions.procedures.messages import REGION_WORK, TABLE_WORK, RegionWork, TableWork
+from regent_agent.protocol import DATA_BYTES_MAX
+from state_machines.regions.model import Region
+from state_machines.regions.states import WANTED, RegionState
+
+TRIES_MOST: Final = 1_000
+TIMEOUT_MS_MAX: Final = 7 * 86_400_000
+NAMED_MAX: Final = 5
+"""Servers that one sentence names."""
+
+
+class WorkRequest(Change):
+    """Work that servers do. ``work``: its name; ``data``: text that they get.
+
+    ``tries``: failures after which it fails, 0: never. ``timeout_ms``: time after which it fails, 0: never.
+    """
+
+    work: Name
+    data: Annotated[str, Field(max_length=DATA_BYTES_MAX)] = ""
+    tries: Annotated[int, Field(ge=0, le=TRIES_MOST)] = region_work.TRIES_MAX
+    timeout_ms: Annotated[int, Field(ge=0, le=TIMEOUT_MS_MAX)] = 0
+
+
+class Works:
+    """Starts work on the active daemon."""
+
+    def __init__(self, domain: RegionsDomain) -> None:
+        self._domain = domain
+
+    async def work_on_region(self, region: int, request: WorkRequest, principal: str) -> Procedure:
+        """Has work done on a region."""
+        term, caller = acting_term(self._domain), caller_of(request, principal)
+        if (again := known(term, caller, request, region_work.NAME, str(region))) is not None:
+            return again
+        found, data = region_of(term.env.model, region), _data(request)
+        refuse(region_problem(found), f"see 'regent regions explain {region}'")
+        refuse(lacking_problem(term.env, request.work), "start versions of them that name it among their features")
+        task = RegionWork(region, found.table.name, request.work, data, request.reason, request.tries)
+        about = f"region {found}: work {request.work!r}"
+        expires_ms = term.env.wall_ms() + request.timeout_ms if request.timeout_ms else 0
+        return await start(term, region_work.NAME, REGION_WORK.encode(task), caller, request, about, expires_ms)
+
+    async def work_on_table(self, table: str, request: WorkRequest, principal: str) -> Procedure:
+        """Has work done on all open regions of a table."""
+        term, caller = acting_term(self._domain), caller_of(request, principal)
+        if (again := known(term, caller, request, table_work.NAME, table)) is not None:
+            return again
+        found, data = table_of(term.env.model, table), _data(request)
+        if found.state not in WANTED:
+            problem = f"table {table} is {found.state.name.lower()}: no server has its regions"
+            refuse(problem, table_remedy(term.env.model, found, "enable"))
+        refuse(lacking_problem(term.env, request.work), "start versions of them that name it among their features")
+        task = TableWork(table, request.work, data, request.reason, request.tries)
+        about = f"table {table}: work {request.work!r} on {found.count(RegionState.OPEN)} regions"
+        expires_ms = term.env.wall_ms() + request.timeout_ms if request.timeout_ms else 0
+        return await start(term, table_work.NAME, TABLE_WORK.encode(task), caller, request, about, expires_ms)
+
+
+def region_problem(region: Region) -> str | None:
+    """Returns why no work can be done on a region now; None where it can."""
+    if region.table.state not in WANTED:
+        return f"table {region.table.name} is {region.table.state.name.lower()}: no server has its regions"
+    if region.state in (RegionState.CLOSED, RegionState.FAILED_OPEN):
+        return f"region {region} is {region.state.name}: work needs an open region"
+    return None
+
+
+def lacking_problem(env: RegionsEnv, feature: str) -> str | None:
+    """Returns why servers cannot do a work, naming those that lack it; None where all can."""
+    lacking = sorted(map(str, env.lacking(feature)))
+    if not lacking:
+        return None
+    more = f" and {len(lacking) - NAMED_MAX} more" if len(lacking) > NAMED_MAX else ""
+    return f"work {feature!r} is not done by {named(lacking[:NAMED_MAX])}{more}"
+
+
+def _data(request: WorkRequest) -> bytes:
+    data = request.data.encode()
+    if len(data) > DATA_BYTES_MAX:
+        raise Invalid(f"data has {len(data)} bytes, at most {DATA_BYTES_MAX} are sent", "put it where servers read it")
+    return data
+
+
+def add_work_routes(app: FastAPI, works: Works) -> None:
+    """Adds the routes to the surface of a daemon; those of the other changes come after them."""
+
+    @app.post("/v1/regions/{region:int}/work", response_model=Document[Procedure])
+    async def work_on_region(region: int, wanted: WorkRequest, request: Request) -> Response:
+        return document("Procedure", [await works.work_on_region(region, wanted, principal_of(request))])
+
+    @app.post("/v1/regions/tables/{table:path}/work", response_model=Document[Procedure])
+    async def work_on_table(table: str, wanted: WorkRequest, request: Request) -> Response:
+        return document("Procedure", [await works.work_on_table(table, wanted, principal_of(request))])
