@@ -22,8 +22,8 @@ from controller.operator.throttles import LiftRequest, ThrottleRequest
 from controller.regions.operator.marks import MarkRemoval, MarkRequest
 from controller.regions.operator.namespaces import NamespaceCreation
 from controller.regions.operator.procedures import ProcedureQuery
-from controller.regions.operator.region_changes import RegionChange
 from controller.regions.operator.published import Publication
+from controller.regions.operator.region_changes import RegionChange
 from controller.regions.operator.regions import RegionQuery
 from controller.regions.operator.requests import Change
 from controller.regions.operator.servers import ServerChange
