@@ -39,13 +39,13 @@ class Versioned(Server):
 
     def __init__(self, term: RegionsTerm, name: str, incarnation: int, software: str, *features: str) -> None:
         super().__init__(term, name, incarnation)
-        self.software, self.features = software, list(features)
+        self.software, self.features = software, features
         self.told: list[Operation] = []
 
     async def register(self, *owned: Owned) -> Registered | Refused:
         mine = [*owned, *(Owned(*one) for one in self.has.items())]
         address = f"{self.name}:1"
-        request = protocol.Register(self.name, self.incarnation, address, self.software, mine, self.features)
+        request = protocol.Register(self.name, self.incarnation, address, self.software, mine, list(self.features))
         found = await self.ask(request)
         assert isinstance(found, Registered)
         self.epoch, self.taken = found.epoch, 0
