@@ -111,6 +111,12 @@ class RegionsSettings(Section):
         ge=0,
         le=1_000_000,
     )
+    split: Literal["inherit", "metadata"] = key(
+        "inherit",
+        "What becomes of data as regions are split and merged. inherit: the data of a new region begins as that of "
+        "the regions whose keys it has; only servers that say so as they register open such a region. metadata: the "
+        "service keeps no data by region, so only keys change, and every server will do.",
+    )
     move_cooldown_ms: int = key(
         0,
         "Time after a move, in milliseconds, in which no drain and no operator moves the region again without "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from configs.example import toml
 from configs.problems import expected
@@ -14,7 +14,9 @@ from configs.settings import Key, Settings, keys, section_type
 from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.machines.table import StateMachine
+from state_machines.regions.states import TABLE_PREVIOUS, VALID_PREVIOUS
 
+S = TypeVar("S", bound=IntEnum)
 CHECKLIST: Final = Path(__file__).resolve().parents[1] / "docs" / "evidence" / "checklist.csv"
 CHECKLIST_HEAD: Final = """\
 # Checklist
@@ -104,8 +106,16 @@ def _label(state: IntEnum) -> str:
 
 
 def state_machines() -> str:
-    """Returns the page with the tables of both machines as diagrams, which so cannot drift from the code."""
+    """Returns the page with the tables of states as diagrams, which so cannot drift from the code."""
     parts = ["# State machines", "", "Drawn from the tables in `state_machines/` by `make docs`; do not edit.", ""]
     for title, machine in (("Partition", PartitionStateMachine), ("Replica", ReplicaStateMachine)):
         parts += [f"## {title}", "", "```mermaid", mermaid(machine).rstrip(), "```", ""]
+    parts += ["## Region", "", "```mermaid", *_diagram(VALID_PREVIOUS), "```", ""]
+    parts += ["## Table", "", "```mermaid", *_diagram(TABLE_PREVIOUS), "```", ""]
     return "\n".join(parts)
+
+
+def _diagram(previous: Mapping[S, frozenset[S]]) -> list[str]:
+    """Returns the lines of a diagram of states, from the states that may come before each."""
+    arrows = [f"    {before.name} --> {state.name}" for state, some in previous.items() for before in sorted(some)]
+    return ["stateDiagram-v2", *arrows]

@@ -158,8 +158,9 @@ def picked_up(env: RegionsEnv, left: Left) -> tuple[str, bytes] | None:
     if region.pid or env.model.regions.get(region.id) is not region:
         return None
     found = _way(region, given_up=left.given_up)
-    why = f"procedure {left.pid} was ended as it is" if left.pid else "no server and no procedure had it"
-    task = TRANSIT.encode(Transit(region.id, region.table.name, why))
+    ended = "was undone" if left.undone else "was ended as it is"
+    why = f"procedure {left.pid} {ended}" if left.pid else "no server and no procedure had it"
+    task = TRANSIT.encode(Transit(region.id, region.table.name, why, to=left.to))
     match found:
         case Way.ASSIGN:
             return assign.NAME, task

@@ -111,12 +111,15 @@ class GivenUp:
 class Left(NamedTuple):
     """A region that no procedure moves. ``pid``: of the one that moved it, 0 where a failover has found it.
 
-    ``given_up``: an operator has ended the procedure that was to open it.
+    ``given_up``: an operator has ended the procedure that was to open it. ``undone``: the procedure was undone;
+    ``to``: name of the server that had the region before.
     """
 
     region: Region
     pid: int = 0
     given_up: bool = False
+    undone: bool = False
+    to: str = ""
 
 
 class Ending(NamedTuple):

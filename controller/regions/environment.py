@@ -24,7 +24,6 @@ from state_machines.regions import marks
 from state_machines.regions.marks import LostParts
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.placement import Cooldown, Placement
-from state_machines.regions.shapes import Source
 from state_machines.regions.states import ServerState
 from state_machines.regions.transit import PAUSE_MS_MAX
 
@@ -94,6 +93,7 @@ class Options(msgspec.Struct, frozen=True):
     reshapes_max: int = KEYS["reshapes_max"].default
     reshapes_per_minute_max: int = KEYS["reshapes_per_minute_max"].default
     reopen_per_server: int = KEYS["reopen_per_server"].default
+    split: str = KEYS["split"].default
     transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100
@@ -151,8 +151,6 @@ class RegionsEnv:
         self.bus = Bus(model, dispatcher, self.results, reserve)
         self.routes = RouteLog()
         self.loads = RegionLoads(model, clock)
-        self.independent: Callable[[int, Sequence[Source]], None] = lambda region, sources: None
-        """Takes a region that has data of its own now, and what it referred to before."""
         self.unplaced: set[int] = set()
         self.endings = Endings()
         self.waking = Waking()
@@ -166,6 +164,8 @@ class RegionsEnv:
         self.expiring: set[Key] = set()
         """Processes that operators have expired, and whose crash is not stored yet."""
         self.log_parts: dict[Key, tuple[str, ...]] = {}
+        self.parents_ms: dict[int, int] = {}
+        """When regions were split or merged, or the term began: of those that are remembered, on the loop's clock."""
         self.left_out: dict[Key, LostParts] = {}
         """Parts of logs that operators have left out, by the process that crashed."""
         self.draining: dict[int, Key] = {}

@@ -36,6 +36,5 @@ async def take(
         some = mine[at : at + TOGETHER]
         await write(tuple(Drop(HeirRow, (region,)) for region in some))
         for id_ in some:
-            if sources := model.sources.pop(id_, ()):
-                env.independent(id_, sources)
+            model.sources.pop(id_, None)
     return again

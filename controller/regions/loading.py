@@ -14,10 +14,33 @@ import msgspec
 from controller.regions import admission, bypassed, damaged, small
 from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import assign, close, crash, move, region_work, servers, tables
-from controller.regions.procedures.messages import CRASH, MOVE, REGION_WORK, TRANSIT, Crash, Move, RegionWork, Transit
+from controller.regions.procedures import (
+    assign,
+    close,
+    crash,
+    merge,
+    move,
+    region_work,
+    reshaping,
+    servers,
+    split,
+    tables,
+)
+from controller.regions.procedures.messages import (
+    CRASH,
+    MOVE,
+    REGION_WORK,
+    SHAPE,
+    TRANSIT,
+    Crash,
+    Move,
+    RegionWork,
+    Shape,
+    Transit,
+)
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 from state_machines.regions.damage import Gap, RowKind
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region, Regions, Server, Table
@@ -25,6 +48,7 @@ from state_machines.regions.states import PARTIAL, RegionState, ServerState, Tab
 
 S = RegionState
 
+_PLACES: Final = {region_work.NAME: 1, move.NAME: 1, split.NAME: 2, merge.NAME: 2}
 STATES: Final = {int(one): one for one in S}
 START, END = (itemgetter(RegionRow._fields.index(name)) for name in ("start", "end"))
 ROWS_TOGETHER: Final = 2_000
@@ -164,9 +188,9 @@ def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exce
     env.claimants.begin(key for key, one in env.model.servers.items() if one.state is not ServerState.FENCED)
 
 
-def _order(record: Record) -> tuple[bool, int, int]:
-    """Returns the place of a record: dispatched ones first, moves and work behind their parts."""
-    return record.kind in (move.NAME, region_work.NAME), -record.step, record.pid
+def _order(record: Record) -> tuple[int, int, int]:
+    """Returns the place of a record: dispatched ones first, and what has parts behind them."""
+    return _PLACES.get(record.kind, 0), -record.step, record.pid
 
 
 def _resume_one(env: RegionsEnv, record: Record) -> None:
@@ -176,6 +200,8 @@ def _resume_one(env: RegionsEnv, record: Record) -> None:
         _resume_move(env, record)
     elif record.kind == region_work.NAME:
         _resume_work(env, record)
+    elif record.kind in reshaping.LEAVING:
+        _resume_shape(env, record)
     elif record.kind in (crash.NAME, servers.DRAIN):
         _resume_process(env, record)
     elif record.kind in tables.NAMES:
@@ -210,6 +236,21 @@ def _resume_work(env: RegionsEnv, record: Record) -> None:
     region = env.model.regions.get(task.region)
     if record.locked and region is not None and not region.pid:
         env.model.hold(region, record.pid)
+
+
+def _resume_shape(env: RegionsEnv, record: Record) -> None:
+    """Attaches a split or a merge to its regions between its parts, and to the heirs once they have the keys."""
+    if not record.locked:
+        return
+    task: Shape = SHAPE.decode(record.data)
+    leaves = task.server and record.state is not State.FAILED
+    for id_ in (*task.parents, *task.heirs):
+        region = env.model.regions.get(id_)
+        if region is None or region.pid:
+            continue
+        env.model.attach(region, record.pid)
+        if leaves and region.state is S.OPEN and id_ in task.parents:
+            env.model.restate(region, reshaping.LEAVING[record.kind])
 
 
 def _resume_process(env: RegionsEnv, record: Record) -> None:

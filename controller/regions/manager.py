@@ -15,6 +15,7 @@ from controller.procedures.requests import Refused
 from controller.regions import admission, independence
 from controller.regions.admission import Admission, ServerDead, ServerUnknown
 from controller.regions.comparison import LIST_EVERY_S, Comparison
+from controller.regions.discards import Discards
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import Silence
 from controller.regions.journal.journal import CRASHED, LEFT, ONLINE
@@ -47,6 +48,7 @@ class Manager:
         self.comparison = Comparison(env, self.start, self.expire, epoch)
         self.silence = Silence(env.model, env.options.lease_ms, self.comparison.is_under_way)
         self.admission = Admission(env, self.expire)
+        self.discards = Discards(env, self.start, self._goes_on)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises once the store has failed a write that is no procedure's: the term is over."""
 
@@ -195,7 +197,7 @@ class Manager:
         """Has all regions of a process moved away; returns how many it has still. Without any it is gone."""
         server.leaving = server.forced = True
         drain = f"drain of {server} in term {self.epoch}"
-        if self.engine.pid_of(Caller(ITSELF, "", "", self._unended(drain))) is None:
+        if not self._goes_on(drain):
             # A region may be on its way to it by a step of this turn; when the drain has begun, that is entered.
             # Forced: a process that is about to stop would crash with the regions that rest after a move.
             self.start(servers.DRAIN, CRASH.encode(Crash(*server.key, force=True)), drain)
@@ -272,6 +274,10 @@ class Manager:
         if pid is None:
             self.start(kind, data, nonce)
         return pid is not None and pid in self.engine.records
+
+    def _goes_on(self, nonce: str) -> bool:
+        """Checks whether the daemon's own procedure with a nonce has begun, and no operator has ended it as it is."""
+        return self.engine.pid_of(Caller(ITSELF, "", "", self._unended(nonce))) is not None
 
     def _unended(self, nonce: str) -> str:
         """Returns a nonce, or another one where an operator has ended its procedure as it is: that is done again."""

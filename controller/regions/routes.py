@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 from regent_agent import codec
 from regent_agent.protocol import ROUTES_MAX, Changes, Response, Route, Routes
 from state_machines.regions.model import Region
-from state_machines.regions.states import RegionState, ServerState, TableState
+from state_machines.regions.states import REPLACED, RegionState, ServerState, TableState
 
 CHANGES_MAX: Final = 100_000
 """Changes that are remembered; a client that is farther behind lists all routes again."""
@@ -36,6 +36,8 @@ KEPT_MAX: Final = 16
 """Responses that are kept for other clients, those that were used last."""
 PAGE_S: Final = 0.25
 """Time for which a page of a list is the same for all clients; each follows changes from the page's on."""
+SERVED: Final = frozenset({RegionState.OPEN, RegionState.SPLITTING, RegionState.MERGING})
+"""States of a region that its server serves."""
 
 K = TypeVar("K")
 Tables: TypeAlias = frozenset[str] | None
@@ -45,6 +47,7 @@ Tables: TypeAlias = frozenset[str] | None
 def route_of(region: Region, unanswered: Container[int] = ()) -> Route:
     """Returns the route to a region; without an owner where it is not open, or its server counts as crashed.
 
+    One that is about to be split or merged is open until its close is sent; one that was is gone.
     ``unanswered``: ids of regions that share keys with others: a client must use none of them.
     """
     server = region.server
@@ -52,9 +55,9 @@ def route_of(region: Region, unanswered: Container[int] = ()) -> Route:
         server is None
         or region.id in unanswered
         or server.state is not ServerState.ONLINE
-        or region.state is not RegionState.OPEN
+        or region.state not in SERVED
     ):
-        return Route(region.id, region.table.name, region.start, region.end)
+        return Route(region.id, region.table.name, region.start, region.end, gone=region.state in REPLACED)
     return Route(region.id, region.table.name, region.start, region.end, region.token, server.name, server.address)
 
 

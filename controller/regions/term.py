@@ -156,6 +156,7 @@ class RegionsTerm:
         for at in range(0, len(over), PROOFS_TOGETHER):
             await self._store.write((), (), over[at : at + PROOFS_TOGETHER])
         await loading.enter(self.env.model, content, self.env.now_ms())
+        self.env.parents_ms = dict.fromkeys(self.env.model.parents, self.env.now_ms())
         damaged.tell(self.env.model.damages)
         self.env.routes.unanswered = self.env.model.damages.overlapping
         await self.engine.load(max(self.copy.above.number, restored.number_above(content.marks)))
@@ -262,6 +263,7 @@ class RegionsTerm:
                 self.manager.grant_leases()
             seen_s = self.env.clock()
             self._pick_up()
+            self.manager.discards.begin()
             self.manager.comparison.reopen_contradicted()
             await asyncio.sleep(pause_s)
 

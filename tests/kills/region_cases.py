@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from controller.regions.procedures import assign, close, move, publish, region_work, servers, snapshots, table_work
+from msgspec.structs import replace
+
+from controller.regions.procedures import (
+    assign,
+    close,
+    merge,
+    move,
+    publish,
+    region_work,
+    servers,
+    snapshots,
+    split,
+    table_work,
+)
 from controller.regions.procedures.messages import (
     CRASH,
     MOVE,
@@ -27,12 +40,14 @@ from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
 from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from regent_agent import protocol
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import Caller, Record
 from state_machines.regions.marks import MarkKind
 from tests.kills.region_daemons import Life, Story
 from tests.kills.region_servers import COMPACT
 
 TABLE: Final = "t"
+Then = Callable[[Life, int], Awaitable[None]]
+"""What happens while a procedure is under way."""
 
 
 # -- what operators do
@@ -249,6 +264,50 @@ async def has_a_stray(life: Life) -> None:
     await life.until(lambda: first(life) not in life.service.strays[0].owned)
 
 
+def splits(then: Then | None = None, key: bytes = b"c") -> Story:
+    """An operator splits the first region. ``then``: what happens once it is closing."""
+
+    async def story(life: Life) -> Record:
+        region = life.term.env.model.tables[TABLE].regions[0]
+        return await shaped(life, split.NAME, await split.splitting(life.term.env, region, key, ""), then)
+
+    return story
+
+
+def merges(then: Then | None = None) -> Story:
+    """An operator merges the first three regions, which are at three servers."""
+
+    async def story(life: Life) -> Record:
+        regions = life.term.env.model.tables[TABLE].regions[:3]
+        return await shaped(life, merge.NAME, await merge.merging(life.term.env, regions, ""), then)
+
+    return story
+
+
+async def shaped(life: Life, kind: str, data: bytes, then: Then | None) -> Record:
+    """Runs a split or a merge; its result is left out, because it names ids, of which a death may waste some."""
+    caller, engine = Caller("User:ops", nonce=kind), life.term.engine
+    known = engine.pid_of(caller)
+    pid = known if known is not None else await life._driven(engine.submit(kind, data, caller))
+    if then is not None:
+        checks = (split.COMMIT if kind == split.NAME else merge.COMMIT) - 1
+        await life.until(lambda: engine.records[pid].state.is_final or engine.records[pid].step >= checks)
+        await then(life, pid)
+    return replace(await life._driven(engine.result(pid)), result=b"")
+
+
+async def aborts(life: Life, pid: int) -> None:
+    await life._driven(life.term.engine.abort(pid))
+
+
+async def kills_owner(life: Life, _: int) -> None:
+    """The server that is about to close dies; no second one does."""
+    servers = life.service.servers.values()
+    for region in life.term.env.model.transit.values():
+        if region.server is not None and all(one.alive for one in servers):
+            life.service.servers[region.server.key].dies()
+
+
 def first(life: Life) -> int:
     """Returns the id of the table's first region."""
     return life.term.env.model.tables[TABLE].regions[0].id
@@ -354,6 +413,13 @@ CASES: dict[str, Case] = {
     "unpublish": Case(unpublishes, (*CREATED, publishes), takes=True),
     "unpublish what is not there": Case(unpublishes, CREATED),
     "crash while publishing": Case(crashes_while(publishes), CREATED, {"fence": "log"}, takes=True),
+    "split": Case(splits(), CREATED),
+    "split and abort": Case(splits(aborts), CREATED),
+    "split at a bound": Case(splits(key=b"g"), CREATED),
+    "split while its server dies": Case(splits(kills_owner), (*CREATED, moves()), {"fence": "log"}),
+    "merge": Case(merges(), CREATED),
+    "merge while their server dies": Case(merges(kills_owner), CREATED),
+    "merge and abort": Case(merges(aborts), CREATED),
     "drain": Case(drains, CREATED),
     "leave": Case(leaves, CREATED),
     "forget": Case(forgets, (*CREATED, crashes)),

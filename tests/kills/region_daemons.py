@@ -13,7 +13,7 @@ from controller.regions.admission import ServerDead
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.term import RegionsTerm
-from metadata_store.catalog.rows import Catalog, Content
+from metadata_store.catalog.rows import Catalog, Content, HeirRow
 from metadata_store.port import Kill
 from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
@@ -80,6 +80,8 @@ class Life:
             self.term._wanted.clear()
             self.term.engine.wake_all(self.term.env.waking.take())
             self.term.manager.check_leases()
+            self.term._pick_up()
+            self.term.manager.discards.begin()
             with mock.patch.object(turns, "TURN_S_MAX", 60):  # a turn has the same steps on a slow machine
                 await self.term.engine.turn()
             self._turns += 1
@@ -126,7 +128,8 @@ class Life:
         here = all(one.key in self._here and not one.results for one in self.service.alive)
         known = {key for key, one in self.service.servers.items() if one.alive} >= self.term.env.model.servers.keys()
         reports = any(not one.done() for one in self._reports.values())
-        return here and known and not list(procedures.live()) and not len(procedures._intake) and not reports
+        rests = not (list(procedures.live()) or len(procedures._intake) or self.term.env.left)
+        return here and known and rests and not reports
 
     async def _serve(self, server: QuickServer) -> None:
         """Registers a server, or has it poll and report."""
@@ -185,6 +188,8 @@ class End(NamedTuple):
     tables: list[tuple[str, int]]
     regions: list[tuple[str, bytes, bytes, str, bool]]
     servers: list[tuple[str, int]]
+    shapes: list[tuple[str, int]]
+    """Kinds of small rows, and how many regions each is about."""
 
 
 async def play(
@@ -226,6 +231,7 @@ def _end(record: Record | None, content: Content) -> End:
         [(one.name, one.state) for one in content.tables],
         regions,
         [(one.name, one.incarnation) for one in content.servers],
+        sorted((type(one).__name__, len(one[1]) if isinstance(one, HeirRow) else 1) for one in content.small),
     )
 
 

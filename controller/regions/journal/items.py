@@ -16,6 +16,7 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.shapes import ParentRow
 from state_machines.regions.states import RegionState, TableState
 
 
@@ -64,11 +65,20 @@ class Moved(Struct, frozen=True, gc=False):
 
 
 class Made(Struct, frozen=True, gc=False):
-    """New regions of one table."""
+    """New regions of one table, and their state as they were made."""
 
     table: Table
     regions: Sequence[Region]
     pid: int
+    state: RegionState
+
+
+class Discarded(Struct, frozen=True, gc=False):
+    """A region that was split or merged, and whose data is discarded."""
+
+    parent: ParentRow
+    pid: int
+    record: Record | None
 
 
 class Dispatched(Struct, frozen=True, gc=False):
@@ -121,7 +131,17 @@ class TableMoved(Struct, frozen=True, gc=False):
 
 
 Item: TypeAlias = (
-    Changed | Together | Attached | Moved | Made | Dispatched | Reported | ReportedTogether | ServerMoved | TableMoved
+    Changed
+    | Together
+    | Attached
+    | Moved
+    | Made
+    | Discarded
+    | Dispatched
+    | Reported
+    | ReportedTogether
+    | ServerMoved
+    | TableMoved
 )
 
 

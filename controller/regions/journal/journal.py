@@ -15,6 +15,7 @@ from controller.journal.term_journal import TermJournal
 from controller.regions.journal.items import (
     Attached,
     Changed,
+    Discarded,
     Dispatched,
     Item,
     Made,
@@ -33,6 +34,7 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Members, Names, Transition
 from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.shapes import ParentRow
 from state_machines.regions.states import RegionState, TableState
 
 PIDS_MAX: Final = 50_000
@@ -194,9 +196,13 @@ class RegionsJournal:
         self._add(item)
 
     def made(self, table: Table, regions: Sequence[Region], pid: int) -> None:
-        """Takes new regions of a table."""
+        """Takes new regions of a table, which are in one state."""
         if regions:
-            self._add(Made(table, regions, pid))
+            self._add(Made(table, regions, pid, regions[0].state))
+
+    def discarded(self, parent: ParentRow, pid: int) -> None:
+        """Takes a region that was split or merged, and whose data is discarded."""
+        self._add(Discarded(parent, pid, self._live.get(pid)))
 
     def dispatched(self, server: Server, number: int, operations: Sequence[Operation]) -> None:
         """Takes a batch that goes to a server."""

@@ -16,6 +16,7 @@ from controller.process.wording import counted
 from controller.regions.journal.items import (
     Attached,
     Changed,
+    Discarded,
     Dispatched,
     Item,
     Made,
@@ -42,6 +43,10 @@ GOOD: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 _SENTENCES: Final = {
     S.OPENING: "is stored, the open is sent next",
     S.CLOSING: "is stored, the close is sent next",
+    S.SPLITTING: "as two others are to get its keys, the close is sent next",
+    S.SPLIT: "is stored: two others have its keys",
+    S.MERGING: "as another one is to get its keys, the close is sent next",
+    S.MERGED: "is stored: another one has its keys",
     S.ABNORMALLY_CLOSED: "because its server crashed, and is fenced",
     S.FAILED_OPEN: "is stored: no server could open it; remove the cause, and have it assigned again",
 }
@@ -94,6 +99,9 @@ def _line(entry: Regional, item: Item, row: Row) -> Line:
             return _moved(item, row)
         case Attached():
             return _attached(entry, item, row)
+        case Discarded():
+            text = f"{row.from_state} -> {row.to_state}: it is forgotten, as its data is of no use"
+            return Line(log, logging.INFO, f"{family(row)}: {text}; {_where(row)}")
         case Reported():
             return _reported(row)
         case ServerMoved():

@@ -11,6 +11,7 @@ from controller.process.wording import counted
 from controller.regions.journal.items import (
     Attached,
     Changed,
+    Discarded,
     Dispatched,
     Item,
     Made,
@@ -32,6 +33,8 @@ from state_machines.regions.states import RegionState
 
 DELETED: Final = "DELETED"
 """State of a table that is gone."""
+DISCARDED: Final = "DISCARDED"
+"""State of a region that was split or merged, and whose data is gone."""
 _STATES: Final = {state: state.name for state in RegionState}
 _STATE, _REPORT = Kind.REGION_STATE.value, Kind.REGION_REPORT.value
 _OPERATIONS: Final[Mapping[type, str]] = {
@@ -93,6 +96,8 @@ class Regional(Entry, frozen=True):
                 yield self._dispatched(item, seq)
             case Made():
                 yield from self._made(item, seq)
+            case Discarded():
+                yield self._discarded(item, seq)
             case ServerMoved():
                 yield self._server(item, seq)
             case TableMoved():
@@ -146,13 +151,26 @@ class Regional(Entry, frozen=True):
             yield self._row(
                 number,
                 _STATE,
-                to_state=_STATES[RegionState.OFFLINE],
+                to_state=_STATES[item.state],
                 pid=item.pid,
                 table=item.table.name,
                 region=region.id,
                 start=key_text(region.start),
                 end=key_text(region.end),
             )
+
+    def _discarded(self, item: Discarded, seq: int) -> Row:
+        parent = item.parent
+        return self._row(
+            seq,
+            _STATE,
+            from_state=RegionState(parent.state).name,
+            to_state=DISCARDED,
+            why=self.about(item.record).why or None,
+            **_family(item.pid, item.record),
+            table=parent.table,
+            region=parent.id,
+        )
 
     def _dispatched(self, item: Dispatched, seq: int) -> Row:
         return self._row(

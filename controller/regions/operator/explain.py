@@ -37,6 +37,10 @@ STATES: Final = {
     S.OPEN: "a server has opened it, and said so",
     S.CLOSING: "its server gives it up, and may have it still",
     S.CLOSED: "the server that had it gave it up",
+    S.SPLITTING: "its server serves it until it is told to close it: two others get its keys then",
+    S.SPLIT: "two others have its keys",
+    S.MERGING: "its server serves it until it is told to close it: another one gets its keys then",
+    S.MERGED: "another one has its keys",
     S.FAILED_OPEN: "no server could open it, in as many attempts as regions.open_attempts_max allows",
     S.ABNORMALLY_CLOSED: "its server crashed, and may have had it until it was fenced",
 }
@@ -261,6 +265,11 @@ def _changes(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Ite
         yield f"it is pinned to {pinned}, and opened there wherever that server is online"
     if region.pid in env.unplaced:
         yield "a server registers"
+    if sources := env.model.sources.get(region.id):
+        yield (
+            f"its server copies what it needs of {named(f'#{one.region}' for one in sources)}, and says so: before "
+            "that it is not split or merged"
+        )
     if env.claimants.is_held(region):
         yield "the servers that may have it list their regions and close it, or are fenced"
 

@@ -18,7 +18,7 @@ from controller.regions.operator.records import message_of
 from controller.regions.operator.ways import failures_of
 from controller.regions.procedures import modification, tables
 from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG
-from controller.regions.procedures.messages import Crash, LogTask, Many, Move, RegionWork, TableTask, Transit
+from controller.regions.procedures.messages import Crash, LogTask, Many, Move, RegionWork, Shape, TableTask, Transit
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
@@ -77,6 +77,9 @@ def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
         case Transit(region) | Move(region):
             one = env.model.regions.get(region)
             return "" if one is None else f"{one.state.name}, waits until {wait_of(one, env).what}{_cause(one, env)}"
+        case Shape():
+            states = ", ".join(f"{one} {one.state.name}" for one in _regions_of(record, env))
+            return states + _failures(env, lambda one: _is_part(one.pid, record, engine))
         case Many():
             return _failures(env, lambda one: _is_part(one.pid, record, engine)).removeprefix("; ")
         case _:
@@ -98,7 +101,7 @@ def hangs(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> bool:
 
 def _names(record: Record) -> bool:
     """Checks whether the message of a procedure names the region or the table that it is about."""
-    return isinstance(message_of(record), TableTask | Transit | Move | RegionWork)
+    return isinstance(message_of(record), TableTask | Transit | Move | RegionWork | Shape)
 
 
 def _regions_of(record: Record, env: RegionsEnv) -> Iterable[Region]:
@@ -110,6 +113,8 @@ def _regions_of(record: Record, env: RegionsEnv) -> Iterable[Region]:
         case Transit(region) | Move(region) | RegionWork(region):
             found = env.model.regions.get(region)
             return () if found is None else (found,)
+        case Shape(parents=parents, heirs=heirs):
+            return [found for one in (*parents, *heirs) if (found := env.model.regions.get(one)) is not None]
         case _:
             return env.model.transit.values()
 

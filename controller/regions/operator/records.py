@@ -18,6 +18,7 @@ from controller.regions.procedures.messages import (
     MANY,
     MOVE,
     REGION_WORK,
+    SHAPE,
     SNAPSHOT_TASK,
     TABLE_TASK,
     TABLE_WORK,
@@ -27,6 +28,7 @@ from controller.regions.procedures.messages import (
     Many,
     Move,
     RegionWork,
+    Shape,
     SnapshotTask,
     TableTask,
     TableWork,
@@ -39,7 +41,7 @@ from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from controller.regions.procedures.tables import SUPERSEDED
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.layout import count_of
+from state_machines.regions.layout import count_of, key_text
 
 BY_NAME: Final[Mapping[str, Kind[RegionsEnv]]] = {kind.name: kind for kind in KINDS}
 CODECS: Final[Mapping[str, Any]] = {
@@ -51,6 +53,9 @@ CODECS: Final[Mapping[str, Any]] = {
     "table_work": TABLE_WORK,
     "publish": PUBLISH_TASK,
     "unpublish": PUBLISH_TASK,
+    "split": SHAPE,
+    "merge": SHAPE,
+    "discard_parent": TRANSIT,
     "assign_many": MANY,
     "close_many": MANY,
     "crash": CRASH,
@@ -103,6 +108,9 @@ LEFT: Final[Mapping[str, str]] = {
     "table_work": "servers may do the work still",
     "publish": "some servers may have the value, and others not: publish it again",
     "unpublish": "'regent published list' shows whether it is there",
+    "split": STRANDED,
+    "merge": STRANDED,
+    "discard_parent": "it begins anew: 'regent regions parents' lists what waits for it",
     "forget_server": "the name may be remembered still: the command may be repeated",
     "mark": "'regent regions marks' shows whether the mark is there",
     "unmark": "'regent regions marks' shows whether the mark is there",
@@ -139,6 +147,8 @@ def subject_of(record: Record) -> str:
     match message_of(record):
         case Transit() | Move() | RegionWork() as task:
             return str(task.region)
+        case Shape() as task:
+            return " ".join(map(str, sorted(task.parents)))
         case TableTask() as task:
             return task.table
         case TableWork() as task:
@@ -189,6 +199,10 @@ def detail_of(record: Record) -> str:
             return f"region {task.table}#{task.region} {where}"
         case RegionWork() | TableWork() | PublishTask() as task:
             return _work(task)
+        case Shape() as task:
+            parents, heirs = ("+".join(f"#{one}" for one in some) for some in (task.parents, task.heirs))
+            at = f" at {key_text(task.key)!r}" if task.key else ""
+            return f"regions {parents} of {task.table}{at}, heirs {heirs}"
         case Many() as task:
             count = len(task.ids) or task.count
             return f"up to {count} regions of {task.table}"
@@ -257,6 +271,10 @@ def _of_region(result: str) -> str:
     return "" if result in MET else f"the region is not where it was wanted: {result}"
 
 
+def _of_shape(result: str) -> str:
+    return f"not all heirs are open: {result}, {WHERE}" if " " in result.replace(", ", "") else ""
+
+
 def _of_close(result: str) -> str:
     return "" if result in CLOSED else f"the region may not be closed: {result}"
 
@@ -278,6 +296,8 @@ _JUDGES: Final[Mapping[str, Callable[[str], str]]] = {
     "assign": _of_region,
     "close": _of_close,
     "move": _of_region,
+    "split": _of_shape,
+    "merge": _of_shape,
     "drain_server": _of_drain,
     "create_table": _of_table,
     "enable_table": _of_table,

@@ -63,6 +63,7 @@ class Region(Item):
     token: int = Field(0, description="fence token of its present or latest open")
     sequence: int = Field(0, description="of its latest open, chosen by the service")
     pid: int | None = Field(None, description="the procedure that moves it")
+    sources: list[int] = Field([], description="regions in whose data its own begins, until it is independent of them")
     pinned: str | None = Field(None, description="name of the server at which an operator wants it")
     state_age_s: float = Field(0.0, description="since the latest change of its state, or since this daemon is active")
     waits_for: str = Field("", description="in transition, or where its server crashed")
@@ -175,6 +176,7 @@ def _fields(region: ModelRegion, env: RegionsEnv) -> dict[str, Any]:
         "sequence": region.sequence,
         "pid": region.pid or None,
         "state_age_s": max(0, env.now_ms() - region.changed_ms) / 1000,
+        "sources": [one.region for one in env.model.sources.get(region.id, ())],
         "pinned": env.model.marks.pinned(region.id) or None,
         "waits_for": _waits_for(region, env),
         **_load(region, env),

@@ -18,6 +18,7 @@ from controller.http.models import RequestItem, Words
 from controller.http.procedures import Procedure
 from controller.procedures import requests
 from controller.procedures.refusals import forgotten
+from controller.process.wording import named
 from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator.records import detail_of, procedure_item, subject_of
@@ -25,6 +26,7 @@ from controller.regions.term import RegionsTerm
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Caller, Record
 from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.states import RegionState
 
 NAME_MAX: Final = 200
 """Characters of a name."""
@@ -76,6 +78,10 @@ def region_of(model: Regions, region: int) -> Region:
     found = model.regions.get(region)
     if found is None and (why := model.damages.of_region(region)):
         raise NotFound(f"region {region} is left out: {why}", REMEDY)
+    if found is None and (parent := model.parents.get(region)) is not None:
+        did, heirs = RegionState(parent.state).name.lower(), named(f"#{one}" for one in parent.heirs)
+        remedy = "name these; 'regent regions parents' says what its data waits for"
+        raise NotFound(f"region {region} was {did}: {heirs} got its keys", remedy)
     if found is None:
         raise NotFound(f"region {region} does not exist", "see 'regent regions list'")
     return found

@@ -17,6 +17,7 @@ from controller.regions.operator.published import PublishedView, add_published_r
 from controller.regions.operator.region_changes import RegionChanges, add_region_change_route
 from controller.regions.operator.regions import RegionView, add_region_routes
 from controller.regions.operator.servers import ServerView, add_server_routes
+from controller.regions.operator.shapes import ShapeView, add_shape_routes
 from controller.regions.operator.status import StatusView, add_status_route
 from controller.regions.operator.table_changes import TableChanges, add_table_change_routes
 from controller.regions.operator.tables import TableView, add_table_routes
@@ -33,6 +34,7 @@ class View:
         self.status = StatusView(domain, settings)
         self.regions = RegionView(domain)
         self.explanations = ExplanationView(domain)
+        self.shapes = ShapeView(domain)
         self.region_changes = RegionChanges(domain)
         self.tables = TableView(domain)
         self.table_changes = TableChanges(domain)
@@ -63,6 +65,7 @@ class View:
         add_explanation_route(app, self.explanations)
         add_work_routes(app, self.works)
         add_published_routes(app, self.published)
+        add_shape_routes(app, self.shapes)
         add_region_change_route(app, self.region_changes)
         add_table_change_routes(app, self.table_changes)
         add_table_routes(app, self.tables)

@@ -12,7 +12,7 @@ from controller.regions.fencing import COMMAND, LEASE, fences_in
 from controller.regions.operator.records import cause_of, message_of
 from controller.regions.procedures import crash, tables
 from controller.regions.procedures.assign import NAME as ASSIGN
-from controller.regions.procedures.messages import Crash, LogTask, Move, RegionWork, TableTask, Transit
+from controller.regions.procedures.messages import Crash, LogTask, Move, RegionWork, Shape, TableTask, Transit
 from controller.regions.procedures.region_work import NAME as REGION_WORK
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.record import Record
@@ -244,6 +244,8 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
         return "" if server is None else "; ".join(of_crash(server, env, engine))
     if root.kind == DRAIN:
         return "; ".join(_of_drain(root, env, engine))
+    if isinstance(task, Shape):
+        return "; ".join(_of_shape(root, task, env, engine))
     message = message_of(record)
     region = env.model.regions.get(message.region) if isinstance(message, Transit | Move | RegionWork) else None
     return "" if region is None else "; ".join(of_region(region, env, engine))
@@ -259,6 +261,16 @@ def _of_drain(root: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iter
     if not root.aborted:
         after = "; it ends once the moves that have begun have ended" if hung else ""
         yield f"'{ENDS} abort {root.pid}' begins no further move: regions that have moved stay where they are{after}"
+
+
+def _of_shape(root: Record, task: Shape, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
+    """Yields what ends a split or a merge: its regions go on, or it is undone while others do not have their keys."""
+    for id_ in (*task.parents, *task.heirs):
+        region = env.model.regions.get(id_)
+        if region is not None and region.pid != root.pid:
+            yield from of_region(region, env, engine)
+    if not (root.aborted or any(one in env.model.regions for one in task.heirs)):
+        yield f"'{ENDS} abort {root.pid}' undoes it: its regions are opened again"
 
 
 def _parts(root: Record, engine: Engine[RegionsEnv]) -> list[int]:

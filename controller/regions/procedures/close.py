@@ -107,7 +107,8 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Effect:
 def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit, *, by_word: bool = False) -> Effect:
     """Ends the close. It is clean where the process said so, and had the region open: the open's end is stored."""
     state = S.OFFLINE if task.returns else S.CLOSED
-    clean = region.clean or (by_word and task.token == region.token and not env.restored)
+    copied = env.restored and task.token <= env.former_number  # another process may have had it since
+    clean = region.clean or (by_word and task.token == region.token and not copied)
 
     def entered(_: Change) -> None:
         if region.state in OWNED - {S.CLOSING}:  # its server is fenced, or it has none

@@ -22,6 +22,7 @@ from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
+from regent_agent.protocol import INHERIT
 from regent_agent.service import OpenedRegion, RegionService
 from tests.kit.deadlines import eventually
 
@@ -69,7 +70,12 @@ class World:
         service = self.services.setdefault(name, Opens())
         address = ("127.0.0.1", self.domain.listener.port)
         options = AgentOptions(
-            daemons=(address,), server=name, address=f"{name}:7000", software="test 1", incarnation=incarnation
+            daemons=(address,),
+            server=name,
+            address=f"{name}:7000",
+            software="test 1",
+            incarnation=incarnation,
+            features=(INHERIT,),
         )
         agent = Agent(service, options, load=lambda: {"requests": 7})
         self.agents[name] = agent

@@ -24,8 +24,9 @@ def test_a_route_names_the_owner_of_an_open_region_at_a_server_that_is_online_al
     one = region(table("t"), 7)
     one.state = state
     one.server = None if server is None else Server("a", 1, "a:1", "", server, {})
-    nobody = Route(7, "t", one.start, one.end)
-    serves = state is RegionState.OPEN and server is ServerState.ONLINE
+    nobody = Route(7, "t", one.start, one.end, gone=state in (RegionState.SPLIT, RegionState.MERGED))
+    is_open = state in (RegionState.OPEN, RegionState.SPLITTING, RegionState.MERGING)
+    serves = is_open and server is ServerState.ONLINE
     assert route_of(one) == (Route(7, "t", one.start, one.end, 7, "a", "a:1") if serves else nobody)
     assert route_of(one, {7}) == nobody, "it shares keys with another one"
     assert (route_of(one, {8}) == nobody) is not serves

@@ -1,0 +1,103 @@
+"""Merge: neighbours of one table become one region (HBase ``MergeTableRegionsProcedure``).
+
+They are moved to one server first: what the heir refers to was at one place last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from controller.procedures.kinds import Effect, Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.procedures import messages, move, reshaping
+from controller.regions.procedures.messages import MOVE, SHAPE, Move, Shape
+from controller.regions.procedures.reshaping import METADATA, TRIES_MAX, Problem
+from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Wait
+from state_machines.procedures.record import Record, child
+from state_machines.regions.heirs import neighbours_problem
+from state_machines.regions.model import Region, Server, start_of
+from state_machines.regions.states import RegionState
+
+NAME: Final = reshaping.MERGE
+PREPARE: Final = 0
+MOVES: Final = 1
+CLOSE: Final = 2
+COMMIT: Final = 4
+S = RegionState
+
+
+async def merging(env: RegionsEnv, regions: Sequence[Region], why: str) -> bytes:
+    """Returns the message of a merge of regions, in any order; reserves the id of their heir.
+
+    Raises ``StoreFailed``.
+    """
+    parents = tuple(one.id for one in sorted(regions, key=start_of))
+    return SHAPE.encode(Shape(regions[0].table.name, parents, (await env.reserve(1),), why=why))
+
+
+def merge_problem(env: RegionsEnv, regions: Sequence[Region]) -> Problem | None:
+    """Returns why regions, in any order, cannot be merged now; None where they can."""
+    if (why := neighbours_problem(sorted(regions, key=start_of))) is not None:
+        return Problem(why, "'regent regions list --table NAME' lists regions in the order of their keys")
+    return reshaping.problem_of(env, regions, 1)
+
+
+async def prepare(env: RegionsEnv, record: Record) -> Outcome:
+    """Judges the regions."""
+    task: Shape = SHAPE.decode(record.data)
+    found = reshaping.ready(env, record, task)
+    if isinstance(found, Failed):
+        return found
+    if (why := neighbours_problem(found)) is not None:
+        return Failed(why)
+    if (judged := reshaping.judged(env, record, found, 1)) is not None:
+        return judged
+    return Next(MOVES, SHAPE.encode(replace(task, inherits=env.options.split != METADATA)))
+
+
+async def together(env: RegionsEnv, record: Record) -> Outcome | Effect:
+    """Has the regions moved to the server that has most of them; goes on once all are open there."""
+    task: Shape = SHAPE.decode(record.data)
+    found = reshaping.ready(env, record, task)
+    if isinstance(found, Failed):
+        return found
+    target = _target(env, found)
+    if target is None:
+        env.unplaced.add(record.pid)
+        return Wait(0, record.data, durable=False)
+    apart = [one for one in found if one.server is not target or one.state is not S.OPEN]
+    if not apart:
+        return reshaping.leaves(env, record, replace(task, server=target.name, tries=0), found, CLOSE)
+    if task.tries >= TRIES_MAX:
+        return Failed(f"{apart[0]} is not open at {target} after {task.tries} moves: see 'regent regions explain'")
+    moves = tuple(child(move.NAME, MOVE.encode(Move(one.id, task.table, target.name, task.why))) for one in apart)
+    return Children(moves, MOVES, SHAPE.encode(replace(task, tries=task.tries + 1)))
+
+
+def _target(env: RegionsEnv, regions: Sequence[Region]) -> Server | None:
+    """Returns the server that has most of the regions, of those that may get further ones; else any of these."""
+    servers = env.servers()
+    has = Counter(one.server.key for one in regions if one.server is not None)
+    return max(servers, key=lambda one: (has[one.key], one.name), default=None)
+
+
+MERGE_REGIONS: Final[Kind[RegionsEnv]] = Kind(
+    NAME,
+    (
+        Step("prepare", prepare, reshaping.undo),
+        Step("move", together, reshaping.undo),
+        Step("close", reshaping.close_parents, reshaping.undo),
+        Step("check", reshaping.check, reshaping.undo),
+        Step("commit", reshaping.commit),
+        Step("open", reshaping.open_heirs),
+        Step("end", reshaping.end),
+    ),
+    reshaping.demand,
+    no_return=COMMIT,
+    holds_locks=True,
+    members=messages.of_shape,
+)

@@ -1,0 +1,55 @@
+"""Decides on regions whose keys others get: where a region is split, and which regions are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+from state_machines.regions.layout import KEY_BYTES_MAX, key_text
+from state_machines.regions.model import Region
+
+MERGED_MIN: Final = 2
+MERGED_MAX: Final = 10
+"""Regions of one merge: as many as the data of a region may begin in."""
+Range = tuple[bytes, bytes]
+"""First key, and the key behind the last one: empty without an end."""
+
+
+def key_problem(region: Region, key: bytes) -> str | None:
+    """Returns why a region cannot be split at a key; None where it can. The text names the key and what is expected."""
+    if len(key) > KEY_BYTES_MAX:
+        return f"key: {len(key)} bytes, at most {KEY_BYTES_MAX}"
+    keys = f"from {key_text(region.start) or 'the first key'!r} to {key_text(region.end) or 'the last one'!r}"
+    if key == region.start or key == region.end:
+        return f"key: {key_text(key)!r} is a bound of region {region}, which is {keys}"
+    if key < region.start or (region.end and key > region.end):
+        return f"key: {key_text(key)!r} is outside of region {region}, which is {keys}"
+    return None
+
+
+def halves(region: Region, key: bytes) -> tuple[Range, Range]:
+    """Returns the ranges of the two heirs of a split."""
+    return (region.start, key), (key, region.end)
+
+
+def whole(regions: Sequence[Region]) -> tuple[Range]:
+    """Returns the range of the heir of a merge. ``regions``: in the order of keys."""
+    return ((regions[0].start, regions[-1].end),)
+
+
+def neighbours_problem(regions: Sequence[Region]) -> str | None:
+    """Returns why regions cannot become one; None where they can. ``regions``: in the order of keys."""
+    if not MERGED_MIN <= len(regions) <= MERGED_MAX:
+        return f"regions: {len(regions)} given, expected {MERGED_MIN} to {MERGED_MAX} neighbours"
+    for one, other in pairwise(regions):
+        if one.table is not other.table:
+            return f"regions: {one} and {other} are of different tables, and only regions of one table are merged"
+        if one is other:
+            return f"regions: {one} is given twice"
+        if one.end != other.start or not one.end:
+            return (
+                f"regions: {one} ends at {key_text(one.end)!r}, and {other} begins at {key_text(other.start)!r}: "
+                "give neighbours, without a region between them"
+            )
+    return None
