@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from examples.kv.service import FEATURES, KeyValueService
 from examples.kv.writer import SEGMENT_BYTES_MAX, Fenced, Log, Segments
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
-from regent_agent.protocol import INVALID, UNAUTHENTICATED
+from regent_agent.protocol import INVALID, UNAUTHENTICATED, Published
 from regent_agent.service import OpenedRegion
 
 LEFT: Final = 0
@@ -55,7 +56,9 @@ class Server:
         self._joined = False
         self._log = Log(Segments(options.data, options.name, self._incarnation, options.segment_bytes))
         self._agent: Agent | None = None
-        self._service = KeyValueService(options.data, self._log, independent=self._independent)
+        self._service = KeyValueService(
+            options.data, self._log, independent=self._independent, published=self._published
+        )
         self._listener = Listener(self._service)
         self._stopping = asyncio.Event()
         self._unsafe = asyncio.Event()
@@ -109,6 +112,9 @@ class Server:
     def _independent(self, region: OpenedRegion) -> None:
         assert self._agent is not None, "it had the region opened"
         self._agent.independent(region)
+
+    def _published(self) -> Mapping[str, Published]:
+        return {} if self._agent is None else self._agent.published
 
     def _refuse(self, code: str, text: str) -> None:
         """Notes a refusal of a process that is no member yet, where no later attempt has success."""

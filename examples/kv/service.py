@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from examples.kv import logs, regions, snapshots
 from examples.kv.content import Entry
@@ -16,7 +18,7 @@ from examples.kv.protocol import KEY_BYTES_MAX, PUT_COUNT_MAX, SCAN_BYTES_MAX, S
 from examples.kv.upkeep import FLUSH_BYTES_MAX, Upkeep
 from examples.kv.writer import Log
 from regent_agent import protocol
-from regent_agent.protocol import RegionLoad
+from regent_agent.protocol import Published, RegionLoad
 from regent_agent.service import NotRunning, OpenedRegion, Service
 
 FEATURES: Final = (
@@ -26,9 +28,14 @@ FEATURES: Final = (
     protocol.DISCARD,
     protocol.STAGE,
     protocol.UNSTAGE,
+    protocol.PUBLISH,
     protocol.COMMIT,
 )
 """What this service does besides opening and closing regions."""
+READ_ONLY: Final = "kv.read_only"
+"""A published value: with YES no server sets a key."""
+YES: Final = b"1"
+NO: Final = b"0"
 
 logger = logging.getLogger("kv.service")
 
@@ -62,12 +69,14 @@ class KeyValueService(Service):
         log: Log,
         flush_bytes_max: int = FLUSH_BYTES_MAX,
         independent: Callable[[OpenedRegion], None] = lambda _: None,
+        published: Callable[[], Mapping[str, Published]] = dict,
     ) -> None:
-        """``independent`` gets each region that needs its sources no more."""
+        """``independent`` gets regions that need no sources any more. ``published``: values that all servers have."""
         self._data = data
         self._log = log
         self._regions: dict[int, Region] = {}
         self._upkeep = Upkeep(data, log, self._regions, independent, flush_bytes_max)
+        self._published = published
         self._suspended = False
         self._admitted = False
 
@@ -126,8 +135,6 @@ class KeyValueService(Service):
                 await self._upkeep.flush(owned, whole=True, snapshot=data.decode())
             case protocol.UNSTAGE:
                 await asyncio.to_thread(snapshots.unstage, self._data, data.decode(), region.region)
-            case protocol.COMMIT:
-                pass  # the copy of a snapshot counts once the daemon says so
             case _:
                 raise ValueError(f"the work {what!r} is none of {', '.join(FEATURES)}")
         await self._log.confirm()
@@ -209,6 +216,9 @@ class KeyValueService(Service):
         return region
 
     async def _put(self, region: Region, entries: list[tuple[bytes, bytes]]) -> int:
+        read_only = self._published().get(READ_ONLY)
+        if read_only is not None and read_only.data == YES:
+            raise Suspended(f"the service is read-only; '{READ_ONLY}' is published with {NO.decode()} to end that")
         for key, value in entries:
             if len(key) > KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
                 raise Invalid(f"a key of {len(key)} bytes with a value of {len(value)} bytes; at most {KEY_BYTES_MAX} "
@@ -222,15 +232,22 @@ class KeyValueService(Service):
         return edits[-1].sequence
 
     async def _work_as_process(self, what: str, data: bytes) -> None:
-        if what != protocol.DISCARD:
-            raise ValueError(f"the work {what!r} of a process is not {protocol.DISCARD!r}")
-        if data.startswith(protocol.SNAPSHOT_PREFIX):
-            name = data.removeprefix(protocol.SNAPSHOT_PREFIX).decode()
-            await asyncio.to_thread(snapshots.discard, self._data, name)
-            return
-        if (number := int(data)) in self._regions:
-            raise ValueError(f"region {number} is open here: it is discarded only once nothing refers to it")
-        await asyncio.to_thread(regions.discard, self._data, number)
+        match what:
+            case protocol.DISCARD if data.startswith(protocol.SNAPSHOT_PREFIX):
+                name = data.removeprefix(protocol.SNAPSHOT_PREFIX).decode()
+                await asyncio.to_thread(snapshots.discard, self._data, name)
+            case protocol.DISCARD:
+                if (number := int(data)) in self._regions:
+                    raise ValueError(f"region {number} is open here: it is discarded only once nothing refers to it")
+                await asyncio.to_thread(regions.discard, self._data, number)
+            case protocol.STAGE:
+                value = msgspec.msgpack.decode(data, type=Published)
+                if value.name == READ_ONLY and value.data not in {YES, NO}:
+                    raise ValueError(f"{READ_ONLY}: {value.data[:20]!r}, expected {YES!r} or {NO!r}")
+            case protocol.UNSTAGE | protocol.COMMIT:
+                pass  # the agent has the values that count
+            case _:
+                raise ValueError(f"the work {what!r} of a process is none of {', '.join(FEATURES)}")
 
 
 def _up_to_bytes(found: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:

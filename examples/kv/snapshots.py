@@ -38,10 +38,10 @@ def unstage(data: Path, name: str, region: int) -> None:
 
 
 def discard(data: Path, name: str) -> None:
-    """Deletes a snapshot."""
+    """Deletes a snapshot; it may have been begun before."""
     folder = _folder(data, name)
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.parent.exists():
+    if folder.parent.is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
         files.sync(folder.parent)
 
 

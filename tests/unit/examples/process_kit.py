@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from examples.kv.service import KeyValueService
 from examples.kv.upkeep import FLUSH_BYTES_MAX
 from examples.kv.writer import SEGMENT_BYTES_MAX, Log, Segments
 from regent_agent.connection import Address
+from regent_agent.protocol import Published
 from regent_agent.service import OpenedRegion
 from tests.unit.examples.daemon_kit import Daemon
 
@@ -119,10 +120,11 @@ async def service(
     segment_bytes: int = SEGMENT_BYTES_MAX,
     flush_bytes: int = FLUSH_BYTES_MAX,
     independent: Callable[[OpenedRegion], None] = lambda _: None,
+    published: Callable[[], Mapping[str, Published]] = dict,
 ) -> AsyncIterator[KeyValueService]:
     log = Log(Segments(data, name, 1, segment_bytes))
     try:
-        service = KeyValueService(data, log, flush_bytes, independent)
+        service = KeyValueService(data, log, flush_bytes, independent, published)
         service.admit(True)
         yield service
     finally:

@@ -7,14 +7,26 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from examples.kv import content, regions
 from examples.kv.content import Content, Entry
 from examples.kv.regions import Lost
-from examples.kv.service import KeyValueService, NotOwner
+from examples.kv.service import NO, READ_ONLY, YES, KeyValueService, NotOwner, Suspended
 from examples.kv.upkeep import Upkeep
-from regent_agent.protocol import COMMIT, DISCARD, FLUSH, SPLIT_KEY, STAGE, UNSTAGE, RegionLoad, Source
+from regent_agent.protocol import (
+    COMMIT,
+    DISCARD,
+    FLUSH,
+    SNAPSHOT_PREFIX,
+    SPLIT_KEY,
+    STAGE,
+    UNSTAGE,
+    Published,
+    RegionLoad,
+    Source,
+)
 from regent_agent.service import OpenedRegion
 from tests.kit.deadlines import eventually
 from tests.unit.examples.process_kit import error_of, region, service, take_over
@@ -153,7 +165,6 @@ async def test_a_snapshot_has_what_was_put_before_it_and_nothing_else(tmp_path: 
         await kv.put(1, 5, b"a", b"before")
         await kv.work(STAGE, region(5), b"ns:nightly/1")
         await kv.work(STAGE, region(5), b"ns:nightly/1")
-        await kv.work(COMMIT, region(5), b"ns:nightly/1")
         await kv.put(1, 5, b"a", b"after")
         await kv.put(1, 5, b"b", b"after")
         await kv.close(region(5))
@@ -186,6 +197,18 @@ async def test_a_snapshot_that_is_given_up_leaves_no_file(tmp_path: Path) -> Non
         assert list((tmp_path / "snapshots").iterdir()) == []
 
 
+async def test_a_snapshot_is_deleted_whole(tmp_path: Path) -> None:
+    async with service(tmp_path, "a") as kv:
+        await kv.work(DISCARD, None, SNAPSHOT_PREFIX + b"old")
+        for number in (1, 2):
+            await kv.open(region(5, number))
+            for name in (b"old", b"new"):
+                await kv.work(STAGE, region(5, number), name)
+        for _ in range(2):
+            await kv.work(DISCARD, None, SNAPSHOT_PREFIX + b"old")
+        assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["new"]
+
+
 async def test_the_key_that_halves_a_region_has_keys_on_both_sides(tmp_path: Path) -> None:
     async with service(tmp_path, "a") as kv:
         await kv.open(region(5))
@@ -212,6 +235,21 @@ async def test_work_is_refused_where_it_could_do_harm(tmp_path: Path) -> None:
             await kv.work(STAGE, region(4), b"s")
         with pytest.raises(ValueError, match="the work 'x' is none of"):
             await kv.work("x", region(5), b"")
+
+
+async def test_a_value_that_is_published_makes_the_service_read_only(tmp_path: Path) -> None:
+    published: dict[str, Published] = {}
+    async with service(tmp_path, "a", published=lambda: published) as kv:
+        await kv.open(region(5))
+        for data in (YES, NO):
+            value = Published(READ_ONLY, 1, data)
+            await kv.work(STAGE, None, msgspec.msgpack.encode(value))
+            await kv.work(COMMIT, None, msgspec.msgpack.encode(value))
+            published[READ_ONLY] = value
+            error = await error_of(kv.put(1, 5, b"k", b"v"))
+            assert isinstance(error, Suspended if data == YES else type(None))
+        with pytest.raises(ValueError, match=r"kv\.read_only: b'perhaps', expected b'1' or b'0'"):
+            await kv.work(STAGE, None, msgspec.msgpack.encode(Published(READ_ONLY, 2, b"perhaps")))
 
 
 async def test_files_of_servers_before_have_no_sources(tmp_path: Path) -> None:
