@@ -374,6 +374,15 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("WAITS-FOR", "waitsFor"),
         Column("DEPENDENT", "dependent", wide=True),
     ),
+    "TableSnapshot": (
+        Column("NAME", "name"),
+        Column("TABLE", "table"),
+        Column("REGIONS", "regions"),
+        Column("MADE", "made"),
+        Column("NEEDED-BY", "neededBy"),
+        Column("KIND", "kind", wide=True),
+        Column("OPTIONS", "options", wide=True),
+    ),
     "RegionMark": (
         Column("KIND", "kind"),
         Column("SUBJECT", "subject"),

@@ -33,6 +33,7 @@ from cli.commands import (
     servers,
     snapshot,
     strays,
+    table_snapshots,
     tables,
     throttle,
 )
@@ -98,6 +99,7 @@ for group in (
     published,
     servers,
     snapshot,
+    table_snapshots,
     loads,
     pipeline,
     about,

@@ -58,6 +58,11 @@ def register(app: typer.Typer) -> None:
     change(named, truncate, "regent tables truncate users --wait --yes", asks=asks)
     change(named, modify, "regent tables modify users --option ttl=120 --remove codec --wait")
     change(named, work, "regent tables work users x-compact --wait", "regent tables work users flush --for 10m")
+    change(named, clone, "regent tables clone copy --snapshot monday --wait", "regent tables clone copy --table users")
+    change(named, flush, "regent tables flush users --wait")
+    change(named, snapshot, "regent tables snapshot users monday --wait")
+    asks = "Replace the data of table {table} by that of snapshot {snapshot}?"
+    change(named, restore, "regent tables restore users monday --wait --yes", asks=asks)
     asks = "Delete table {table}? Its regions are gone for ever."
     change(named, delete, "regent tables delete users --wait --yes", asks=asks)
 
@@ -133,6 +138,40 @@ def modify(
     """Change options of a table, and have its regions opened again with them, some at a time."""
     body = {"options": _options(option or []), "remove": remove or [], "together": together}
     return f"{_path(table)}/modify", body
+
+
+def clone(
+    table: Table,
+    of_table: Annotated[str, typer.Option("--table", metavar="TABLE", help="The disabled table that is copied.")] = "",
+    of_snapshot: Annotated[str, typer.Option("--snapshot", metavar="NAME", help="The snapshot that is copied.")] = "",
+    option: Options = None,
+) -> Request:
+    """Make a table that begins as a disabled one, or as a snapshot; both stay as they are."""
+    if bool(of_table) is bool(of_snapshot):
+        raise Failure(Exit.USAGE, "a clone is one of a table or of a snapshot", "give --table or --snapshot")
+    body = {"source": of_table, "snapshot": of_snapshot, "options": _options(option or [])}
+    return f"{_path(table)}/clone", body
+
+
+def flush(table: Table) -> Request:
+    """Have all open regions of a table make durable what is in memory."""
+    return work_of(_path(table), "flush", "", TRIES, "")
+
+
+def snapshot(
+    table: Table, name: Annotated[str, typer.Argument(help="Name of the snapshot.", metavar="NAME")]
+) -> Request:
+    """Make a snapshot of an enabled table; it serves meanwhile."""
+    return "/v1/regions/snapshots", {"name": name, "table": table}
+
+
+def restore(
+    table: Table,
+    snapshot: Annotated[str, typer.Argument(help="Name of the snapshot.", metavar="SNAPSHOT")],
+    keep_disabled: Annotated[bool, typer.Option("--keep-disabled", help="Do not enable the table then.")] = False,
+) -> Request:
+    """Replace the regions of a disabled table by those of a snapshot, and enable it."""
+    return f"{_path(table)}/restore", {"snapshot": snapshot, "enable": not keep_disabled}
 
 
 def delete(table: Table) -> Request:

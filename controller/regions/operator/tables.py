@@ -46,6 +46,7 @@ from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import NotAKey, count_of, key_of, layout_problem, name_problem
 from state_machines.regions.model import Regions, namespace_of
 from state_machines.regions.model import Table as ModelTable
+from state_machines.regions.references import needed_by
 from state_machines.regions.states import RegionState, TableKind, TableState
 
 TableAct = Literal["enable", "disable", "delete"]
@@ -289,6 +290,8 @@ def table_problem(model: Regions, table: ModelTable, act: TableAct, opens: int =
     if act == "enable" and opens:
         return f"table {table.name!r} is {table.state.name.lower()}: procedure {opens} opens its regions"
     why = change_problem(table.name, table.state, BEGINS[act])
+    if why is None and act != "disable":
+        why = needed_by(model, table)
     return partly_made(table) if why is None and act == "enable" else why
 
 

@@ -18,6 +18,7 @@ from controller.regions.operator.region_changes import RegionChanges, add_region
 from controller.regions.operator.regions import RegionView, add_region_routes
 from controller.regions.operator.servers import ServerView, add_server_routes
 from controller.regions.operator.shapes import ShapeView, add_shape_routes
+from controller.regions.operator.snapshots import SnapshotView, add_snapshot_routes
 from controller.regions.operator.status import StatusView, add_status_route
 from controller.regions.operator.table_changes import TableChanges, add_table_change_routes
 from controller.regions.operator.tables import TableView, add_table_routes
@@ -37,6 +38,7 @@ class View:
         self.shapes = ShapeView(domain)
         self.region_changes = RegionChanges(domain)
         self.tables = TableView(domain)
+        self.snapshots = SnapshotView(domain)
         self.table_changes = TableChanges(domain)
         self.namespaces = NamespaceView(domain)
         self.servers = ServerView(domain)
@@ -67,6 +69,7 @@ class View:
         add_published_routes(app, self.published)
         add_shape_routes(app, self.shapes)
         add_region_change_route(app, self.region_changes)
+        add_snapshot_routes(app, self.snapshots)
         add_table_change_routes(app, self.table_changes)
         add_table_routes(app, self.tables)
         add_namespace_routes(app, self.namespaces)

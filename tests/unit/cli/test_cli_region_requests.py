@@ -76,6 +76,31 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
     (("tables", "enable", "shop:a/b", *WHY), "tables/shop%3Aa%2Fb/enable", SAID),
     (("tables", "disable", "shop:a/b", "--yes", *WHY), "tables/shop%3Aa%2Fb/disable", SAID),
     (("tables", "delete", "shop:a/b", "--yes", *WHY), "tables/shop%3Aa%2Fb/delete", SAID),
+    (
+        ("tables", "truncate", "a/b", "--drop-splits", "--keep-disabled", "--yes", *WHY),
+        "tables/a%2Fb/truncate",
+        {"dropSplits": True, "enable": False, **SAID},
+    ),
+    (
+        ("tables", "modify", "a/b", "--option", "a=b", "--remove", "c", "--together", 7, *WHY),
+        "tables/a%2Fb/modify",
+        {"options": {"a": "b"}, "remove": ["c"], "together": 7, **SAID},
+    ),
+    (
+        ("tables", "clone", "a/b", "--snapshot", "s", *WHY),
+        "tables/a%2Fb/clone",
+        {"source": "", "snapshot": "s", "options": {}, **SAID},
+    ),
+    (("tables", "flush", "a/b", *WHY), "tables/a%2Fb/flush", SAID),
+    (("tables", "snapshot", "a/b", "s", *WHY), "snapshots", {"name": "s", "table": "a/b", **SAID}),
+    (
+        ("tables", "restore", "a/b", "s", "--yes", *WHY),
+        "tables/a%2Fb/restore",
+        {"snapshot": "s", "enable": True, **SAID},
+    ),
+    (("snapshots", "delete", "s t", "--yes", *WHY), "snapshots/s%20t/delete", SAID),
+    (("regions", "stop", "--yes", *WHY), "all/stop", SAID),
+    (("regions", "start", *WHY), "all/start", SAID),
     (("tables", "delete", "..", "--yes", *WHY), "tables/%2E%2E/delete", SAID),
     (("tables", "delete", "a..b", "--yes", *WHY), "tables/a..b/delete", SAID),
     (("namespaces", "create", "a/b", *WHY), "namespaces", {"name": "a/b", **SAID}),
@@ -214,6 +239,7 @@ def test_a_change_that_the_daemon_refuses_is_sent_once(
         (("servers", "list"), "/servers", {}),
         (("namespaces", "list"), "/namespaces", {}),
         (("published", "list"), "/published", {}),
+        (("snapshots", "list"), "/snapshots", {}),
         (("regions", "list"), "/list", PAGE),
         (
             (

@@ -1,0 +1,204 @@
+"""Shows snapshots of tables, and takes requests that make, delete, clone and restore them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final
+
+from fastapi import FastAPI, Request, Response
+from pydantic import Field
+
+from controller.http.documents import Invalid, NotFound, Refused, document
+from controller.http.models import Document, Item
+from controller.http.peers import principal_of
+from controller.http.procedures import Procedure, time_of
+from controller.process.wording import counted
+from controller.regions.domain import RegionsDomain
+from controller.regions.operator.requests import (
+    NAME_MAX,
+    Change,
+    Name,
+    acting_term,
+    active_term,
+    caller_of,
+    known,
+    start,
+    table_of,
+)
+from controller.regions.operator.tables import OPTIONS_MAX, OptionValue
+from controller.regions.procedures import clones, snapshots, tables
+from controller.regions.procedures.messages import (
+    SNAPSHOT_TASK,
+    TABLE_TASK,
+    SnapshotTask,
+    TableTask,
+)
+from controller.regions.term import RegionsTerm
+from state_machines.regions.changes import change_problem
+from state_machines.regions.damage import RowKind
+from state_machines.regions.layout import name_problem
+from state_machines.regions.references import heirs_of_snapshot, needed_by, snapshot_needed_by
+from state_machines.regions.shapes import SnapshotRow
+from state_machines.regions.states import TableKind, TableState
+
+SEE: Final = "see 'regent snapshots list' and 'regent tables list'"
+Optional = Annotated[str, Field(max_length=NAME_MAX)]
+
+
+class TableSnapshot(Item):
+    """A snapshot of a table. ``needed_by``: regions whose data begins as that of the snapshot."""
+
+    name: str
+    table: str
+    kind: str
+    regions: int
+    made: datetime | None
+    needed_by: int
+    options: dict[str, str] = {}
+
+
+class SnapshotCreation(Change):
+    """A snapshot to make of a table."""
+
+    name: Name
+    table: Name
+
+
+class Clone(Change):
+    """A table to make as a copy, of the table ``source`` or of a snapshot, with further options."""
+
+    source: Optional = ""
+    snapshot: Optional = ""
+    options: Annotated[dict[Name, OptionValue], Field(max_length=OPTIONS_MAX)] = {}
+
+
+class Restore(Change):
+    """A snapshot that a disabled table gets back. ``enable``: its new regions are opened."""
+
+    snapshot: Name
+    enable: bool = True
+
+
+class SnapshotView:
+    """Shows the snapshots of the active term, and starts procedures on them."""
+
+    def __init__(self, domain: RegionsDomain) -> None:
+        self._domain = domain
+
+    def list_snapshots(self) -> list[TableSnapshot]:
+        """Lists snapshots by name."""
+        model = active_term(self._domain).env.model
+        return [self._item(model.snapshots[name].row) for name in sorted(model.snapshots)]
+
+    def describe_snapshot(self, name: str) -> TableSnapshot:
+        """Describes one snapshot."""
+        found = active_term(self._domain).env.model.snapshots.get(name)
+        if found is None:
+            raise NotFound(f"snapshot {name!r} does not exist", "see 'regent snapshots list'")
+        return self._item(found.row)
+
+    def _item(self, row: SnapshotRow) -> TableSnapshot:
+        term = active_term(self._domain)
+        return TableSnapshot(
+            name=row.name,
+            table=row.table,
+            kind=TableKind(row.kind).name.lower(),
+            regions=row.regions,
+            made=time_of(term.env.shown_ms(row.made_ms)),
+            needed_by=sum(1 for _ in heirs_of_snapshot(term.env.model, row.name)),
+            options=dict(row.options),
+        )
+
+    async def make(self, request: SnapshotCreation, principal: str) -> Procedure:
+        """Makes a snapshot of a table."""
+        term, caller = acting_term(self._domain), caller_of(request, principal)
+        if (again := known(term, caller, request, snapshots.MAKE, request.name)) is not None:
+            return again
+        if ":" in request.name or name_problem(request.name) is not None:
+            raise Invalid(f"name {request.name[:80]!r} is no name of a snapshot", "use letters, digits, '_', '-', '.'")
+        table = table_of(term.env.model, request.table)
+        _refuse(snapshots.problem_of(term.env, request.name, table.name))
+        data = SNAPSHOT_TASK.encode(SnapshotTask(request.name, table.name, request.reason))
+        about = f"snapshot {request.name} of table {table.name} with {counted(len(table.regions), 'region')}"
+        return await start(term, snapshots.MAKE, data, caller, request, about)
+
+    async def delete(self, name: str, request: Change, principal: str) -> Procedure:
+        """Deletes a snapshot, also one of which some rows are left out."""
+        term, caller = acting_term(self._domain), caller_of(request, principal)
+        if (again := known(term, caller, request, snapshots.DELETE, name)) is not None:
+            return again
+        model = term.env.model
+        if name not in model.snapshots and name not in model.drafts and name not in _damaged(term):
+            raise NotFound(f"snapshot {name!r} does not exist", "see 'regent snapshots list'")
+        _refuse(snapshot_needed_by(model, name))
+        data = SNAPSHOT_TASK.encode(SnapshotTask(name, why=request.reason))
+        return await start(term, snapshots.DELETE, data, caller, request, f"snapshot {name}: delete")
+
+    async def clone(self, table: str, request: Clone, principal: str) -> Procedure:
+        """Makes a table whose data begins as that of another one, or of a snapshot."""
+        term, caller = acting_term(self._domain), caller_of(request, principal)
+        if (again := known(term, caller, request, tables.CLONE, table)) is not None:
+            return again
+        if bool(request.source) is bool(request.snapshot):
+            raise Invalid("a clone is one of a table or of a snapshot", "give source or snapshot, one of them")
+        if (problem := name_problem(table)) is not None:
+            raise Invalid(problem, "give another name")
+        options = dict(sorted(request.options.items()))
+        task = TableTask(table, why=request.reason, options=options, source=request.source, snapshot=request.snapshot)
+        _refuse(clones.clone_problem(term.env, task))
+        about = f"table {table} with {counted(clones.count_of(term.env, task), 'region')}"
+        return await start(term, tables.CLONE, TABLE_TASK.encode(task), caller, request, about)
+
+    async def restore(self, table: str, request: Restore, principal: str) -> Procedure:
+        """Replaces the regions of a disabled table by those of a snapshot."""
+        term, caller = acting_term(self._domain), caller_of(request, principal)
+        if (again := known(term, caller, request, tables.RESTORE, table)) is not None:
+            return again
+        found = table_of(term.env.model, table)
+        task = TableTask(table, why=request.reason, snapshot=request.snapshot, enables=request.enable)
+        why = change_problem(table, found.state, TableState.TRUNCATING)
+        if why is not None:
+            raise Refused(why, f"regent tables disable {table} --wait")
+        _refuse(clones.restore_problem(term.env, task) or needed_by(term.env.model, found))
+        about = f"table {table} as snapshot {request.snapshot} has it"
+        return await start(term, tables.RESTORE, TABLE_TASK.encode(task), caller, request, about)
+
+
+def _refuse(why: str | None) -> None:
+    """Refuses a request; what stands behind the last colon of the reason is the remedy."""
+    if why is not None:
+        problem, colon, remedy = why.rpartition(": ")
+        raise Refused(problem, remedy) if colon else Refused(why, SEE)
+
+
+def _damaged(term: RegionsTerm) -> set[str]:
+    """Returns the names of snapshots that are left out."""
+    return {one.name for one in term.env.model.damages.rows if one.kind is RowKind.SNAPSHOT}
+
+
+def add_snapshot_routes(app: FastAPI, view: SnapshotView) -> None:
+    """Adds the routes to the surface of a daemon; those of the other changes of tables come after them."""
+
+    @app.get("/v1/regions/snapshots", response_model=Document[TableSnapshot])
+    async def listed() -> Response:
+        return document("TableSnapshot", view.list_snapshots())
+
+    @app.get("/v1/regions/snapshots/{name}", response_model=Document[TableSnapshot])
+    async def described(name: str) -> Response:
+        return document("TableSnapshot", [view.describe_snapshot(name)])
+
+    @app.post("/v1/regions/snapshots", response_model=Document[Procedure])
+    async def make(wanted: SnapshotCreation, request: Request) -> Response:
+        return document("Procedure", [await view.make(wanted, principal_of(request))])
+
+    @app.post("/v1/regions/snapshots/{name}/delete", response_model=Document[Procedure])
+    async def delete(name: str, wanted: Change, request: Request) -> Response:
+        return document("Procedure", [await view.delete(name, wanted, principal_of(request))])
+
+    @app.post("/v1/regions/tables/{table:path}/clone", response_model=Document[Procedure])
+    async def clone(table: str, wanted: Clone, request: Request) -> Response:
+        return document("Procedure", [await view.clone(table, wanted, principal_of(request))])
+
+    @app.post("/v1/regions/tables/{table:path}/restore", response_model=Document[Procedure])
+    async def restore(table: str, wanted: Restore, request: Request) -> Response:
+        return document("Procedure", [await view.restore(table, wanted, principal_of(request))])

@@ -1,0 +1,234 @@
+"""Snapshots of tables, and tables that begin as the data of others: what is staged, kept, needed, and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.regions.procedures import snapshots, tables
+from controller.regions.procedures.messages import SNAPSHOT_TASK, TABLE_TASK, SnapshotTask, TableTask
+from controller.regions.term import RegionsTerm
+from metadata_store.catalog.rows import HeirRow, SnapshotPartRow, SnapshotRow
+from regent_agent import protocol
+from regent_agent.protocol import Operation, Result
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+from state_machines.regions.states import RegionState, TableState
+from testing.memory.region_store import RegionDisk
+from tests.kit.regions.world import (
+    Server,
+    at_rest,
+    changes,
+    creates,
+    ended,
+    procedure,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
+
+S, T = RegionState, TableState
+FEATURES = (protocol.INHERIT, protocol.STAGE, protocol.UNSTAGE, protocol.DISCARD, protocol.FLUSH)
+
+
+class Worker(Server):
+    """A server that notes the work that it does, and what its regions begin as. ``refuses``: work that fails."""
+
+    features = FEATURES
+
+    def __init__(self, term: RegionsTerm, name: str) -> None:
+        super().__init__(term, name)
+        self.works: list[tuple[str, int, bytes]] = []
+        self.sources: dict[int, list[protocol.Source]] = {}
+        self.refuses = self.hangs = ""
+
+    async def serve(self) -> None:
+        while True:
+            operations = await self.poll()
+            done = [self.do(one) for one in operations if not self._hangs(one)]
+            if done:
+                await self.report(*done)
+
+    def _hangs(self, operation: Operation) -> bool:
+        return isinstance(operation, protocol.Work) and operation.what == self.hangs
+
+    def do(self, operation: Operation) -> Result:
+        if isinstance(operation, protocol.Open):
+            self.sources[operation.region] = list(operation.sources)
+        elif isinstance(operation, protocol.Work):
+            if operation.what == self.refuses:
+                return Result(operation.pid, protocol.FAILED, text="the disk is full")
+            self.works.append((operation.what, operation.region, operation.data))
+        return super().do(operation)
+
+
+@asynccontextmanager
+async def stage(disk: RegionDisk, regions: int = 4) -> AsyncIterator[tuple[RegionsTerm, Worker, Worker]]:
+    """Runs a term with two servers and a table."""
+    async with running(disk) as term:
+        one, two = Worker(term, "a"), Worker(term, "b")
+        async with serving(one, two):
+            await ended(term, creates(term, regions=regions))
+            yield term, one, two
+
+
+async def snapshot(term: RegionsTerm, name: str = "s", table: str = "t", kind: str = snapshots.MAKE) -> Record:
+    data = SNAPSHOT_TASK.encode(SnapshotTask(name, table))
+    return await term.engine.result(await procedure(term, kind, data))
+
+
+async def change(term: RegionsTerm, kind: str, table: str, **fields: object) -> Record:
+    task = TableTask(table, **fields)  # type: ignore[arg-type]
+    return await term.engine.result(await procedure(term, kind, TABLE_TASK.encode(task)))
+
+
+def works(what: str, *servers: Worker) -> list[tuple[int, bytes]]:
+    return sorted((region, data) for one in servers for name, region, data in one.works if name == what)
+
+
+def small(disk: RegionDisk, kind: type) -> list[object]:
+    return [one for one in disk.small.values() if isinstance(one, kind)]
+
+
+@virtual
+async def test_each_region_stages_a_copy_and_one_write_makes_them_count() -> None:
+    disk = RegionDisk()
+    async with stage(disk) as (term, one, two):
+        assert (await snapshot(term)).result == b"4"
+        assert works(protocol.STAGE, one, two) == [(region.id, b"s") for region in regions_of(term)]
+        [row] = small(disk, SnapshotRow)
+        assert isinstance(row, SnapshotRow)
+        assert (row.name, row.table, row.regions, row.parts) == ("s", "t", 4, 1)
+        [part] = small(disk, SnapshotPartRow)
+        assert isinstance(part, SnapshotPartRow)
+        listed = [(source.region, source.start, source.end, source.token) for source in part.regions]
+        assert listed == [(region.id, region.start, region.end, region.token) for region in regions_of(term)]
+        assert "exists already, of table 't'" in (await snapshot(term)).error
+        assert (await snapshot(term, table="nobody")).state is State.ROLLEDBACK
+        await at_rest(term)
+    async with running(disk) as term:
+        assert term.env.model.snapshots["s"].parts == (part.regions,), "a failover knows it"
+        assert not term.env.model.drafts
+
+
+@pytest.mark.parametrize("by", ["an operator", "a server"])
+@virtual
+async def test_a_snapshot_that_is_not_complete_is_taken_back(by: str) -> None:
+    """What was staged is told to be of no use, by a procedure of its own; the name is free again."""
+    disk = RegionDisk()
+    async with stage(disk) as (term, one, two):
+        if by == "a server":
+            two.refuses = protocol.STAGE
+            record = await snapshot(term)
+            assert "failed 3 times" in record.error
+            assert "the disk is full" in record.error
+        else:
+            two.hangs = protocol.STAGE
+            pid = await procedure(term, snapshots.MAKE, SNAPSHOT_TASK.encode(SnapshotTask("s", "t")))
+            await until(lambda: works(protocol.STAGE, one))
+            await term.engine.abort(pid)
+            record = await term.engine.result(pid)
+        assert record.state is State.ROLLEDBACK
+        two.refuses = two.hangs = ""
+        await until(lambda: len(works(protocol.UNSTAGE, one, two)) == 4)
+        assert works(protocol.UNSTAGE, one, two) == [(region.id, b"s") for region in regions_of(term)]
+        assert not disk.small
+        await at_rest(term)
+        assert (await snapshot(term)).state is State.SUCCESS
+
+
+@virtual
+async def test_a_snapshot_that_cannot_begin_says_what_would_let_it() -> None:
+    async with stage(RegionDisk()) as (term, one, two):
+        term.env.model.servers["b", 1].features = frozenset()
+        assert "servers b,1 do no work 'stage'" in (await snapshot(term)).error
+        term.env.model.servers["b", 1].features = frozenset(FEATURES)
+        term.env.model.sources[regions_of(term)[0].id] = (protocol.Source(7, b"", b"", 1),)  # type: ignore[assignment]
+        assert "not yet independent" in (await snapshot(term)).error
+        term.env.model.sources.clear()
+        await ended(term, changes(term, "disable"))
+        assert "is disabled, and must be enabled" in (await snapshot(term)).error
+        assert not works(protocol.STAGE, one, two)
+
+
+@virtual
+async def test_a_table_begins_as_a_snapshot_which_stays_as_long_as_a_region_needs_it() -> None:
+    disk = RegionDisk()
+    async with stage(disk) as (term, one, two):
+        await snapshot(term)
+        assert (await change(term, tables.CLONE, "copy", snapshot="s")).result == b"0"
+        copies = regions_of(term, "copy")
+        assert [(region.start, region.end) for region in copies] == [
+            (region.start, region.end) for region in regions_of(term)
+        ]
+        begins = {id_: found for server in (one, two) for id_, found in server.sources.items() if found}
+        assert [(one.id, *begins[one.id]) for one in copies] == [
+            (one.id, protocol.Source(of.id, of.start, of.end, of.token, of.sequence, "s"))
+            for one, of in zip(copies, regions_of(term), strict=True)
+        ]
+        assert "is needed by region" in (await snapshot(term, kind=snapshots.DELETE)).error
+        assert "not yet independent" in (await snapshot(term, "s2", "copy")).error
+        for server in (one, two):
+            mine = [protocol.Owned(id_, token) for id_, token in server.has.items()]
+            await server.ask(protocol.Independent(server.name, 1, server.epoch, mine))
+        await until(lambda: not term.env.model.sources)
+        assert not small(disk, HeirRow)
+        assert (await snapshot(term, kind=snapshots.DELETE)).state is State.SUCCESS
+        assert works(protocol.DISCARD, one, two) == [(0, b"snapshot s")]
+        assert not disk.small
+        await at_rest(term)
+
+
+@virtual
+async def test_a_disabled_table_is_cloned_and_stays_as_it_is_while_its_data_is_needed() -> None:
+    async with stage(RegionDisk()) as (term, _, _two):
+        assert (
+            "must be disabled, or be cloned from a snapshot"
+            in (await change(term, tables.CLONE, "copy", source="t")).error
+        )
+        await ended(term, changes(term, "disable"))
+        assert (await change(term, tables.CLONE, "copy", source="t", options={"ttl": "1"})).result == b"0"
+        assert term.env.model.tables["copy"].options == {"ttl": "1"}
+        for kind in ("enable", "delete"):
+            record = await term.engine.result(await changes(term, kind))
+            assert "table 't' is needed by region #" in record.error
+            assert "or delete table copy" in record.error
+        assert "is needed by" in (await change(term, tables.TRUNCATE, "t")).error
+        await ended(term, procedure(term, "disable_table", TABLE_TASK.encode(TableTask("copy"))))
+        await ended(term, procedure(term, "delete_table", TABLE_TASK.encode(TableTask("copy"))))
+        assert await ended(term, changes(term, "enable")) == b"0", "a clone that is deleted needs nothing"
+        await at_rest(term)
+
+
+@virtual
+async def test_a_snapshot_is_restored_into_a_disabled_table() -> None:
+    disk = RegionDisk()
+    async with stage(disk) as (term, one, two):
+        await snapshot(term)
+        await ended(term, changes(term, "disable"))
+        await change(term, tables.TRUNCATE, "t", drops_splits=True)
+        before = [region.id for region in regions_of(term)]
+        record = await change(term, tables.RESTORE, "t", snapshot="s", enables=True)
+        assert (record.state, record.result) == (State.SUCCESS, b"0")
+        assert len(regions_of(term)) == 4
+        assert {region.state for region in regions_of(term)} == {S.OPEN}
+        assert {source.snapshot for server in (one, two) for region in server.has for source in server.sources[region]}
+        assert not {*before} & {region.id for region in regions_of(term)}
+        assert "does not exist" in (await change(term, tables.RESTORE, "t", snapshot="none")).error
+
+
+@virtual
+async def test_servers_discard_the_data_of_regions_that_a_truncation_replaced() -> None:
+    disk = RegionDisk()
+    async with stage(disk) as (term, _, _two):
+        old = [region.id for region in regions_of(term)]
+        await ended(term, changes(term, "disable"))
+        await change(term, tables.TRUNCATE, "t")
+        assert sorted(term.env.model.parents) == old
+        assert [parent.heirs for parent in term.env.model.parents.values()] == [
+            (region.id,) for region in regions_of(term)
+        ]
