@@ -91,7 +91,11 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
         "tables/a%2Fb/clone",
         {"source": "", "snapshot": "s", "options": {}, **SAID},
     ),
-    (("tables", "flush", "a/b", *WHY), "tables/a%2Fb/flush", SAID),
+    (
+        ("tables", "flush", "a/b", *WHY),
+        "tables/a%2Fb/work",
+        {"work": "flush", "data": "", "tries": 3, "timeoutMs": 0, **SAID},
+    ),
     (("tables", "snapshot", "a/b", "s", *WHY), "snapshots", {"name": "s", "table": "a/b", **SAID}),
     (
         ("tables", "restore", "a/b", "s", "--yes", *WHY),
