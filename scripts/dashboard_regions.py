@@ -27,6 +27,12 @@ def most(metric: str, state: str) -> str:
     return f"max({of(metric, labels)})"
 
 
+def _reshapes(counted: str) -> str:
+    """Returns how many splits and merges a counter of procedures had."""
+    labels = 'kind=~"split|merge"'
+    return f"sum by (kind) (increase({of(f'regent_region_procedures_{counted}_total', labels)}[10m]))"
+
+
 STATE: Final = [
     stat("Active daemons", "One for each store.", f"sum({of('regent_regions_active')})", FEW, WELL),
     stat("Epoch", "Of the current term.", largest("regent_regions_epoch")),
@@ -131,9 +137,47 @@ WORK: Final = [
         values=WELL,
     ),
 ]
+GROWTH: Final = [
+    Panel(
+        "Splits and merges",
+        "That began and that were undone, in the last 10 minutes.",
+        {
+            "{{kind}}": f"{_reshapes('submitted')} or {none_of('kind')}",
+            "{{kind}} undone": f"{_reshapes('failed')} or {none_of('kind')}",
+        },
+        values=WELL,
+    ),
+    Panel(
+        "Begun by themselves",
+        "In the last 10 minutes, by cause.",
+        {
+            "{{cause}}": f"sum by (cause) (increase({of('regent_region_reshapes_total')}[10m])) or {none_of('cause')}",
+        },
+        values=WELL,
+    ),
+    Panel(
+        "To be split, and not split",
+        "Regions by what is in the way.",
+        {"{{why}}": f"max by (why) ({of('regent_regions_unsplit')})"},
+        values=WELL,
+    ),
+    Panel(
+        "Former regions, snapshots and work",
+        "Former regions stay until no region needs their data.",
+        {
+            "former regions": largest("regent_region_parents"),
+            "snapshots": largest("regent_region_snapshots"),
+            "work": largest("regent_region_work"),
+            "work that fails": largest("regent_region_work_failing"),
+            "loads ignored": rate("regent_region_loads_ignored_total", "job"),
+        },
+        values=WELL,
+    ),
+    Panel("Oldest former region", "Its age.", {"age": largest("regent_region_parents_age_seconds")}, "s"),
+]
 DASHBOARD: Final = Dashboard(
     "regent-regions",
     "regent: regions",
     "Which regions are open, which are on their way, and how long that takes.",
-    {"State": STATE, "Regions and servers": REGIONS, "Work": WORK},
+    {"State": STATE, "Regions and servers": REGIONS, "Growth": GROWTH, "Work": WORK},
 )

@@ -115,6 +115,7 @@ def explained(found: Json) -> str:
         f"{row['state']}: {found['stateBecause']}",
         found["serverBecause"],
         found.get("procedureBecause", ""),
+        found.get("growthBecause", ""),
     ]
     lines += [f"would change: {change}" for change in found.get("wouldChange", [])]
     return "\n".join(line for line in lines if line)

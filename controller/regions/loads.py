@@ -97,35 +97,32 @@ class _OfServer:
 
 
 class RegionLoads:
-    """Holds the loads of all regions. ``clock``: the loop's.
-
-    ``ignored``: how many loads came of regions that their server does not have open.
-    """
+    """Holds the loads of all regions. ``clock``: the loop's."""
 
     def __init__(self, model: Regions, clock: Callable[[], float]) -> None:
-        self.ignored = 0
         self._model, self._clock = model, clock
         self._of: dict[tuple[str, int], _OfServer] = {}
 
     def __len__(self) -> int:
         return sum(len(one.ids) for one in self._of.values())
 
-    def take(self, server: Server, loads: Iterable[RegionLoad]) -> None:
-        """Takes a report of a process; regions that it does not have open are ignored, and counted."""
+    def take(self, server: Server, loads: Iterable[RegionLoad]) -> int:
+        """Takes a report of a process; returns how many of the regions are ignored: it does not have them open."""
         found, now_s = self._of.get(server.key), self._clock()
         if found is None:
             self._of = {key: one for key, one in self._of.items() if key in self._model.servers}
             found = self._of[server.key] = _OfServer()
-        rows = dict[int, _Row]()
+        rows, ignored = dict[int, _Row](), 0
         for one in loads:
             region = server.regions.get(one.region)
             if region is None or region.state is not RegionState.OPEN:
-                self.ignored += 1
+                ignored += 1
             else:
                 before = found.find(one.region)
                 rows[one.region] = _row(before if _counts(before, region) else None, one, now_s)
         found.put(rows)
         found.keep(server.regions)
+        return ignored
 
     def of(self, region: Region) -> Load | None:
         """Returns the load of a region, None where its server has not reported one since the open."""

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from controller.metrics import Timer, by_label, counter, gauge, histogram
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
+from state_machines.regions.growth import Bar
 from state_machines.regions.states import RegionState
 
 log = logging.getLogger("regent.metrics")
@@ -26,6 +27,7 @@ CRASH: Final = "crash"
 WAITING: Final = "waiting"
 """Label of regions that are stored as open, and wait for the crash of their server."""
 STATES: Final = (*(state.name.lower() for state in RegionState), WAITING)
+BARS: Final = tuple(bar.value for bar in Bar)
 SERVER_STATES: Final = ("online", "leaving", "crashed", "fenced")
 
 
@@ -44,6 +46,10 @@ class RegionCounters:
     journal_failing: str = ""
     refusals: Counter[str] = field(default_factory=Counter)
     hellos_refused: Counter[str] = field(default_factory=Counter)
+    loads_ignored: int = 0
+    """Loads that came of regions which their server does not have open."""
+    grown: Counter[str] = field(default_factory=Counter)
+    """Splits and merges that began by themselves, by their cause."""
     submitted: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     times: defaultdict[str, Timer] = field(default_factory=lambda: defaultdict(Timer))
@@ -93,6 +99,16 @@ class RegionGauges:
     procedures: int = 0
     procedures_unusable: int = 0
     procedures_parked: int = 0
+    unsplit: Mapping[str, int] = field(default_factory=dict)
+    """Regions that are to be split, and are not, by what is in the way."""
+    parents: int = 0
+    """Regions that were split or merged, and whose data is not discarded yet."""
+    oldest_parent_s: float = 0.0
+    snapshots: int = 0
+    work: int = 0
+    """Pieces of work on regions that are under way."""
+    work_failing: int = 0
+    """Those whose latest attempt failed."""
 
 
 class RegionsCollector(Collector):
@@ -145,10 +161,16 @@ def _gauges(g: RegionGauges) -> Iterator[Metric]:
     yield gauge("regent_region_procedures", "Procedures that have not ended", g.procedures)
     yield gauge("regent_region_procedures_unusable", "Those that cannot go on", g.procedures_unusable)
     yield gauge("regent_region_procedures_parked", "Those that ended terms, and are not run", g.procedures_parked)
+    yield _by_state("regent_regions_unsplit", "Regions that are to be split, and are not", BARS, g.unsplit, "why")
+    yield gauge("regent_region_parents", "Regions that were split or merged, until their data is discarded", g.parents)
+    yield gauge("regent_region_parents_age_seconds", "Age of the oldest, of this term at most", g.oldest_parent_s)
+    yield gauge("regent_region_snapshots", "Snapshots of tables", g.snapshots)
+    yield gauge("regent_region_work", "Pieces of work on regions that are under way", g.work)
+    yield gauge("regent_region_work_failing", "Those whose latest attempt failed", g.work_failing)
 
 
-def _by_state(name: str, text: str, states: Iterable[str], counts: Mapping[str, int]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=["state"])
+def _by_state(name: str, text: str, states: Iterable[str], counts: Mapping[str, int], label: str = "state") -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
     for state in states:
         family.add_metric([state], counts.get(state, 0))
     return family
@@ -166,6 +188,8 @@ def _counters(c: RegionCounters) -> Iterator[Metric]:
     yield gauge("regent_region_journal_failing", "1 while it cannot be written", float(bool(c.journal_failing)))
     yield by_label("regent_region_refusals", "Refused requests of servers and clients", "code", c.refusals)
     yield by_label("regent_region_hellos_refused", "Connections that ended at their Hello", "cause", c.hellos_refused)
+    yield counter("regent_region_loads_ignored", "Loads of regions that their server does not have", c.loads_ignored)
+    yield by_label("regent_region_reshapes", "Splits and merges that began by themselves", "cause", c.grown)
     yield by_label("regent_region_procedures_submitted", "Procedures that began", "kind", c.submitted)
     yield by_label("regent_region_procedures_failed", "Those that were rolled back", "kind", c.failed)
     yield histogram("regent_region_procedure_seconds", "From begin to end of a procedure", dict(c.times), "kind")

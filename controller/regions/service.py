@@ -157,7 +157,8 @@ class RegionService:
             case protocol.Independent(server, incarnation, epoch, regions):
                 return Accepted(await manager.independent(manager.server(server, incarnation, epoch, proof), regions))
             case protocol.Loads(server, incarnation, epoch, loads):
-                self._env.loads.take(manager.server(server, incarnation, epoch, proof), loads)
+                found = manager.server(server, incarnation, epoch, proof)
+                self._counters.loads_ignored += self._env.loads.take(found, loads)
                 return Accepted()
             case protocol.Leave(server, incarnation) if manager.is_gone(server, incarnation):
                 return Left(0)  # the response to the request before was lost

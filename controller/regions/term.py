@@ -21,6 +21,8 @@ from controller.regions.bypassed import picked_up, see_to
 from controller.regions.clock import SteadyClock
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
+from controller.regions.growing import Growth
+from controller.regions.growth import Judge
 from controller.regions.in_transition import Ages
 from controller.regions.journal.journal import RegionsJournal
 from controller.regions.manager import Manager
@@ -119,7 +121,11 @@ class RegionsTerm:
         self.manager = Manager(self.env, self.engine, store, epoch)
         self.env.submitted = self.manager.submitted
         self.suspended = suspended
-        self.service = RegionService(self.manager, counters or RegionCounters(), leads, look, suspended)
+        counters = counters or RegionCounters()
+        self.growth = Growth(
+            self.env, self.engine, self.manager, Judge(self.env, self.engine, self.manager, suspended), counters.grown
+        )
+        self.service = RegionService(self.manager, counters, leads, look, suspended)
         self._catalog = catalog
         self._store = store
         self.copy = restored.Copy(store, above)
@@ -203,6 +209,7 @@ class RegionsTerm:
             self._settles(),
             self._looks(),
             self.ages.keep(),
+            self.growth.keep(),
             self._startup(),
             *(() if lost is None else (lost,)),
         ]
@@ -226,6 +233,7 @@ class RegionsTerm:
     def _changed(self, moved: Sequence[Transition]) -> None:
         see_to(self.env, moved)
         self.journal.changed(moved)
+        self.growth.changed(moved)
         self.env.causes.over(after.pid for _, after in moved if after.state.is_final)
         for before, after in moved:
             if after.kind == publish.NAME and after.state.is_final:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fastapi import FastAPI, Response
+from pydantic import Field
 
 from controller.http.documents import document
 from controller.http.models import Document, Item
@@ -15,7 +16,7 @@ from controller.process.wording import named
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.in_transition import age_ms
-from controller.regions.operator import ways
+from controller.regions.operator import growth, ways
 from controller.regions.operator.counts import halted
 from controller.regions.operator.records import cause_of, message_of, step_of, why_of
 from controller.regions.operator.regions import Region as RegionItem
@@ -53,6 +54,7 @@ class RegionExplanation(Item):
     state_because: str
     server_because: str
     procedure_because: str = ""
+    growth_because: str = Field("", description="whether it is to be split by itself, and why that does not begin now")
     would_change: list[str] = []
 
 
@@ -65,7 +67,9 @@ class ExplanationView:
     def explain(self, region: int) -> RegionExplanation:
         """Explains the state and the owner of a region."""
         term = active_term(self._domain)
-        return explained(region_of(term.env.model, region), term.env, term.engine)
+        found = region_of(term.env.model, region)
+        grows = growth.of_region(found, term.growth, term.env)
+        return explained(found, term.env, term.engine).model_copy(update={"growth_because": grows})
 
 
 def add_explanation_route(app: FastAPI, explanations: ExplanationView) -> None:

@@ -18,7 +18,7 @@ from controller.process.wording import counted
 from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
-from controller.regions.operator import ways
+from controller.regions.operator import growth, ways
 from controller.regions.operator.counts import OfTables, of_tables
 from controller.regions.operator.progress import holders, waits_behind
 from controller.regions.operator.records import message_of
@@ -91,6 +91,7 @@ class Table(Item):
     gaps: int = Field(0, description="ranges of keys that no region has, or several: no route is given there")
     damage: str = Field("", description="a row of the table that is left out, and the first gaps")
     options: dict[str, str] = {}
+    growth: str = Field("", description="of one table alone: when its regions are split and merged by themselves")
     note: str = Field("", description="of one table alone: the lock that a change of it waits for, and what ends that")
 
 
@@ -136,7 +137,8 @@ class TableView:
             for record in changing(table, engine)
             if (waits := waits_behind(record, locks, engine))
         )
-        return found.model_copy(update={"note": "; ".join(notes)})
+        grows = growth.of_table(env.model.tables[table], term.growth, env)
+        return found.model_copy(update={"growth": grows, "note": "; ".join(notes)})
 
     async def create_table(self, request: TableCreation, principal: str) -> Procedure:
         """Creates a table."""

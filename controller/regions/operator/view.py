@@ -23,6 +23,8 @@ from controller.regions.operator.status import StatusView, add_status_route
 from controller.regions.operator.table_changes import TableChanges, add_table_change_routes
 from controller.regions.operator.tables import TableView, add_table_routes
 from controller.regions.operator.works import Works, add_work_routes
+from controller.regions.procedures import region_work
+from controller.regions.term import RegionsTerm
 
 
 class View:
@@ -89,6 +91,12 @@ class View:
         return gauges_of(self._domain)
 
 
+def failing_work(term: RegionsTerm) -> int:
+    """Returns how many pieces of work on regions failed in their latest attempt."""
+    records = (term.engine.records.get(pid) for pid, _ in term.env.causes.items())
+    return sum(one is not None and one.kind == region_work.NAME for one in records)
+
+
 def gauges_of(domain: RegionsDomain) -> RegionGauges:
     """Returns the present values."""
     term, connections = domain.term, domain.listener.connections
@@ -116,4 +124,10 @@ def gauges_of(domain: RegionsDomain) -> RegionGauges:
         procedures=sum(1 for _ in term.engine.live()),
         procedures_unusable=len(term.engine.unusable),
         procedures_parked=len(term.engine.parked),
+        unsplit={bar.value: count for bar, count in term.growth.above.items()},
+        parents=len(model.parents),
+        oldest_parent_s=max([0, *(env.now_ms() - since_ms for since_ms in env.parents_ms.values())]) / 1000,
+        snapshots=len(model.snapshots),
+        work=sum(one.kind == region_work.NAME for one in term.engine.live()),
+        work_failing=failing_work(term),
     )

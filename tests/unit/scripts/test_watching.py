@@ -234,7 +234,7 @@ class Broken:
 def region_metrics(view: Any = None) -> set[str]:
     """Returns the names of all samples of a scrape."""
     counters = RegionCounters()
-    for counts in (counters.submitted, counters.failed, counters.refusals, counters.hellos_refused):
+    for counts in (counters.submitted, counters.failed, counters.refusals, counters.hellos_refused, counters.grown):
         counts["crash"] += 1
     counters.times["crash"].record(1.0)
     regions = RegionsCollector(counters, (view or RegionsView()).region_gauges)

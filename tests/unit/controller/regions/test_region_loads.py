@@ -43,8 +43,8 @@ class Desk:
     def ms(self) -> int:
         return int(self.now_s * 1000)
 
-    def report(self, *loads: RegionLoad, server: Server | None = None) -> None:
-        self.loads.take(server or self.a, loads)
+    def report(self, *loads: RegionLoad, server: Server | None = None) -> int:
+        return self.loads.take(server or self.a, loads)
 
     def of(self, id_: int) -> Load | None:
         return self.loads.of(self.model.regions[id_])
@@ -90,8 +90,9 @@ def test_a_load_counts_for_its_own_open_alone() -> None:
 
 def test_what_a_server_does_not_have_open_is_ignored_and_counted() -> None:
     desk = Desk()
-    desk.report(RegionLoad(1, 0, 0, 5), RegionLoad(77, 0, 0, 5), RegionLoad(-3, 0, 0, 5), server=desk.b)
-    assert (desk.loads.ignored, len(desk.loads), desk.of(1)) == (3, 0, None)
+    ignored = desk.report(RegionLoad(1, 0, 0, 5), RegionLoad(77, 0, 0, 5), RegionLoad(-3, 0, 0, 5), server=desk.b)
+    assert (ignored, len(desk.loads), desk.of(1)) == (3, 0, None)
+    assert desk.report(RegionLoad(1, 0, 0, 5)) == 0
 
 
 @pytest.mark.parametrize("wrong", [-1, 1 << 64])
