@@ -24,13 +24,14 @@ from benchmarks.regions.cases import crashed, failed_over, remembered, restarted
 from benchmarks.regions.following import followed
 from benchmarks.regions.plan import Shape, disk
 from benchmarks.regions.real import compared
+from benchmarks.regions.splitting import split_under_load
 from benchmarks.results import Row, save, show
 
 RESULTS: Final = Path("build/regions.json")
 LOG: Final = "regions.log"
 """What the daemon logs, beside the figures."""
 TITLE: Final = "assignment of regions"
-CASES: Final = ("A1", "A1r", "A2", "A3", "A4", "A6", "AF")
+CASES: Final = ("A1", "A1r", "A2", "A3", "A4", "A6", "AF", "SP1")
 SHORT: Final = (Shape(10_000, 20),)
 LONG: Final = (*SHORT, Shape(100_000, 100))
 MILLION: Final = Shape(1_000_000, 200)
@@ -70,6 +71,8 @@ async def run(cases: Sequence[str], shapes: Sequence[Shape], *, peer: bool) -> l
         keep(await crashed())
     if "AF" in cases:
         keep(await followed())
+    if "SP1" in cases:
+        keep(await split_under_load())
     return made
 
 

@@ -56,7 +56,11 @@ class Follower:
                 self.ready.set()
             found = _seen.decode(await self._frame(reader))
             epoch, self.change = found.epoch, found.change
-            self.responses += 1
+            self.take(found)
+
+    def take(self, found: Seen) -> None:
+        """Takes a response."""
+        self.responses += 1
 
     @staticmethod
     async def _frame(reader: asyncio.StreamReader) -> bytes:
@@ -70,6 +74,7 @@ def _have(followers: Sequence[Follower], change: int) -> bool:
 
 async def main(port: int, count: int) -> None:
     """Runs so many followers until standard input ends."""
+    print("starting", flush=True)
     followers = [Follower(f"127.0.9.{1 + number // ADDRESS}") for number in range(count)]
     tasks = [asyncio.ensure_future(one.run(port)) for one in followers]
     for one in followers:

@@ -22,6 +22,8 @@ GOALS: Final = {
     "A5 100,000": Goal(most=20.0),
     "A6 100,000": Goal(most=30.0),
     "AF": Goal(most=2.0),
+    "SP1 0": Goal(most=0.5),
+    "SP1 rate 0": Goal(least=500),
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from itertools import count
 from typing import Final, TypeVar, cast
 
@@ -17,6 +18,7 @@ import uvloop
 from regent_agent import codec, protocol
 from regent_agent.protocol import (
     Hello,
+    Independent,
     Operations,
     Owned,
     Poll,
@@ -62,13 +64,16 @@ class Peer:
 class SimulatedServer:
     """A server that does what it is sent, at once."""
 
-    def __init__(self, name: str, port: int, owned: list[Owned] | None = None) -> None:
+    def __init__(self, name: str, port: int, owned: list[Owned] | None = None, features: Sequence[str] = ()) -> None:
         """``owned``: regions that it has already, as the process that the benchmark's catalog names."""
         self._name = name
         self._incarnation = time.time_ns() // 1_000 if owned is None else 1
         self._owned = owned or []
         self._port = port
+        self._features = list(features)
         self._results: list[Result] = []
+        self._heirs: list[Owned] = []
+        """Regions whose data begins in that of others, until the daemon knows that they have their own."""
         self._came = asyncio.Event()
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -83,13 +88,13 @@ class SimulatedServer:
             if not isinstance(found, Operations):
                 raise RuntimeError(f"{self._name}: {found}")
             taken = found.number
-            self._results += [_done(one) for one in found.operations]
+            self._results += [self.done(one) for one in found.operations]
             self._came.set()
         await reporting
 
     async def _registered(self, peer: Peer) -> Registered:
         """Registers, again and again until a daemon is active."""
-        request = Register(self._name, self._incarnation, f"{self._name}:1", owned=self._owned)
+        request = Register(self._name, self._incarnation, f"{self._name}:1", owned=self._owned, features=self._features)
         response = await peer.send(request)
         for _ in count():
             if isinstance(response, Registered):
@@ -105,16 +110,21 @@ class SimulatedServer:
             results, self._results = self._results, []
             if results:
                 await peer.send(Report(self._name, self._incarnation, epoch, results))
+            if self._heirs:
+                heirs, self._heirs = self._heirs, []
+                await peer.send(Independent(self._name, self._incarnation, epoch, heirs))
 
-
-def _done(operation: protocol.Operation) -> Result:
-    match operation:
-        case protocol.Open():
-            return Result(operation.pid, protocol.OPENED, 1)
-        case protocol.Close():
-            return Result(operation.pid, protocol.CLOSED)
-        case protocol.Task() | protocol.Work():
-            return Result(operation.pid, protocol.DONE)
+    def done(self, operation: protocol.Operation) -> Result:
+        """Does an operation; returns its result."""
+        match operation:
+            case protocol.Open():
+                if operation.sources:
+                    self._heirs.append(Owned(operation.region, operation.token))
+                return Result(operation.pid, protocol.OPENED, 1)
+            case protocol.Close():
+                return Result(operation.pid, protocol.CLOSED)
+            case _:
+                return Result(operation.pid, protocol.DONE)
 
 
 def owned_by(number: int, servers: int, stored: int) -> list[Owned]:

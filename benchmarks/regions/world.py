@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -103,7 +103,13 @@ class World:
 
 @asynccontextmanager
 async def world(
-    folder: Path, servers_min: int = 1, port: int = 0, placement: str = "round_robin", fence: str = "lease"
+    folder: Path,
+    *,
+    servers_min: int = 1,
+    port: int = 0,
+    placement: str = "round_robin",
+    fence: str = "lease",
+    limits: Limits | None = None,
 ) -> AsyncIterator[World]:
     """Runs a domain on a SQLite file in ``folder``, with the threads of a daemon."""
     tune()
@@ -115,7 +121,7 @@ async def world(
         RegionListener("127.0.0.1", port, ListenerLimits(connections_max=5_000)),
         options,
         wall_ms=wall_ms,
-        limits=Limits(),
+        limits=limits or Limits(),
         placement=placement,
         journal=journal,
     )
@@ -134,22 +140,9 @@ async def world(
 
 
 @contextmanager
-def followers(port: int, count: int) -> Iterator[subprocess.Popen[str]]:
-    """Runs clients that follow routes in a process of their own; they are there once it has printed a line."""
-    command = [sys.executable, "-m", "benchmarks.regions.followers", str(port), str(count)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextmanager
-def servers(port: int, count: int, first: int = 0, stored: int = 0) -> Iterator[subprocess.Popen[str]]:
-    """Runs simulated servers in a process of their own. ``stored``: regions of a catalog that names them."""
-    numbers = map(str, (port, count, first, stored))
-    command = [sys.executable, "-m", "benchmarks.regions.servers", *numbers]
+def module(name: str, *numbers: int) -> Iterator[subprocess.Popen[str]]:
+    """Runs a program of this folder in a process of its own; it has printed a line where the block begins."""
+    command = [sys.executable, "-m", f"benchmarks.regions.{name}", *map(str, numbers)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -158,3 +151,13 @@ def servers(port: int, count: int, first: int = 0, stored: int = 0) -> Iterator[
     finally:
         process.kill()
         process.wait()
+
+
+def followers(port: int, count: int) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Runs clients that follow routes in a process of their own; they are there once it has printed a second line."""
+    return module("followers", port, count)
+
+
+def servers(port: int, count: int, first: int = 0, stored: int = 0) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Runs simulated servers in a process of their own. ``stored``: regions of a catalog that names them."""
+    return module("servers", port, count, first, stored)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.regions import hbase
+from benchmarks.regions import hbase, splitting
 from benchmarks.regions.__main__ import CASES, parsed
 from benchmarks.regions.assigning import Played, assigned, rows
 from benchmarks.regions.cases import failed_over
@@ -26,6 +26,17 @@ async def test_assignment_and_failover_run_in_a_tiny_size(tmp_path: Path, monkey
     made = [*await assigned(TINY, 1, peer=False), *await failed_over(TINY, 1)]
     assert [row.case for row in made] == ["A1", "A1 lag", "A5", "A5 lag", "A3", "A3 lag"]
     assert all(row.ours.median > 0 and row.peer is None for row in made)
+
+
+async def test_splits_are_measured_by_clients_that_learn_the_heirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(splitting, "DELAYS_MS", (0,))
+    made = await splitting.split_under_load(Shape(10, 2), 1)
+    assert [row.case for row in made] == ["SP1", "SP1 rate", "SP1 lag"]
+    assert 0 < made[0].ours.median < 60
+    assert made[0].goal.most == 0.5
 
 
 def test_a_row_beside_hbase_names_it_and_has_the_ratio_of_pairs() -> None:

@@ -1,0 +1,95 @@
+"""Measures splits of many regions (SP1): how long clients wait for an owner, and how many splits end in a second."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.arena import say
+from benchmarks.regions.plan import ROUNDS, Shape, disk, lag, row
+from benchmarks.regions.world import TABLE, World, module, world
+from benchmarks.results import Row
+from controller.regions.dispatcher import Limits
+from controller.regions.procedures import split
+from state_machines.procedures.record import Caller
+from state_machines.procedures.states import State
+from state_machines.regions.model import Region
+
+SHAPE: Final = Shape(1_000, 20)
+TOGETHER: Final = 50
+"""Splits under way at a time."""
+CLIENTS: Final = 20
+DELAYS_MS: Final = (0, 150)
+
+
+class Split(NamedTuple):
+    """Costs of a round: splits per second, waits of clients in seconds, and the loop's longest stall."""
+
+    rate: float
+    waits_s: Sequence[float]
+    lag_ms: float
+
+    @property
+    def p99_s(self) -> float:
+        """Returns the wait that one of a hundred exceeds."""
+        return sorted(self.waits_s)[len(self.waits_s) * 99 // 100]
+
+
+async def split_under_load(shape: Shape = SHAPE, rounds: int = ROUNDS) -> list[Row]:
+    """SP1: all regions of a table are split while clients follow their routes; with two delays of the dispatcher."""
+    rows: list[Row] = []
+    for delay_ms in DELAYS_MS:
+        played = [await _round(shape, delay_ms) for _ in range(rounds)]
+        size = f"{delay_ms} ms delay, {shape}"
+        rows += [
+            row("SP1", size, "99 of 100 waits of a client for an heir, at most, s", "s", [one.p99_s for one in played]),
+            row("SP1 rate", size, "splits", "per second", [one.rate for one in played], higher=True),
+            lag("SP1", size, [one.lag_ms for one in played]),
+        ]
+    return rows
+
+
+async def _round(shape: Shape, delay_ms: int) -> Split:
+    with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as folder:
+        async with world(Path(folder), servers_min=shape.servers, limits=Limits(delay_ms=delay_ms)) as found:
+            with module("split_clients", found.port, shape.servers, CLIENTS) as clients:
+                await found.until(shape.servers)
+                await found.create(shape.regions)
+                await _said(clients)
+                parents = list(found.term.env.model.tables[TABLE].regions)
+                await found.lag.settle()
+                began_s = time.perf_counter()
+                await _split(found, parents)
+                rate = len(parents) / (time.perf_counter() - began_s)
+                lag_ms = found.lag.take_ms()
+                assert clients.stdin is not None
+                clients.stdin.write(f"{2 * len(parents)}\n")
+                clients.stdin.flush()
+                played = Split(rate, json.loads(await _said(clients)), lag_ms)
+    say(f"SP1 {shape}, delay {delay_ms} ms: {rate:,.0f}/s, p99 {played.p99_s:.3f} s, lag {lag_ms:.0f} ms")
+    return played
+
+
+async def _said(clients: subprocess.Popen[str]) -> str:
+    assert clients.stdout is not None
+    return await asyncio.to_thread(clients.stdout.readline)
+
+
+async def _split(found: World, parents: Sequence[Region]) -> None:
+    places = asyncio.Semaphore(TOGETHER)
+
+    async def one(parent: Region) -> None:
+        async with places:
+            data = await split.splitting(found.term.env, parent, parent.start + b"0", "benchmark")
+            engine = found.term.engine
+            record = await engine.result(await engine.submit(split.NAME, data, Caller("benchmark")))
+            if record.state is not State.SUCCESS:
+                raise RuntimeError(f"{parent} was not split: {record}")
+
+    await asyncio.gather(*map(one, parents))
