@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
@@ -28,51 +27,19 @@ from state_machines.journal.events import Row
 from testing.embedded.process import free_port
 from tests.kit.cluster.scene import TOPIC, Scene, scene
 from tests.kit.deadlines import eventually
+from tests.unit.metadata_store.catalog.test_sqlite_versions import statement_for_going_back
+from tests.verify.former import Revision, unpacked
 
-ROOT: Final = Path(__file__).parents[2]
-FORMER: Final = "2558b70650d1c6c3d8f0d48fae321d820d909509"
 REGIONS: Final = 12
 KINDS: Final = {"drain", "elect", "reassign", "restart", "throttle"}
 ENDED: Final = {"success", "rolledback"}
 STORES: Final = ("sqlite", "zookeeper")
 
 
-class Revision(NamedTuple):
-    """The command ``regent`` of a revision."""
-
-    name: str
-    command: tuple[str, ...]
-
-    async def run(self, daemon: RegentProcess, *arguments: str) -> str:
-        """Runs a command that must end with exit code 0; returns its standard output."""
-        process = await asyncio.create_subprocess_exec(
-            *self.command, *arguments, "--config", str(daemon.config),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, err = await process.communicate()
-        assert process.returncode == 0, (self.name, arguments, out.decode(), err.decode())
-        return out.decode()
-
-    async def items(self, daemon: RegentProcess, *arguments: str) -> list[dict[str, Any]]:
-        """Returns what a command prints as JSON."""
-        found: list[dict[str, Any]] = json.loads(await self.run(daemon, *arguments, "-o", "json"))["items"]
-        return found
-
-
 @pytest.fixture(scope="module")
 def revisions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Revision]:
-    """Unpacks the earlier revision; both are run by this interpreter."""
-    if subprocess.run(
-        ["git", "cat-file", "-e", f"{FORMER}^{{commit}}"], cwd=ROOT, capture_output=True, check=False
-    ).returncode:
-        pytest.skip(f"this clone has no revision {FORMER[:8]}: git fetch --unshallow")
-    folder = tmp_path_factory.mktemp("former")
-    archive = subprocess.run(["git", "archive", FORMER], cwd=ROOT, capture_output=True, check=True).stdout
-    subprocess.run(["tar", "-x"], cwd=folder, input=archive, check=True)
-    return {
-        name: Revision(name, ("env", "-C", str(root), sys.executable, "-m", "cli.main"))
-        for name, root in (("former", folder), ("present", ROOT))
-    }
+    """Both revisions, by name."""
+    return unpacked(tmp_path_factory.mktemp("former"))
 
 
 class Gated(RegionService):
@@ -115,6 +82,9 @@ class Handover:
         """Kills the daemon, and boots one of the other revision in its place."""
         killed = self.stage.daemon
         await killed.kill()
+        store = killed.folder / "state" / "regions.db"
+        if self.revision.name == "present" and store.exists():
+            await asyncio.to_thread(back_to_the_first_release, store)
         self.revision = self._second
         self.stage.daemon = RegentProcess(
             killed.folder,
@@ -126,6 +96,12 @@ class Handover:
         self.stage.w.daemons[:] = [self.stage.daemon]
         await self.stage.daemon.boot()
         await self.stage.active()
+
+
+def back_to_the_first_release(store: Path) -> None:
+    """Gives a file the columns of the former revision, as the documentation says."""
+    with closing(sqlite3.connect(store, isolation_level=None)) as db:
+        db.executescript(statement_for_going_back())
 
 
 @asynccontextmanager
