@@ -71,7 +71,7 @@ async def leaves(server: Server) -> None:
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.seed("S3-19")
+@pytest.mark.seed("S1-97", "S3-19")
 @virtual
 async def test_work_goes_to_the_version_that_does_it_while_servers_are_replaced_one_by_one() -> None:
     async with running(RegionDisk()) as term:
@@ -98,7 +98,7 @@ async def test_work_goes_to_the_version_that_does_it_while_servers_are_replaced_
         assert {server.software for server in term.env.model.servers.values()} == {"2.0"}
 
 
-@pytest.mark.seed("S3-19")
+@pytest.mark.seed("S1-66", "S3-19")
 @virtual
 async def test_a_region_whose_data_begins_in_that_of_another_waits_for_a_server_that_knows_it() -> None:
     disk = RegionDisk()
