@@ -274,10 +274,10 @@ async def end(env: RegionsEnv, record: Record) -> Outcome:
 
 
 async def undo(env: RegionsEnv, record: Record) -> Outcome | Effect:
-    """Has the regions serve again: one that was closed is opened by a procedure of its own."""
+    """Has the regions serve again: one that was closed for this is opened by a procedure of its own."""
     task: Shape = SHAPE.decode(record.data)
     mine = [one for one in parents_of(env, task) or () if one.pid in (0, record.pid)]
-    closed = [one for one in mine if one.state is S.CLOSED]
+    closed = [one for one in mine if task.server and one.state is S.CLOSED]  # else an operator had closed it before
 
     def entered(_: Change) -> None:
         for one in mine:

@@ -14,8 +14,8 @@ from regent_agent.protocol import Owned, Refused, Registered
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
+from tests.kit.regions.shapes import Inheriting, merges, splits
 from tests.kit.regions.world import (
-    Server,
     at_rest,
     changes,
     creates,
@@ -32,34 +32,43 @@ PRIMITIVES: Final[dict[str, Callable[[RegionsTerm, Region], Awaitable[int]]]] = 
     "assign": lambda term, region: transits(term, "assign", region),
     "close": lambda term, region: transits(term, "close", region),
     "move": lambda term, region: moves(term, region, "b"),
+    "split": lambda term, region: splits(term, region, b"\x11"),
+    "merge": lambda term, region: merges(term, regions_of(term)),
 }
 ENDS: Final = {
-    "OPEN": "OPEN CLOSED OPEN",
-    "CLOSED": "OPEN CLOSED OPEN",
-    "FAILED_OPEN": "OPEN FAILED_OPEN OPEN",
-    "OFFLINE": "OFFLINE CLOSED OFFLINE",
+    "OPEN": "OPEN CLOSED OPEN SPLIT MERGED",
+    "CLOSED": "OPEN CLOSED OPEN CLOSED CLOSED",
+    "FAILED_OPEN": "OPEN FAILED_OPEN OPEN FAILED_OPEN FAILED_OPEN",
+    "OFFLINE": "OFFLINE CLOSED OFFLINE OFFLINE OFFLINE",
 }
 """The state at the end, by the state before it; a region is OFFLINE here because its table is disabled."""
 OWNERS: Final = {
-    "OPEN": "a - b",
-    "CLOSED": "a - b",
-    "FAILED_OPEN": "a - b",
-    "OFFLINE": "- - -",
+    "OPEN": "a - b - -",
+    "CLOSED": "b - b - -",
+    "FAILED_OPEN": "b - b - -",
+    "OFFLINE": "- - - - -",
 }
+"""Names of owners: a has the table's other region, so that b gets what has no owner."""
 SAYS: Final = {
-    ("OPEN", "assign"): b"it is open already",
-    ("CLOSED", "close"): b"it is closed already",
-    ("FAILED_OPEN", "close"): b"it is failed_open already",
-    ("OFFLINE", "assign"): b"its table is disabled",
-    ("OPEN", "move"): b"open",
-    ("CLOSED", "move"): b"open",
-    ("FAILED_OPEN", "move"): b"open",
-    ("OFFLINE", "move"): b"offline",
+    ("OPEN", "assign"): "it is open already",
+    ("CLOSED", "close"): "it is closed already",
+    ("FAILED_OPEN", "close"): "it is failed_open already",
+    ("OFFLINE", "assign"): "its table is disabled",
+    ("OPEN", "move"): "open",
+    ("CLOSED", "move"): "open",
+    ("FAILED_OPEN", "move"): "open",
+    ("OFFLINE", "move"): "offline",
+    ("CLOSED", "split"): "is CLOSED, and must be OPEN",
+    ("CLOSED", "merge"): "is CLOSED, and must be OPEN",
+    ("FAILED_OPEN", "split"): "is FAILED_OPEN, and must be OPEN",
+    ("FAILED_OPEN", "merge"): "is FAILED_OPEN, and must be OPEN",
+    ("OFFLINE", "split"): "table t is disabled, and must be enabled",
+    ("OFFLINE", "merge"): "table t is disabled, and must be enabled",
 }
-"""Results; what is not here has none: it is done as it was wanted."""
+"""Results and refusals, or a part of them; what is not here is done as it was wanted."""
 
 
-class Listing(Server):
+class Listing(Inheriting):
     """A server that registers with what it has."""
 
     async def register(self, *owned: Owned) -> Registered | Refused:
@@ -77,21 +86,29 @@ async def test_a_primitive_leaves_memory_catalog_and_servers_as_written_down(bef
     at = list(PRIMITIVES).index(primitive)
     after, owner = ENDS[before].split()[at], OWNERS[before].split()[at].strip("-")
     disk = RegionDisk()
-    async with running(disk) as term, serving(Server(term, "a")):
-        await ended(term, creates(term))
+    async with running(disk) as term, serving(first := Listing(term, "a")):
+        await ended(term, creates(term, regions=2))
         if before == "OFFLINE":
             await ended(term, changes(term, "disable"))
-    [row] = disk.regions.values()
+    row, neighbour = disk.regions.values()
     if before != "OPEN":
+        first.has.pop(row.id, None)
         disk.put(Owner(row.id, RegionState[before], "", 0, row.token, row.sequence))
     async with running(disk) as term:
-        first, second = Listing(term, "a"), Listing(term, "b")
-        first.has = {row.id: row.token} if before == "OPEN" else {}
+        first.term, second = term, Listing(term, "b")
         async with serving(first, second):
-            [region] = regions_of(term)
-            said = await ended(term, PRIMITIVES[primitive](term, region))
+            region = regions_of(term)[0]
+            record = await term.engine.result(await PRIMITIVES[primitive](term, region))
             await at_rest(term)
-    assert (region.state.name, RegionState(disk.regions[row.id].state).name) == (after, after)
-    assert (disk.regions[row.id].server, region.server.name if region.server else "") == (owner, owner)
-    assert {one.name for one in (first, second) if one.has} == ({owner} if owner else set())
-    assert said == SAYS.get((before, primitive), b"")
+    parent = term.env.model.parents.get(row.id)
+    assert (region.state.name if parent is None else RegionState(parent.state).name) == after
+    assert ((row.id in disk.regions), (row.id in term.env.model.regions)) == (parent is None, parent is None)
+    if parent is None:
+        assert RegionState(disk.regions[row.id].state).name == after
+        assert (disk.regions[row.id].server, region.server.name if region.server else "") == (owner, owner)
+    assert {one.name for one in (first, second) if row.id in one.has} == ({owner} if owner else set())
+    expected = SAYS.get((before, primitive))
+    assert (expected or "") in (record.error or record.result.decode())
+    assert bool(record.error) is (primitive in ("split", "merge") and expected is not None)
+    merged = (before, primitive) == ("OPEN", "merge")
+    assert (neighbour.id in disk.regions) is not merged

@@ -30,7 +30,7 @@ from tests.kit.regions.world import (
 S = RegionState
 
 
-@pytest.mark.seed("S1-10", "S1-64")
+@pytest.mark.seed("S1-10", "S1-64", "S3-6")
 @virtual
 async def test_a_merge_moves_neighbours_together_closes_them_and_swaps_rows_in_one_write() -> None:
     noted: list[Transaction] = []

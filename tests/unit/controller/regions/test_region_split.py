@@ -36,7 +36,7 @@ from tests.kit.regions.world import (
 S = RegionState
 
 
-@pytest.mark.seed("S1-10", "S1-64")
+@pytest.mark.seed("S1-10", "S1-64", "S3-6", "S3-16")
 @virtual
 async def test_a_split_closes_the_parent_then_swaps_rows_in_one_write_then_opens_the_heirs() -> None:
     noted: list[Transaction] = []
