@@ -274,6 +274,20 @@ def splits(then: Then | None = None, key: bytes = b"c") -> Story:
     return story
 
 
+async def discards(life: Life) -> None:
+    """Both heirs of a split become independent of their parent, which a server discards then."""
+    model = life.term.env.model
+    while model.sources:
+        await life.until(lambda: all(one.key in life._here for one in life.service.alive))
+        region = next(iter(model.sources))
+        owner = life.service.owners[region]
+        owned = [protocol.Owned(region, owner.owned[region])]
+        await life.term.service.handle(protocol.Independent(*owner.key, owner.epoch, owned))
+    await life.until(lambda: not model.parents)
+    (discarded,) = {work.data for _, work in life.service.works if work.what == protocol.DISCARD}
+    assert int(discarded) < min(model.regions), "it was the first region"
+
+
 def merges(then: Then | None = None) -> Story:
     """An operator merges the first three regions, which are at three servers."""
 
@@ -417,6 +431,7 @@ CASES: dict[str, Case] = {
     "split and abort": Case(splits(aborts), CREATED),
     "split at a bound": Case(splits(key=b"g"), CREATED),
     "split while its server dies": Case(splits(kills_owner), (*CREATED, moves()), {"fence": "log"}),
+    "discard": Case(discards, (*CREATED, splits())),
     "merge": Case(merges(), CREATED),
     "merge while their server dies": Case(merges(kills_owner), CREATED),
     "merge and abort": Case(merges(aborts), CREATED),
