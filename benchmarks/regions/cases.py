@@ -26,6 +26,7 @@ from controller.regions.procedures.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import NewRegions, Owner, PutServer, PutTable, RegionRow, ServerRow, TableRow
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords
+from regent_agent.protocol import LOADS_MAX, RegionLoad
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from state_machines.regions.layout import ranges
@@ -170,7 +171,7 @@ async def _pending(path: Path) -> None:
 
 
 async def remembered(shape: Shape) -> list[Row]:
-    """A4: memory of a region that is open and that nothing moves, in a process of its own."""
+    """A4: memory of a region that is open, has a load and is not moved, in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         each = await asyncio.get_running_loop().run_in_executor(pool, _measured, shape)
     say(f"A4 {shape}: {each:.0f} bytes")
@@ -182,6 +183,15 @@ def _measured(shape: Shape) -> float:
     return uvloop.run(_grown(shape))
 
 
+def report_loads(found: World) -> None:
+    """Has each server report a load of each of its regions."""
+    env = found.term.env
+    for server in env.model.servers.values():
+        ids = list(server.regions)
+        for at in range(0, len(ids), LOADS_MAX):
+            env.loads.take(server, [RegionLoad(one, at, at, one, 3) for one in ids[at : at + LOADS_MAX]])
+
+
 async def _grown(shape: Shape) -> float:
     with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as name:
         folder = Path(name)
@@ -190,6 +200,7 @@ async def _grown(shape: Shape) -> float:
             before_mb = rss_mb(os.getpid())
         await stored(folder / "full.db", shape)
         (folder / "full.db").rename(folder / "regions.db")
-        async with world(folder):
+        async with world(folder) as found:
+            report_loads(found)
             gc.collect()
             return (rss_mb(os.getpid()) - before_mb) * 1e6 / shape.regions

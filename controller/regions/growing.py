@@ -75,8 +75,12 @@ class Growth:
         """Judges all regions once, and begins what is wanted and may begin."""
         found, above = list[Wanted](), Counter[Bar]()
         most = self._env.options.reshapes_per_minute_max
-        why, changing = self.judge.of_domain(), self.judge.changing()
-        for table in list(self._env.model.tables.values()) if len(self._env.loads) else ():
+        if not len(self._env.loads):
+            self.above = above
+            return
+        why = self.judge.of_domain()
+        changing = {} if why else self.judge.changing()
+        for table in list(self._env.model.tables.values()):
             policy = self.judge.policy(table)
             bar = Bar.DOMAIN if why else Bar.TABLE if self.judge.of_table(table, changing) else None
             before: Region | None = None
@@ -85,7 +89,7 @@ class Growth:
                 found = nlargest(most, [*found, *self._of(before, some, policy, bar, above)])
                 before, at = some[-1], bisect_right(table.regions, some[-1].start, key=start_of)
                 await asyncio.sleep(0)
-        above[Bar.BUDGET] += await self._begin(found)
+        above[Bar.BUDGET] += await self._begin(found) if found else 0
         self.above = +above
         self._tell(why if above[Bar.DOMAIN] else "")
 

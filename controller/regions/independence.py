@@ -36,5 +36,6 @@ async def take(
         some = mine[at : at + TOGETHER]
         await write(tuple(Drop(HeirRow, (region,)) for region in some))
         for id_ in some:
-            model.sources.pop(id_, None)
+            if model.sources.pop(id_, None) is not None and (region := model.regions.get(id_)) is not None:
+                env.journal.independent(region, server)
     return again

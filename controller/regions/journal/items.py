@@ -65,12 +65,13 @@ class Moved(Struct, frozen=True, gc=False):
 
 
 class Made(Struct, frozen=True, gc=False):
-    """New regions of one table, and their state as they were made."""
+    """New regions of one table, and their state as they were made. ``sources``: in so many others their data begins."""
 
     table: Table
     regions: Sequence[Region]
     pid: int
     state: RegionState
+    sources: int = 0
 
 
 class Discarded(Struct, frozen=True, gc=False):
@@ -79,6 +80,13 @@ class Discarded(Struct, frozen=True, gc=False):
     parent: ParentRow
     pid: int
     record: Record | None
+
+
+class Independent(Struct, frozen=True, gc=False):
+    """A region that has data of its own, by the word of its server."""
+
+    region: Region
+    server: Server
 
 
 class Dispatched(Struct, frozen=True, gc=False):
@@ -137,6 +145,7 @@ Item: TypeAlias = (
     | Moved
     | Made
     | Discarded
+    | Independent
     | Dispatched
     | Reported
     | ReportedTogether

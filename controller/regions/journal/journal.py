@@ -17,6 +17,7 @@ from controller.regions.journal.items import (
     Changed,
     Discarded,
     Dispatched,
+    Independent,
     Item,
     Made,
     Moved,
@@ -195,10 +196,14 @@ class RegionsJournal:
         )  # fmt: skip
         self._add(item)
 
-    def made(self, table: Table, regions: Sequence[Region], pid: int) -> None:
-        """Takes new regions of a table, which are in one state."""
+    def made(self, table: Table, regions: Sequence[Region], pid: int, sources: int = 0) -> None:
+        """Takes new regions of a table, which are in one state. ``sources``: in so many others their data begins."""
         if regions:
-            self._add(Made(table, regions, pid, regions[0].state))
+            self._add(Made(table, regions, pid, regions[0].state, sources))
+
+    def independent(self, region: Region, server: Server) -> None:
+        """Takes a region that has data of its own, by the word of its server."""
+        self._add(Independent(region, server))
 
     def discarded(self, parent: ParentRow, pid: int) -> None:
         """Takes a region that was split or merged, and whose data is discarded."""

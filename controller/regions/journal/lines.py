@@ -18,6 +18,7 @@ from controller.regions.journal.items import (
     Changed,
     Discarded,
     Dispatched,
+    Independent,
     Item,
     Made,
     Moved,
@@ -102,6 +103,11 @@ def _line(entry: Regional, item: Item, row: Row) -> Line:
         case Discarded():
             text = f"{row.from_state} -> {row.to_state}: it is forgotten, as its data is of no use"
             return Line(log, logging.INFO, f"{family(row)}: {text}; {_where(row)}")
+        case Independent():
+            text = (
+                f"{item.server} reported that region {item.region} has data of its own: it needs that of others no more"
+            )
+            return Line(log, logging.INFO, text)
         case Reported():
             return _reported(row)
         case ServerMoved():

@@ -13,6 +13,7 @@ from controller.regions.journal.items import (
     Changed,
     Discarded,
     Dispatched,
+    Independent,
     Item,
     Made,
     Moved,
@@ -24,7 +25,8 @@ from controller.regions.journal.items import (
     rows_in,
 )
 from regent_agent import protocol
-from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
+from state_machines.journal.checks import DISCARDED
+from state_machines.journal.events import INDEPENDENT, SCHEMA_VERSION, Kind, Row
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members, Names
 from state_machines.regions.layout import key_text
@@ -33,8 +35,6 @@ from state_machines.regions.states import RegionState
 
 DELETED: Final = "DELETED"
 """State of a table that is gone."""
-DISCARDED: Final = "DISCARDED"
-"""State of a region that was split or merged, and whose data is gone."""
 _STATES: Final = {state: state.name for state in RegionState}
 _STATE, _REPORT = Kind.REGION_STATE.value, Kind.REGION_REPORT.value
 _OPERATIONS: Final[Mapping[type, str]] = {
@@ -96,8 +96,8 @@ class Regional(Entry, frozen=True):
                 yield self._dispatched(item, seq)
             case Made():
                 yield from self._made(item, seq)
-            case Discarded():
-                yield self._discarded(item, seq)
+            case Discarded() | Independent():
+                yield self._discarded(item, seq) if isinstance(item, Discarded) else self._independent(item, seq)
             case ServerMoved():
                 yield self._server(item, seq)
             case TableMoved():
@@ -157,7 +157,18 @@ class Regional(Entry, frozen=True):
                 region=region.id,
                 start=key_text(region.start),
                 end=key_text(region.end),
+                regions=item.sources or None,
             )
+
+    def _independent(self, item: Independent, seq: int) -> Row:
+        return self._row(
+            seq,
+            _REPORT,
+            table=item.region.table.name,
+            region=item.region.id,
+            **_owners(None, item.server),
+            outcome=INDEPENDENT,
+        )
 
     def _discarded(self, item: Discarded, seq: int) -> Row:
         parent = item.parent

@@ -35,6 +35,7 @@ from state_machines.regions.changes import (
     options_after,
     truncation_problem,
 )
+from state_machines.regions.growth import option_problem
 from state_machines.regions.model import Regions
 from state_machines.regions.model import Table as ModelTable
 from state_machines.regions.states import TableState
@@ -165,6 +166,8 @@ def options_problem(table: ModelTable, request: Modification) -> str | None:
         return f"option {both[0]!r} is to be set and to be removed"
     if missing := sorted(set(request.remove) - table.options.keys()):
         return f"table {table.name!r} has no option {missing[0]!r} to remove"
+    if why := option_problem(request.options):
+        return why
     after = options_after(table.options, request.options, request.remove)
     if len(after) > OPTIONS_MAX:
         return f"table {table.name!r} would have {len(after)} options, at most {OPTIONS_MAX} are possible"

@@ -227,7 +227,7 @@ async def commit(env: RegionsEnv, record: Record) -> Outcome | Effect:
             env.model.attach(heir, record.pid)
         for parent in rows.parents:
             env.parents_ms[parent.id] = env.now_ms()
-        env.journal.made(table, heirs, record.pid)
+        env.journal.made(table, heirs, record.pid, len(parents) if task.inherits else 0)
         for one in (*parents, *heirs):
             env.routes.changed(one)
 

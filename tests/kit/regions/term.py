@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +25,7 @@ from metadata_store.records.port import NOTHING_SEEN, Above, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
+from state_machines.regions.model import Region
 
 OPERATOR = Caller("User:ops")
 WAIT_S = 20.0
@@ -33,9 +34,11 @@ WAIT_S = 20.0
 class Member:
     """A process of a server. ``fails``: outcomes of its next opens. ``answers``: it reports what it has done."""
 
-    def __init__(self, term: RegionsTerm, name: str, incarnation: int) -> None:
+    def __init__(self, term: RegionsTerm, name: str, incarnation: int, features: Sequence[str] = ()) -> None:
         self.name = name
         self.incarnation = incarnation
+        self.features = list(features)
+        self.epoch = 0
         self.fails: list[str] = []
         self.answers = True
         self._term = term
@@ -46,10 +49,17 @@ class Member:
 
     async def join(self) -> Member:
         """Registers, and polls from now on."""
-        found = await self._handle(protocol.Register(self.name, self.incarnation, f"{self.name}:7000", "1.0"))
+        message = protocol.Register(self.name, self.incarnation, f"{self.name}:7000", "1.0", features=self.features)
+        found = await self._handle(message)
         assert isinstance(found, protocol.Registered), found
+        self.epoch = found.epoch
         self._run(self._poll(found.epoch))
         return self
+
+    async def independent(self, *regions: Region) -> None:
+        """Says that regions have data of their own."""
+        owned = [protocol.Owned(one.id, one.token) for one in regions]
+        await self._handle(protocol.Independent(self.name, self.incarnation, self.epoch, owned))
 
     def _run(self, work: Coroutine[Any, Any, object]) -> None:
         self._tasks.add(asyncio.ensure_future(work))
@@ -94,8 +104,8 @@ class Stage:
         self.term = term
         self.members: list[Member] = []
 
-    async def join(self, name: str, incarnation: int = 1) -> Member:
-        member = await Member(self.term, name, incarnation).join()
+    async def join(self, name: str, incarnation: int = 1, features: Sequence[str] = ()) -> Member:
+        member = await Member(self.term, name, incarnation, features).join()
         self.members.append(member)
         return member
 

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from controller.regions.journal.lines import TOGETHER_MAX
+from controller.regions.procedures import merge, split
 from metadata_store.records.port import StoreFailed
+from regent_agent import protocol
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
 from state_machines.procedures.record import Record
@@ -140,6 +142,23 @@ def test_each_mutation_changes_the_log() -> None:
     assert all(mutation(sound_regions("c")) != sound_regions("c") for mutation in MUTATED.values())
 
 
+async def _reshape(s: Stage) -> None:
+    """Splits a region, merges its heirs, and has the data of all of them discarded."""
+    member = await s.join("kv-2", 1796, (protocol.INHERIT, protocol.DISCARD))
+    regions = s.term.env.model.tables["kv"].regions
+    await s.until(lambda: all(one.state is RegionState.OPEN for one in regions))
+    before = len(regions)
+    key = regions[0].end[:-1] + b"!"
+    await s.run("split", await split.splitting(s.term.env, regions[0], key, "a test"))
+    heirs = regions[:2]
+    await member.independent(*heirs)
+    await s.until(lambda: not s.term.env.model.parents)
+    await s.run("merge", await merge.merging(s.term.env, heirs, "a test"))
+    await member.independent(regions[0])
+    await s.until(lambda: not s.term.env.model.parents)
+    assert len(regions) == before
+
+
 async def _play(s: Stage) -> None:
     dies = await s.join("kv-1", 1795)
     await s.create("kv", TOGETHER_MAX + 20)
@@ -195,7 +214,7 @@ async def test_the_journal_of_a_term_that_was_played_is_clean(spark: SparkSessio
     desk = Desk(tmp_path / "events", queue_rows_max=100_000)
     for _ in range(2):
         async with stage(tmp_path, desk.term) as s:
-            await (_play(s) if not s.term.env.model.tables else s.join("kv-2", 1796))
+            await (_play(s) if not s.term.env.model.tables else _reshape(s))
     desk.write()
     ingested = jobs.ingest(spark, [str(desk.folder)], str(tmp_path / "bronze"))
     summary = jobs.audit(spark, str(tmp_path / "bronze"), strict=True)

@@ -66,3 +66,8 @@ def test_an_option_without_a_meaning_is_refused_with_the_names_that_have_one(tmp
         refused = unwrapped(regent(*create, "regent.split_bytes=10", *at, code=Exit.USAGE).stderr)
         assert "'regent.split_bytes' is none of regent's: give one of regent.split_size_bytes" in refused
         assert items("tables", "list", *at) == []
+        items("tables", "create", "t", "--wait", *at)
+        refused = unwrapped(regent("tables", "modify", "t", "--option", "regent.x=1", *at, code=Exit.USAGE).stderr)
+        assert "'regent.x' is none of regent's" in refused
+        items("tables", "modify", "t", "--option", "regent.split_size_bytes=7000", "--wait", *at)
+        assert items("tables", "describe", "t", *at)[0]["growth"].startswith("a region is split from 7.0 kB on")
