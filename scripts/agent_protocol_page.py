@@ -111,7 +111,7 @@ RULES: Final = f"""
 13. It names in `Register.features` what it can do, and gets no other `Work`. Work on a region that it does not have
     open with that token: `{protocol.FAILED}`. Doing work twice gives the same. `inherit`: it opens regions with
     `Open.sources`, and sends `Independent` once the data of such a region is its own. `publish`: it has the values
-    of `Registered.published` from then on, and those that it commits later.
+    of `Registered.published` from then on, and those that it commits later; a `commit` may come without a `stage`.
 14. It sends `Independent` and `Loads` only to daemons whose `Registered.requests` names them: `Independent` again and
     again until it is accepted, `Loads` of all regions once a minute, and in between where a size changed by a tenth.
 15. It makes its proof of at least 16 random bytes when its process begins, and gives it in each `Hello`.

@@ -22,11 +22,13 @@ from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
-from regent_agent.protocol import INHERIT
+from regent_agent.protocol import FLUSH, INHERIT, PUBLISH
 from regent_agent.service import OpenedRegion, RegionService
 from tests.kit.deadlines import eventually
 
 T = TypeVar("T")
+COMPACT = "x-compact"
+"""Work of the service's own."""
 
 
 class Opens(RegionService):
@@ -44,6 +46,11 @@ class Opens(RegionService):
 
     async def close(self, region: OpenedRegion) -> None:
         """Closes it."""
+
+    async def work(self, what: str, region: OpenedRegion | None, data: bytes) -> bytes:
+        if data == b"fail":
+            raise OSError("no room")
+        return b"%s of %d" % (what.encode(), 0 if region is None else region.region)
 
 
 def settings_of(folder: Path, **regions: object) -> Settings:
@@ -75,7 +82,7 @@ class World:
             address=f"{name}:7000",
             software="test 1",
             incarnation=incarnation,
-            features=(INHERIT,),
+            features=(INHERIT, PUBLISH, FLUSH, COMPACT),
         )
         agent = Agent(service, options, load=lambda: {"requests": 7})
         self.agents[name] = agent

@@ -343,7 +343,7 @@ def replace_id(region: Region) -> Region:
     return Region(region.id + 1_000, region.table, b"", b"", region.state)
 
 
-@pytest.mark.seed("S2-41")
+@pytest.mark.seed("S2-39", "S2-41")
 @virtual
 async def test_work_on_a_table_is_done_on_each_of_its_regions_by_their_owners() -> None:
     async with running(RegionDisk(), replace(OPTIONS, lease_ms=60_000)) as term:

@@ -132,6 +132,7 @@ class Splitter(Server):
         return super().do(operation)
 
 
+@pytest.mark.seed("S2-55")
 @virtual
 async def test_a_log_whose_parts_a_daemon_forgot_is_fenced_again_and_split_whole_before_a_region_opens() -> None:
     disk, options = RegionDisk(), replace(OPTIONS, fence=LOG)
