@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import pytest
 from msgspec.structs import replace
 
 from controller.regions.fencing import LOG
