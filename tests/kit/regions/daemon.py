@@ -22,7 +22,7 @@ from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
-from regent_agent.protocol import FLUSH, INHERIT, PUBLISH
+from regent_agent.protocol import INHERIT, PUBLISH, WORKS
 from regent_agent.service import OpenedRegion, RegionService
 from tests.kit.deadlines import eventually
 
@@ -82,7 +82,7 @@ class World:
             address=f"{name}:7000",
             software="test 1",
             incarnation=incarnation,
-            features=(INHERIT, PUBLISH, FLUSH, COMPACT),
+            features=(INHERIT, PUBLISH, COMPACT, *sorted(WORKS)),
         )
         agent = Agent(service, options, load=lambda: {"requests": 7})
         self.agents[name] = agent
