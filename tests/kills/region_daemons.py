@@ -12,6 +12,7 @@ from controller.procedures import turns
 from controller.regions.admission import ServerDead
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
+from controller.regions.procedures import discard
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog, Content, HeirRow
 from metadata_store.port import Kill
@@ -128,7 +129,8 @@ class Life:
         here = all(one.key in self._here and not one.results for one in self.service.alive)
         known = {key for key, one in self.service.servers.items() if one.alive} >= self.term.env.model.servers.keys()
         reports = any(not one.done() for one in self._reports.values())
-        rests = not (list(procedures.live()) or len(procedures._intake) or self.term.env.left)
+        works = list(procedures.live()) or discard.due(self.term.env.model)
+        rests = not (works or len(procedures._intake) or self.term.env.left)
         return here and known and rests and not reports
 
     async def _serve(self, server: QuickServer) -> None:

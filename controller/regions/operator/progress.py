@@ -18,7 +18,17 @@ from controller.regions.operator.records import message_of
 from controller.regions.operator.ways import failures_of
 from controller.regions.procedures import modification, tables
 from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG
-from controller.regions.procedures.messages import Crash, LogTask, Many, Move, RegionWork, Shape, TableTask, Transit
+from controller.regions.procedures.messages import (
+    Crash,
+    LogTask,
+    Many,
+    Move,
+    RegionWork,
+    Shape,
+    SnapshotTask,
+    TableTask,
+    Transit,
+)
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
@@ -71,6 +81,8 @@ def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
             if record.kind == DRAIN:
                 return _of_server(found, env) + _nowhere(env) + _awaited(record, found, env, engine)
             return "; ".join((_of_server(found, env), *failures_of(found.key, engine)))
+        case SnapshotTask(name, table_name, begun=begun) if table := env.model.tables.get(table_name):
+            return f"{begun:,} of {counted(len(table.regions), 'region')} staged for snapshot {name}"
         case RegionWork(region, what=what):
             at = None if (one := env.model.regions.get(region)) is None else one.server
             return f"it waits until {at or 'a server'} has done {what!r}"
@@ -167,6 +179,8 @@ def _replaced(table: Table, task: TableTask) -> str:
         return f"{table.count(S.OPEN)} of {counted(len(table.regions), 'region')} open"
     if task.drops_splits:
         return f"{counted(len(table.regions), 'region')} left to make way for one"
+    if task.snapshot:
+        return f"{task.made:,} of {counted(task.count, 'region')} of snapshot {task.snapshot} made"
     return f"{task.made:,} of {counted(len(table.regions), 'region')} replaced"
 
 
@@ -178,6 +192,7 @@ def _reopened(table: Table, _: TableTask) -> str:
 
 _COUNTED: Final[Mapping[str, Callable[[Table, TableTask], str]]] = {
     tables.TRUNCATE: _replaced,
+    tables.RESTORE: _replaced,
     modification.NAME: _reopened,
 }
 """By kind, how far a change of a table is that does not simply open or close all of its regions."""

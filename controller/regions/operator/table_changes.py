@@ -38,6 +38,7 @@ from state_machines.regions.changes import (
 from state_machines.regions.growth import option_problem
 from state_machines.regions.model import Regions
 from state_machines.regions.model import Table as ModelTable
+from state_machines.regions.references import needed_by
 from state_machines.regions.states import TableState
 
 AllAct = Literal["stop", "start"]
@@ -141,7 +142,7 @@ def truncation_refusal(model: Regions, table: ModelTable, *, drops_splits: bool)
     if left_out := model.damages.of_rows(table.name):
         return f"table {table.name!r} cannot be truncated whole: {left_out}"
     why = change_problem(table.name, table.state, TableState.TRUNCATING)
-    return why or truncation_problem(table, drops_splits=drops_splits)
+    return why or truncation_problem(table, drops_splits=drops_splits) or needed_by(model, table)
 
 
 def truncation_remedy(model: Regions, table: ModelTable) -> str:

@@ -10,9 +10,19 @@ from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import COMMAND, LEASE, fences_in
 from controller.regions.operator.records import cause_of, message_of
-from controller.regions.procedures import crash, tables
+from controller.regions.procedures import crash, snapshots, tables
 from controller.regions.procedures.assign import NAME as ASSIGN
-from controller.regions.procedures.messages import Crash, LogTask, Move, RegionWork, Shape, TableTask, Transit
+from controller.regions.procedures.messages import (
+    Crash,
+    LogTask,
+    Move,
+    RegionWork,
+    Shape,
+    SnapshotTask,
+    TableTask,
+    TableWork,
+    Transit,
+)
 from controller.regions.procedures.region_work import NAME as REGION_WORK
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.record import Record
@@ -246,9 +256,19 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
         return "; ".join(_of_drain(root, env, engine))
     if isinstance(task, Shape):
         return "; ".join(_of_shape(root, task, env, engine))
+    if isinstance(task, SnapshotTask | TableWork):
+        return _of_work(root)
     message = message_of(record)
     region = env.model.regions.get(message.region) if isinstance(message, Transit | Move | RegionWork) else None
     return "" if region is None else "; ".join(of_region(region, env, engine))
+
+
+def _of_work(root: Record) -> str:
+    """Returns what ends work on all regions of a table, or a snapshot that is not complete; its deletion ends alone."""
+    if root.aborted or root.kind == snapshots.DELETE:
+        return ""
+    takes_back = ", and takes back what regions have staged" if root.kind == snapshots.MAKE else ""
+    return f"'{ENDS} abort {root.pid}' ends it{takes_back}"
 
 
 def _of_drain(root: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
