@@ -122,7 +122,7 @@ class _Entry:
         tables, servers_, regions = model.tables, model.servers, model.regions
         joined = current is not None and not self._unknown and _are_joined(rows, current.name, joint)
         for row in rows:
-            id_, name, start, end, number, server, incarnation, token, sequence, version, clean = row
+            id_, name, start, end, number, server, incarnation, token, sequence, version, clean, former = row
             state = STATES[number]
             if not joined:
                 table = tables.get(name)
@@ -146,6 +146,8 @@ class _Entry:
             )
             if owner is not None:
                 owner.regions[id_] = region
+            elif former:
+                model.former[id_] = former
             if version > table.version:  # an older daemon has stored the table since, without its version
                 table.version = version
             regions[id_] = region

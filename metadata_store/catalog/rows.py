@@ -43,6 +43,7 @@ class RegionRow(NamedTuple):
 
     ``version``: of its table, as it was opened last. ``clean``: 1 where its last owner had it open and said that it has
     closed it, so that no edit of it waits beside its data; 0 after an open, and where a fence ended its last owner.
+    ``former``: name of the server that had it last, where that has closed it, so that it may return there.
     """
 
     id: int
@@ -56,6 +57,7 @@ class RegionRow(NamedTuple):
     sequence: int = 0
     version: int = 0
     clean: int = 0
+    former: str = ""
 
 
 class HeirRow(NamedTuple):
@@ -110,7 +112,7 @@ class NewRegions(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Sets the final state and owner of a region; ``version`` and ``clean`` as in :class:`RegionRow`."""
+    """Sets the final state and owner of a region; the last three fields as in :class:`RegionRow`."""
 
     id: int
     state: int
@@ -120,6 +122,7 @@ class Owner(NamedTuple):
     sequence: int
     version: int = 0
     clean: int = 0
+    former: str = ""
 
 
 class PutServer(NamedTuple):

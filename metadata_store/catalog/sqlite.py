@@ -54,7 +54,7 @@ SOUND: Final = (
     f"AND (state = {RegionState.OPEN:d} OR state IN ({', '.join(map(str, sorted(STATES)))})) "
     "AND server < x'' AND (server > '' AND incarnation > 0 OR server = '' AND incarnation = 0) "
     + " AND ".join(("", *(f"{name} & {INT_MAX} = {name}" for name in ("incarnation", "token", "sequence", "version"))))
-    + " AND clean IN (0, 1)"
+    + " AND clean IN (0, 1) AND former < x''"
 )
 """The condition of a region that can be used, as :func:`metadata_store.catalog.judging.fault_of` has it.
 
@@ -121,10 +121,14 @@ def _regions_of_any_text(db: sqlite3.Connection, query: str, damaged: list[Damag
     _name_unsound(db, damaged)
     with _any_text(db):
         found = [*map(_REGION, db.execute(query))]
-    kept = [one for one in found if one.table.isascii() and one.server.isascii()]
-    others = (one for one in found if not (one.table.isascii() and one.server.isascii()))
+    kept = [one for one in found if _is_ascii(one)]
+    others = (one for one in found if not _is_ascii(one))
     kept += [one for one in others if sound(one, _place(one), damaged)]
     return sorted(kept, key=lambda one: (one.table, one.start))
+
+
+def _is_ascii(row: RegionRow) -> bool:
+    return row.table.isascii() and row.server.isascii() and row.former.isascii()
 
 
 def _name_unsound(db: sqlite3.Connection, damaged: list[Damage]) -> None:
@@ -150,9 +154,11 @@ def _any_text(db: sqlite3.Connection) -> Iterator[None]:
 
 
 OWNERS: Final = (
-    "WITH owner (id, state, server, incarnation, token, sequence, version, clean) AS (VALUES {}) "
-    "UPDATE region SET (state, server, incarnation, token, sequence, version, clean) = "
-    "(owner.state, owner.server, owner.incarnation, owner.token, owner.sequence, owner.version, owner.clean) "
+    "WITH owner (id, state, server, incarnation, token, sequence, version, clean, former) AS "
+    "(VALUES {}) "
+    "UPDATE region SET (state, server, incarnation, token, sequence, version, clean, former) = "
+    "(owner.state, owner.server, owner.incarnation, owner.token, owner.sequence, owner.version, owner.clean, "
+    "owner.former) "
     "FROM owner WHERE region.id = owner.id"
 )
 BURIED: Final = (

@@ -20,7 +20,7 @@ SCHEMA: Final = (
         "CREATE TABLE IF NOT EXISTS region (id INTEGER PRIMARY KEY, tbl TEXT NOT NULL, first BLOB NOT NULL, "
         "last BLOB NOT NULL, state INTEGER NOT NULL, server TEXT NOT NULL, incarnation INTEGER NOT NULL, "
         "token INTEGER NOT NULL, sequence INTEGER NOT NULL, version INTEGER NOT NULL DEFAULT 0, "
-        "clean INTEGER NOT NULL DEFAULT 0)"
+        "clean INTEGER NOT NULL DEFAULT 0, former TEXT NOT NULL DEFAULT '')"
     ),
     "CREATE INDEX IF NOT EXISTS region_of_table ON region (tbl, first)",
     (
@@ -44,8 +44,14 @@ SCHEMA: Final = (
     ("CREATE TABLE IF NOT EXISTS snapshot_part (name TEXT, number INTEGER, regions TEXT, PRIMARY KEY (name, number))"),
     "CREATE TABLE IF NOT EXISTS published (name TEXT PRIMARY KEY, number INTEGER, data BLOB)",
 )
-ADDED: Final = (("tbl", "version"), ("region", "version"), ("region", "clean"))
-"""Columns that tables of the first release lack; regions and tables of that time have 0 there."""
+NUMBER, TEXT = "INTEGER NOT NULL DEFAULT 0", "TEXT NOT NULL DEFAULT ''"
+ADDED: Final = (
+    ("tbl", "version", NUMBER),
+    ("region", "version", NUMBER),
+    ("region", "clean", NUMBER),
+    ("region", "former", TEXT),
+)
+"""Columns that tables of the first release lack; regions and tables of that time have 0 there, or nothing."""
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
@@ -61,10 +67,10 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         )
     if version == VERSION:
         return
-    for table, column in ADDED:
+    for table, column, kind in ADDED:
         columns = {name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")}
         if columns and column not in columns:
-            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     for statement in SCHEMA:
         db.execute(statement)
     db.execute(f"PRAGMA user_version = {VERSION}")

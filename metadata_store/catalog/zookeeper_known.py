@@ -216,5 +216,5 @@ class Known:
 
 def owned(owner: Owner, keys: Keys) -> RegionRow:
     """Returns the row of a region with an owner."""
-    id_, state, server, incarnation, token, sequence, version, clean = owner
-    return RegionRow(id_, *keys, state, server, incarnation, token, sequence, version, clean)
+    id_, state, server, incarnation, token, sequence, version, clean, former = owner
+    return RegionRow(id_, *keys, state, server, incarnation, token, sequence, version, clean, former)

@@ -172,7 +172,8 @@ class Regions:
     ``buried``: by name, the highest incarnation of a process that was fenced, the latest one last.
     ``observer``: is told of changes. ``damages``: what the catalog holds that could not be entered.
     ``parents``: regions that were split or merged, by id. ``sources``: what regions refer to, by their ids.
-    ``snapshots`` and ``published``: by name. ``drafts``: what is listed of snapshots that are not complete, by number.
+    ``former``: by id, the names of the servers that have closed regions. ``snapshots`` and ``published``: by name.
+    ``drafts``: what is listed of snapshots that are not complete, by number.
     """
 
     def __init__(self) -> None:
@@ -188,6 +189,7 @@ class Regions:
         self.parents: dict[int, ParentRow] = {}
         self.sources: dict[int, tuple[Source, ...]] = {}
         self.snapshots: dict[str, Snapshot] = {}
+        self.former: dict[int, str] = {}
         self.drafts: dict[str, dict[int, tuple[Source, ...]]] = {}
         self.published: dict[str, PublishedRow] = {}
 
@@ -361,6 +363,8 @@ class Regions:
         counts[state] += 1
         region.state = state
         region.changed_ms = now_ms
+        if server is not None and self.former:
+            self.former.pop(region.id, None)
         if state in OWNED and server is not None and server.here:
             region.doubtful = False
         if state not in IN_TRANSITION and not region.pid:
@@ -386,6 +390,8 @@ class Regions:
         region.table.transit.pop(region.id, None)
 
     def _leave(self, region: Region) -> None:
+        if self.former:
+            self.former.pop(region.id, None)
         if region.server is not None:
             region.server.regions.pop(region.id, None)
             region.server = None

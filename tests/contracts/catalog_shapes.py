@@ -53,9 +53,9 @@ class ShapesContract:
         await written(catalogs, PutTable(TABLE), NewRegions((WHOLE, BESIDE)))
         found = await read(catalogs)
         assert (list(found.tables), list(found.regions)) == ([TABLE], [WHOLE, BESIDE])
-        await written(catalogs, Owner(7, S.OPEN, "s2", 6, 95, 9, 4, 0), Owner(8, S.CLOSED, "", 0, 91, 0, 2, 1))
+        await written(catalogs, Owner(7, S.OPEN, "s2", 6, 95, 9, 4, 0), Owner(8, S.CLOSED, "", 0, 91, 0, 2, 1, "s1"))
         opened = WHOLE._replace(state=S.OPEN, server="s2", incarnation=6, token=95, sequence=9, version=4, clean=0)
-        closed = BESIDE._replace(state=S.CLOSED, server="", incarnation=0, clean=1)
+        closed = BESIDE._replace(state=S.CLOSED, server="", incarnation=0, clean=1, former="s1")
         assert list((await read(catalogs)).regions) == [opened, closed]
 
     async def test_rows_of_each_small_kind_are_replaced_found_and_dropped(self, catalogs: Catalogs) -> None:

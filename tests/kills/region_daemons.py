@@ -247,7 +247,7 @@ def _agree(content: Content, life: Life, service: Service) -> None:
     for row in content.regions:
         region = model.regions[row.id]
         key = ("", 0) if region.server is None else region.server.key
-        last = region.token, region.sequence, region.version, region.clean, region.pid
+        last = region.token, region.sequence, region.version, region.clean, model.former.get(row.id, ""), region.pid
         assert (int(region.state), *key, *last) == (*row[4:], 0), (row, region)
     assert model.regions.keys() == {one.id for one in content.regions}
     assert not model.transit, model.transit

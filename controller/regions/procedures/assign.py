@@ -111,7 +111,8 @@ def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Ou
         env.model.move(region, S.OFFLINE, None, env.now_ms())
         _over(env, record, region, TRANSIT.decode(record.data))
 
-    row = Owner(region.id, S.OFFLINE, "", 0, region.token, region.sequence, region.version, int(region.clean))
+    former = env.model.former.get(region.id, "")
+    row = Owner(region.id, S.OFFLINE, "", 0, region.token, region.sequence, region.version, int(region.clean), former)
     return Effect(Done(why.encode()), (row,), entered)
 
 
@@ -165,7 +166,7 @@ def wish(env: RegionsEnv, region: Region, avoid: str = "", to: str = "") -> Wish
 
     It avoids the server that failed last, else the one at which an operator has given its open up.
     """
-    last = region.server.name if region.server is not None else ""
+    last = region.server.name if region.server is not None else env.model.former.get(region.id, "")
     marks = env.model.marks
     held = last if last and marks.held_until_ms(last, env.wall_ms()) else ""
     to = to or marks.pinned(region.id) or held

@@ -108,6 +108,7 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit, *, by
     """Ends the close. It is clean where the process said so, and had the region open: the open's end is stored."""
     state = S.OFFLINE if task.returns else S.CLOSED
     copied = env.restored and task.token <= env.former_number  # another process may have had it since
+    former = task.server or env.model.former.get(region.id, "")
     clean = region.clean or (by_word and task.token == region.token and not copied)
 
     def entered(_: Change) -> None:
@@ -117,12 +118,14 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit, *, by
         env.model.move(region, S.CLOSED, None, env.now_ms())
         if task.returns:
             env.model.move(region, S.OFFLINE, None, env.now_ms())
+        if former:
+            env.model.former[region.id] = former
         env.model.detach(region, record.pid)
         env.dispatcher.forget(record.pid)
         env.results.used(record.pid)
         env.routes.changed(region)
 
-    row = Owner(region.id, state, "", 0, region.token, region.sequence, region.version, int(clean))
+    row = Owner(region.id, state, "", 0, region.token, region.sequence, region.version, int(clean), former)
     return Effect(Done(), (row,), entered)
 
 

@@ -222,17 +222,21 @@ def _closed(env: RegionsEnv, record: Record, regions: list[Region], state: Regio
     """
     count = min(len(env.fit((one.start, one.end) for one in regions)), many.TOGETHER)
     some = [one for one in regions[:count] if env.model.take(one, record.pid)]
+    former = {one.id: "" if one.server is None else one.server.name for one in some}
 
     def entered(_: Change) -> None:
         for region in some:
             env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
             env.model.move(region, state, None, env.now_ms())
+            env.model.former[region.id] = former[region.id]
             env.model.detach(region, record.pid)
             if state is S.OFFLINE:
                 env.endings.cut(region)
             env.routes.changed(region)
 
-    rows = tuple(Owner(one.id, state, "", 0, one.token, one.sequence, one.version) for one in some)
+    rows = tuple(
+        Owner(one.id, state, "", 0, one.token, one.sequence, one.version, former=former[one.id]) for one in some
+    )
     return Effect(Next(ASSIGN, record.data), rows, entered)
 
 

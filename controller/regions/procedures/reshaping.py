@@ -289,6 +289,10 @@ async def undo(env: RegionsEnv, record: Record) -> Outcome | Effect:
         env.left.extend(Left(one, record.pid, undone=True, to=task.server) for one in mine if one.state is S.OFFLINE)
 
     rows = tuple(
-        Owner(one.id, S.OFFLINE, "", 0, one.token, one.sequence, one.version, int(one.clean)) for one in closed
+        Owner(
+            *(one.id, S.OFFLINE, "", 0, one.token, one.sequence, one.version, int(one.clean)),
+            former=env.model.former.get(one.id, ""),
+        )
+        for one in closed
     )
     return Effect(Done(), rows, entered)

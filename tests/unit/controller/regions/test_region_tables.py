@@ -12,7 +12,7 @@ import pytest
 from controller.regions.environment import Options
 from controller.regions.operator.progress import progress_of
 from controller.regions.procedures import modification, stopping, tables
-from controller.regions.procedures.messages import TABLE_TASK, TableTask
+from controller.regions.procedures.messages import MOVE, TABLE_TASK, Move, TableTask
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import DropRegions
 from regent_agent import protocol
@@ -230,6 +230,9 @@ async def test_all_tables_stop_and_start_and_regions_return_to_their_servers() -
         await ended(term, creates(term, name="m", regions=2))
         await ended(term, creates(term, name="off", regions=1))
         await ended(term, procedure(term, "disable_table", TABLE_TASK.encode(TableTask("off"))))
+        first = min(one.has)
+        moved = Move(first, term.env.model.regions[first].table.name, "b")
+        await ended(term, procedure(term, "move", MOVE.encode(moved)))
         had = [dict(one.has), dict(two.has)]
         assert await ended(term, procedure(term, stopping.STOP, stopping.STOP_TASK.encode(stopping.StopTask()))) == b"2"
         assert (one.has, two.has) == ({}, {})
@@ -238,6 +241,7 @@ async def test_all_tables_stop_and_start_and_regions_return_to_their_servers() -
             (MarkKind.STOPPED, "t"),
         ]
         assert {row.state for row in disk.tables.values()} == {T.DISABLED}
+        assert {row.former for row in disk.regions.values()} == {"a", "b"}
     async with running(disk) as term:
         one, two = Noting(term, "a"), Noting(term, "b")
         two.incarnation = 2

@@ -63,7 +63,10 @@ COLUMNS: Final[Mapping[type[Any], tuple[str, tuple[str, ...]]]] = {
     TableRow: ("tbl", ("name", "kind", "state", "options", "version")),
     RegionRow: (
         "region",
-        ("id", "tbl", "first", "last", "state", "server", "incarnation", "token", "sequence", "version", "clean"),
+        (
+            *("id", "tbl", "first", "last", "state", "server", "incarnation", "token", "sequence"),
+            *("version", "clean", "former"),
+        ),
     ),
     ServerRow: ("server", ("name", "incarnation", "address", "software")),
     MarkRow: ("mark", ("kind", "subject", "value", "until_ms", "author", "reason")),
@@ -209,6 +212,7 @@ VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "sequence": (3, -1),
     "version": (0, -1),
     "clean": (0, 1, 2),
+    "former": ("", "s1"),
 }
 
 
@@ -217,7 +221,7 @@ def new_file(rows: list[RegionRow]) -> sqlite3.Connection:
     db = sqlite3.connect(":memory:", isolation_level=None)
     for statement in SCHEMA:
         db.execute(statement.replace(" NOT NULL", ""))
-    db.executemany("INSERT INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    db.executemany("INSERT INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     return db
 
 
