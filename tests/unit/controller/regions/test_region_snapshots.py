@@ -94,6 +94,7 @@ def small(disk: RegionDisk, kind: type) -> list[object]:
     return [one for one in disk.small.values() if isinstance(one, kind)]
 
 
+@pytest.mark.seed("S2-51")
 @virtual
 async def test_each_region_stages_a_copy_and_one_write_makes_them_count() -> None:
     disk = RegionDisk()

@@ -83,7 +83,7 @@ async def test_a_new_file_has_the_present_version(tmp_path: Path) -> None:
     assert columns(tmp_path / "new.db")["user_version"] == [str(VERSION)]
 
 
-@pytest.mark.seed("S3-19")
+@pytest.mark.seed("S1-18", "S3-19")
 async def test_a_file_of_the_first_release_keeps_its_rows_and_gets_what_they_lack(tmp_path: Path) -> None:
     file, new = a_file(tmp_path / "old.db", *FIRST), tmp_path / "new.db"
     async with in_a_file(file) as (store, catalog):
