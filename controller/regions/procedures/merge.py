@@ -27,6 +27,8 @@ PREPARE: Final = 0
 MOVES: Final = 1
 CLOSE: Final = 2
 COMMIT: Final = 4
+OPEN: Final = 5
+"""Point of no return: the record has this step from the write of the commit on."""
 S = RegionState
 
 
@@ -92,12 +94,12 @@ MERGE_REGIONS: Final[Kind[RegionsEnv]] = Kind(
         Step("move", together, reshaping.undo),
         Step("close", reshaping.close_parents, reshaping.undo),
         Step("check", reshaping.check, reshaping.undo),
-        Step("commit", reshaping.commit),
+        Step("commit", reshaping.commit, reshaping.undo),
         Step("open", reshaping.open_heirs),
         Step("end", reshaping.end),
     ),
     reshaping.demand,
-    no_return=COMMIT,
+    no_return=OPEN,
     holds_locks=True,
     members=messages.of_shape,
 )

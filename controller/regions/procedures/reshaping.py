@@ -203,10 +203,14 @@ def _held(env: RegionsEnv, record: Record) -> Wait:
 
 
 async def commit(env: RegionsEnv, record: Record) -> Outcome | Effect:
-    """Gives the keys of the regions to their heirs, which are stored as closed."""
+    """Gives the keys of the regions to their heirs, which are stored as closed.
+
+    Where the store cannot take so large a write, the procedure is undone.
+    """
     task: Shape = SHAPE.decode(record.data)
-    parents = parents_of(env, task)
-    assert parents is not None, "its lock keeps the regions"
+    parents = ready(env, record, task)
+    if isinstance(parents, Failed):
+        return parents
     if any(map(env.claimants.is_held, parents)):
         return _held(env, record)
     table, state = parents[0].table, GONE[record.kind]

@@ -25,6 +25,8 @@ NAME: Final = reshaping.SPLIT
 PREPARE: Final = 0
 CLOSE: Final = 1
 COMMIT: Final = 3
+OPEN: Final = 4
+"""Point of no return: the record has this step from the write of the commit on."""
 HEIRS: Final = 2
 GIVE_ONE: Final = "give one between its bounds by --key, see 'regent regions describe ID'"
 
@@ -75,12 +77,12 @@ SPLIT_REGION: Final[Kind[RegionsEnv]] = Kind(
         Step("prepare", prepare, reshaping.undo),
         Step("close", reshaping.close_parents, reshaping.undo),
         Step("check", reshaping.check, reshaping.undo),
-        Step("commit", reshaping.commit),
+        Step("commit", reshaping.commit, reshaping.undo),
         Step("open", reshaping.open_heirs),
         Step("end", reshaping.end),
     ),
     reshaping.demand,
-    no_return=COMMIT,
+    no_return=OPEN,
     holds_locks=True,
     members=messages.of_shape,
 )
