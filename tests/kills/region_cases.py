@@ -387,9 +387,9 @@ CASES: dict[str, Case] = {
         snapshot("snapshot_table", TABLE), CREATED, failing=3 * (protocol.FAILED,), takes=True
     ),
     "delete a snapshot": Case(snapshot("delete_snapshot"), SNAPSHOT),
-    "clone a snapshot": Case(cloned(snapshot="s"), SNAPSHOT),
-    "clone a snapshot in pieces": Case(cloned(snapshot="s"), SNAPSHOT, pieces=True),
-    "clone a table": Case(cloned(source=TABLE), DISABLED),
+    "clone a snapshot": Case(cloned(snapshot="s"), SNAPSHOT, whole=True),
+    "clone a snapshot in pieces": Case(cloned(snapshot="s"), SNAPSHOT, pieces=True, whole=True),
+    "clone a table": Case(cloned(source=TABLE), DISABLED, whole=True),
     "clone an enabled table": Case(cloned(source=TABLE), CREATED),
     "restore a snapshot": Case(changed("restore_snapshot", snapshot="s", enables=True), RESTORABLE),
     "restore a snapshot in pieces": Case(changed("restore_snapshot", snapshot="s"), RESTORABLE, pieces=True),

@@ -14,7 +14,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.procedures import discard
 from controller.regions.term import RegionsTerm
-from metadata_store.catalog.rows import Catalog, Content, HeirRow
+from metadata_store.catalog.rows import Catalog, Content, HeirRow, SnapshotPartRow
 from metadata_store.port import Kill
 from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
@@ -191,7 +191,7 @@ class End(NamedTuple):
     regions: list[tuple[str, bytes, bytes, str, bool]]
     servers: list[tuple[str, int]]
     shapes: list[tuple[str, int]]
-    """Kinds of small rows, and how many regions each is about."""
+    """Kinds of small rows, but parts of snapshots, and how many regions each is about."""
 
 
 async def play(
@@ -233,7 +233,11 @@ def _end(record: Record | None, content: Content) -> End:
         [(one.name, one.state) for one in content.tables],
         regions,
         [(one.name, one.incarnation) for one in content.servers],
-        sorted((type(one).__name__, len(one[1]) if isinstance(one, HeirRow) else 1) for one in content.small),
+        sorted(
+            (type(one).__name__, len(one.sources) if isinstance(one, HeirRow) else 1)
+            for one in content.small
+            if not isinstance(one, SnapshotPartRow)
+        ),
     )
 
 
