@@ -271,7 +271,8 @@ class ZooKeeperRegionsContract:
         lost = asyncio.ensure_future(frozen.lost())
         service = (await term_of(frozen)).service
         registered = await service.handle(protocol.Register("s1", 1, "s1:1"))
-        assert registered == protocol.Registered(1, 2_000, 500, suspends=True, fence="lease")
+        requests = ["independent", "loads"]
+        assert registered == protocol.Registered(1, 2_000, 500, suspends=True, fence="lease", requests=requests)
         assert await service.handle(protocol.Poll("s1", 1, 1, 0)) == protocol.Operations(1, 0)
         held = asyncio.ensure_future(service.handle(protocol.Poll("s1", 1, 1, 0)))
         await asyncio.sleep(0)
