@@ -151,7 +151,7 @@ class Growth:
             data = await split.splitting(env, regions[0], b"", wanted.why)
         else:
             data = await merge.merging(env, regions, wanted.why)
-        if not self._manager.start(kind, data, nonce):
+        if not self._manager.start(kind, data, nonce, wanted.why):
             return False
         self._begun_s.append(env.clock())
         self._begun[wanted.cause.value] += 1

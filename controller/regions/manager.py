@@ -259,10 +259,10 @@ class Manager:
 
     # -- procedures
 
-    def start(self, kind: str, data: bytes, nonce: str) -> bool:
+    def start(self, kind: str, data: bytes, nonce: str, reason: str = "") -> bool:
         """Submits a procedure of the daemon's own; a nonce keeps a second one like it out. False: not now."""
         try:
-            self.engine.submit_soon(kind, data, Caller(ITSELF, "", "", self._unended(nonce)))
+            self.engine.submit_soon(kind, data, Caller(ITSELF, "", reason, self._unended(nonce)))
         except Refused as refused:
             log.warning("%s is not started yet: %s", nonce, refused)
             return False

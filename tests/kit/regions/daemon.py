@@ -22,7 +22,7 @@ from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
-from regent_agent.protocol import INHERIT, PUBLISH, WORKS
+from regent_agent.protocol import INHERIT, PUBLISH, SPLIT_KEY, WORKS, RegionLoad
 from regent_agent.service import OpenedRegion, RegionService
 from tests.kit.deadlines import eventually
 
@@ -32,11 +32,16 @@ COMPACT = "x-compact"
 
 
 class Opens(RegionService):
-    """A service whose regions open and close at once. ``broken``: regions that it cannot open."""
+    """A service whose regions open and close at once. ``broken``: regions that it cannot open.
+
+    ``sizes``: bytes of regions. ``keys``: at which they are split.
+    """
 
     def __init__(self) -> None:
         self.broken: set[int] = set()
         self.opened: list[OpenedRegion] = []
+        self.sizes: dict[int, int] = {}
+        self.keys: dict[int, bytes] = {}
 
     async def open(self, region: OpenedRegion) -> int:
         if region.region in self.broken:
@@ -47,9 +52,15 @@ class Opens(RegionService):
     async def close(self, region: OpenedRegion) -> None:
         """Closes it."""
 
+    def loads(self) -> list[RegionLoad]:
+        """Returns the loads of regions whose size the test has set."""
+        return [RegionLoad(region, size_bytes=size) for region, size in self.sizes.items()]
+
     async def work(self, what: str, region: OpenedRegion | None, data: bytes) -> bytes:
         if data == b"fail":
             raise OSError("no room")
+        if what == SPLIT_KEY and region is not None and region.region in self.keys:
+            return self.keys[region.region]
         return b"%s of %d" % (what.encode(), 0 if region is None else region.region)
 
 
@@ -84,7 +95,7 @@ class World:
             incarnation=incarnation,
             features=(INHERIT, PUBLISH, COMPACT, *sorted(WORKS)),
         )
-        agent = Agent(service, options, load=lambda: {"requests": 7})
+        agent = Agent(service, options, load=lambda: {"requests": 7}, region_loads=service.loads)
         self.agents[name] = agent
         await agent.start()
         return agent

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
 from cli.exit_codes import Exit
+from controller.regions import growing
 from controller.regions.metrics import BARS, RegionsCollector
+from regent_agent import news
 from regent_agent.protocol import RegionLoad
 from tests.kit.command import items, regent, unwrapped
+from tests.kit.deadlines import eventually
 from tests.kit.regions.daemon import Blocking, settings_of, world_in_thread
 
 
@@ -33,6 +39,7 @@ def test_loads_are_listed_and_the_policy_is_explained(tmp_path: Path) -> None:
         at = ("--server", blocking.socket)
         items("tables", "create", "t", "--regions", "2", "--option", "regent.merge_size_bytes=400", "--wait", *at)
         [one, other] = items("regions", "list", *at)
+        items("regions", "pin", one["id"], one["server"], *at)
         blocking.call(told(blocking, one["id"], 1_200))
         [shown] = items("regions", "describe", one["id"], *at)
         assert (shown["sizeBytes"], shown["files"]) == (1_200, 3)
@@ -46,15 +53,35 @@ def test_loads_are_listed_and_the_policy_is_explained(tmp_path: Path) -> None:
         assert table["growth"] == policy
         explained = unwrapped(regent("regions", "explain", one["id"], *at).stdout)
         assert (
-            "it has 1.2 kB, and is to be split (size); that does not begin now: its server names no split" in explained
+            "it has 1.2 kB, and is to be split (size); that does not begin now: it is pinned to a server" in explained
         )
-        assert f"'regent regions split {one['id']} --key KEY' splits it" in explained
         explained = unwrapped(regent("regions", "explain", other["id"], *at).stdout)
         assert f"its server has reported no size since the open; {policy}" in explained
         found = samples(blocking)
         assert {name: found[f"regent_regions_unsplit {name}"] for name in BARS} == dict.fromkeys(BARS, 0) | {
-            "no_key": 1
+            "pinned": 1
         }
+
+
+def test_a_region_whose_server_reports_its_size_is_split_and_the_listing_says_by_whom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing, "LOOK_S", 0.1)
+    monkeypatch.setattr(news, "LOOK_S", 0.1)
+    with world_in_thread(settings_of(tmp_path, split_size_bytes=1_000), servers=1) as blocking:
+        at = ("--server", blocking.socket)
+        items("tables", "create", "t", "--wait", *at)
+        [region] = items("regions", "list", *at)
+        service = blocking.world.services["s1"]
+        service.keys[region["id"]] = b"m"
+        service.sizes[region["id"]] = 1_000
+        asyncio.run(eventually(lambda: len(items("regions", "list", *at)) == 2))
+        assert [(one["start"], one["end"]) for one in items("regions", "list", *at)] == [("", "m"), ("m", "")]
+        [split] = items("regions", "procedures", "list", "--kind", "split", *at)
+        assert split["principal"] == "regent"
+        assert split["reason"] == "it has 1.0 kB"
+        asyncio.run(eventually(lambda: samples(blocking)["regent_region_reshapes_total size"] == 1))
+        assert samples(blocking)["regent_region_loads_ignored_total"] >= 0
 
 
 def test_an_option_without_a_meaning_is_refused_with_the_names_that_have_one(tmp_path: Path) -> None:
