@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from typing import Final, NamedTuple
 
+import msgspec
+
 from controller.procedures.engine import Engine
 from controller.process.wording import in_bytes
 from controller.regions.environment import RegionsEnv
@@ -176,7 +178,10 @@ class Growth:
         """Takes durable changes of procedures: regions rest after the end of a split or a merge."""
         for _, after in moved:
             if after.kind in KINDS and after.state.is_final:
-                task: Shape = SHAPE.decode(after.data)
+                try:
+                    task: Shape = SHAPE.decode(after.data)
+                except msgspec.DecodeError:  # its record could not be used, and was removed
+                    continue
                 regions = self._env.model.regions
                 self.judge.made(one for one in task.heirs if one in regions)
                 why = after.error or after.result.decode(errors="replace")
