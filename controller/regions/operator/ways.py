@@ -160,6 +160,8 @@ def of_region(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> It
         yield f"'{ENDS} abort {record.root}' ends the wait for the work that {at} does: it may be done all the same"
         return
     opens = (root := engine.records.get(record.root)) is not None and root.kind in OPENS
+    if root is not None and isinstance(task := message_of(root), Shape):
+        yield from _undoes(root, task, env)
     if region.state in (S.OPENING, S.CLOSING) and server is not None and server.state is ServerState.ONLINE:
         yield from _of_hung(region, server, record, env, engine)
         if opens:
@@ -255,7 +257,7 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
     if root.kind == DRAIN:
         return "; ".join(_of_drain(root, env, engine))
     if isinstance(task, Shape):
-        return "; ".join(_of_shape(root, task, env, engine))
+        return "; ".join(dict.fromkeys(_of_shape(root, task, env, engine)))
     if isinstance(task, SnapshotTask | TableWork):
         return _of_work(root)
     message = message_of(record)
@@ -289,8 +291,13 @@ def _of_shape(root: Record, task: Shape, env: RegionsEnv, engine: Engine[Regions
         region = env.model.regions.get(id_)
         if region is not None and region.pid != root.pid:
             yield from of_region(region, env, engine)
+    yield from _undoes(root, task, env)
+
+
+def _undoes(root: Record, task: Shape, env: RegionsEnv) -> Iterator[str]:
+    """Yields what undoes a split or a merge whose heirs do not have the keys yet."""
     if not (root.aborted or any(one in env.model.regions for one in task.heirs)):
-        yield f"'{ENDS} abort {root.pid}' undoes it: its regions are opened again"
+        yield f"'{ENDS} abort {root.pid}' undoes its {root.kind}: regions that are closed for it are opened again"
 
 
 def _parts(root: Record, engine: Engine[RegionsEnv]) -> list[int]:

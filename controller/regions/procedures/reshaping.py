@@ -192,7 +192,7 @@ async def check(env: RegionsEnv, record: Record) -> Outcome:
     if task.tries >= TRIES_MAX:
         return Failed(f"no owner has closed all regions itself, {task.tries} times: see 'regent servers list'")
     again = [one for one in found if one not in closed]
-    children = tuple(assign.assigned(one, task.why, None, to=task.server) for one in again)
+    children = tuple(assign.assigned(one, task.why, None, to=task.server, stays=True) for one in again)
     return Children(children, record.step - 1, SHAPE.encode(replace(task, tries=task.tries + 1)))
 
 
