@@ -72,7 +72,7 @@ async def run(cases: Sequence[str], shapes: Sequence[Shape], *, peer: bool) -> l
     if "AF" in cases:
         keep(await followed())
     if "SP1" in cases:
-        keep(await split_under_load())
+        keep(await split_under_load(peer=peer))
     return made
 
 

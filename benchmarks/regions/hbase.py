@@ -72,10 +72,10 @@ class Peer:
         self._log = log
         self.greeting: dict[str, Any] = {}
 
-    async def play(self, regions: int) -> dict[str, Any]:
-        """Has it play a round; returns its answer."""
+    async def play(self, regions: int, what: str = "") -> dict[str, Any]:
+        """Has it play a round; returns its answer. ``what``: names the round, where the program has several."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{regions}\n".encode())
+        self._process.stdin.write(f"{what} {regions}".strip().encode() + b"\n")
         return await self.answer()
 
     async def answer(self) -> dict[str, Any]:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.arena import say
+from benchmarks.regions import hbase, real
+from benchmarks.regions.assigning import DELAY_MS
 from benchmarks.regions.plan import ROUNDS, Shape, disk, lag, row
 from benchmarks.regions.world import TABLE, World, module, world
-from benchmarks.results import Row
+from benchmarks.results import Row, Sample
 from controller.regions.dispatcher import Limits
 from controller.regions.procedures import split
 from state_machines.procedures.record import Caller
@@ -25,7 +27,10 @@ SHAPE: Final = Shape(1_000, 20)
 TOGETHER: Final = 50
 """Splits under way at a time."""
 CLIENTS: Final = 20
-DELAYS_MS: Final = (0, 150)
+DELAYS_MS: Final = (0, DELAY_MS)
+PEER_WARM_UP: Final = 10
+PEER_REGIONS: Final = 100
+"""Regions that HBase splits, all at once: each has a client that reads a row of it."""
 
 
 class Split(NamedTuple):
@@ -33,7 +38,7 @@ class Split(NamedTuple):
 
     rate: float
     waits_s: Sequence[float]
-    lag_ms: float
+    lag_ms: float = 0.0
 
     @property
     def p99_s(self) -> float:
@@ -41,18 +46,34 @@ class Split(NamedTuple):
         return sorted(self.waits_s)[len(self.waits_s) * 99 // 100]
 
 
-async def split_under_load(shape: Shape = SHAPE, rounds: int = ROUNDS) -> list[Row]:
+async def split_under_load(shape: Shape = SHAPE, rounds: int = ROUNDS, *, peer: bool) -> list[Row]:
     """SP1: all regions of a table are split while clients follow their routes; with two delays of the dispatcher."""
-    rows: list[Row] = []
+    found: list[Row] = []
     for delay_ms in DELAYS_MS:
-        played = [await _round(shape, delay_ms) for _ in range(rounds)]
-        size = f"{delay_ms} ms delay, {shape}"
-        rows += [
-            row("SP1", size, "99 of 100 waits of a client for an heir, at most, s", "s", [one.p99_s for one in played]),
-            row("SP1 rate", size, "splits", "per second", [one.rate for one in played], higher=True),
-            lag("SP1", size, [one.lag_ms for one in played]),
-        ]
-    return rows
+        ours = [await _round(shape, delay_ms) for _ in range(rounds)]
+        found += rows(f"{delay_ms} ms delay, {shape}", ours, await _theirs() if peer and delay_ms == DELAY_MS else None)
+    return found
+
+
+def rows(size: str, ours: Sequence[Split], theirs: Split | None) -> list[Row]:
+    """Returns the rows of one delay."""
+    wait = row("SP1", size, "99 of 100 waits of a client, at most, s", "s", [one.p99_s for one in ours])
+    rate = row("SP1 rate", size, "splits", "per second", [one.rate for one in ours], higher=True)
+    if theirs is not None:
+        wait.peer, rate.peer = Sample.of([theirs.p99_s]), Sample.of([theirs.rate])
+        wait.peer_is = rate.peer_is = f"{hbase.NEW.name}, {PEER_REGIONS} regions on {real.SHAPE.servers}"
+    return [wait, rate, lag("SP1", size, [one.lag_ms for one in ours])]
+
+
+async def _theirs() -> Split:
+    with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as name:
+        program = hbase.cluster_of(hbase.NEW)
+        async with hbase.running(program, Path(name), real.SHAPE.servers, DELAY_MS, "false") as cluster:
+            await cluster.play(PEER_WARM_UP, "split")
+            found = await cluster.play(PEER_REGIONS, "split")
+    played = Split(PEER_REGIONS / found["s"], found["waits"])
+    say(f"SP1 {hbase.NEW.name}, {PEER_REGIONS} regions: {played.rate:,.1f}/s, p99 {played.p99_s:.3f} s")
+    return played
 
 
 async def _round(shape: Shape, delay_ms: int) -> Split:

@@ -33,10 +33,17 @@ async def test_splits_are_measured_by_clients_that_learn_the_heirs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(splitting, "DELAYS_MS", (0,))
-    made = await splitting.split_under_load(Shape(10, 2), 1)
+    made = await splitting.split_under_load(Shape(10, 2), 1, peer=False)
     assert [row.case for row in made] == ["SP1", "SP1 rate", "SP1 lag"]
     assert 0 < made[0].ours.median < 60
     assert made[0].goal.most == 0.5
+
+
+def test_a_split_is_set_beside_hbase_where_the_delay_is_the_same() -> None:
+    ours = [splitting.Split(200.0, [0.1] * 99 + [0.5])]
+    wait, rate, _ = splitting.rows("150 ms delay, 1,000 on 20", ours, splitting.Split(2.0, [1.0] * 99 + [4.0]))
+    assert (wait.ratio, rate.ratio) == (8.0, 100.0)
+    assert wait.peer_is == "HBase 2.6.1, 100 regions on 3"
 
 
 def test_a_row_beside_hbase_names_it_and_has_the_ratio_of_pairs() -> None:
