@@ -59,14 +59,26 @@ class RegionsProcess(DaemonProcess):
 
     async def create(self, table: str, **layout: object) -> None:
         """Creates a table and waits until clients see it; raises ``httpx.HTTPError``."""
-        [begun] = (await self.post("/v1/regions/tables", {"name": table, **layout}))["items"]
+        await self.done("/v1/regions/tables", {"name": table, **layout})
+
+    async def done(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Requests a change and waits until its procedure has ended, which it returns; raises ``httpx.HTTPError``."""
+        [begun] = (await self.post(path, body))["items"]
         while not begun["ended"]:
             path = f"/v1/regions/procedures/{begun['pid']}"
             [begun] = (await self.get(path, waitS=WAIT_S))["items"]
+        return dict(begun)
 
     async def regions(self, table: str) -> list[dict[str, Any]]:
         """Returns all regions of a table; raises ``httpx.HTTPError``."""
         return list((await self.get("/v1/regions/list", table=table, limit=PAGE))["items"])
+
+    async def listed(self, table: str) -> list[dict[str, Any]]:
+        """Returns all regions of a table in the order of keys; none where the daemon does not respond."""
+        try:
+            return await self.regions(table)
+        except httpx.HTTPError:
+            return []
 
     async def are_open(self, table: str) -> bool:
         """Returns whether the daemon responds, and online servers have all regions of a table open."""

@@ -1,7 +1,7 @@
 """Linked lists on the example service: no acknowledged node is lost while servers and daemons die and freeze.
 
-After HBase's IntegrationTestBigLinkedList. ``make verify`` writes 5 million nodes in 20 minutes; a short form is
-``REGENT_LISTS_NODES=200000 REGENT_LISTS_S=60``.
+Regions are moved, split, merged and flushed meanwhile. After HBase's IntegrationTestBigLinkedList. ``make verify``
+writes 5 million nodes in 20 minutes; a short form is ``REGENT_LISTS_NODES=200000 REGENT_LISTS_S=60``.
 """
 
 from __future__ import annotations
@@ -78,5 +78,6 @@ async def recovered(stage: Stage) -> None:
     await stage.kill_all()
     await stage.daemon.boot()
     await stage.start_servers()
-    await stage.act(f"/v1/regions/tables/{SIDE}/enable", {})
+    await stage.enable(SIDE)
     await stage.all_open(TABLE, SIDE)
+    await stage.all_discarded()

@@ -1,4 +1,4 @@
-"""Has processes die and freeze at random moments, and moves regions meanwhile."""
+"""Has processes die and freeze at random moments; regions are moved, split, merged and flushed meanwhile."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from cli.demo.regions_process import KvServer
 from examples.kv.server import FENCED, LEFT, NOT_LEFT
+from regent_agent.protocol import FLUSH
 from tests.verify.region_lists.breakdown import DAEMON, FOREVER, Outage
-from tests.verify.region_lists.nodes import TABLE, wall_us
+from tests.verify.region_lists.nodes import REGIONS, TABLE, wall_us
 from tests.verify.region_lists.stage import LEASE_MS, OPEN_S_MAX, SIDE, STALL_MS_MAX, START_S_MAX, Stage
 
 LEASE_S: Final = LEASE_MS / 1_000
@@ -23,6 +24,8 @@ PAUSE_S_MAX: Final = 4.0
 """Longest pause between two rounds of faults."""
 REVIVE_S: Final = 0.2
 MOVE_S_MAX: Final = 2.0
+SHAPE_S_MAX: Final = 1.5
+FLUSH_S_MAX: Final = 20.0
 TABLE_S_MAX: Final = 12.0
 WEIGHTS: Final = {
     "kill of a server": 4,
@@ -31,6 +34,7 @@ WEIGHTS: Final = {
     "new process of a frozen server": 2,
     "planned restart of a server": 2,
     "kill of the daemon": 3,
+    "kill of a server and the daemon": 2,
     "freeze of the daemon": 3,
 }
 """Faults, and how often each of them is drawn."""
@@ -62,6 +66,7 @@ class Chaos:
             "new process of a frozen server": self._replace,
             "planned restart of a server": self._restart,
             "kill of the daemon": self._kill_daemon,
+            "kill of a server and the daemon": self._kill_both,
             "freeze of the daemon": self._freeze_daemon,
         }
 
@@ -73,10 +78,12 @@ class Chaos:
             assert server.exit_code == FENCED, server.log_tail()
 
     async def run(self) -> None:
-        """Plays faults, moves, and changes of a table side by side."""
+        """Plays faults, moves, splits, merges, flushes, and changes of a table side by side."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._rounds())
             group.create_task(self._moves())
+            group.create_task(self._shapes())
+            group.create_task(self._flushes())
             group.create_task(self._tables())
 
     async def _rounds(self) -> None:
@@ -188,6 +195,10 @@ class Chaos:
         await asyncio.sleep(self._chance.choice([0.0, self._chance.uniform(0.0, LEASE_S * 1.5)]))
         await self._revive_daemon()  # another fault of the round may take a minute, as a server that leaves does
 
+    async def _kill_both(self, server: KvServer) -> None:
+        """Kills a server and the daemon at once: nobody knows of the one until the other is back."""
+        await asyncio.gather(self._kill(server), self._kill_daemon(server))
+
     async def _freeze_daemon(self, _: KvServer) -> None:
         daemon = self._stage.daemon
         began_us = self._daemon_down_us = wall_us()
@@ -205,12 +216,36 @@ class Chaos:
     async def _moves(self) -> None:
         """Moves regions one after the other; the daemon may refuse, or be down."""
         chance = random.Random(f"{self._seed} moves")
-        regions = [one["id"] for one in await self._stage.daemon.regions(TABLE)]
         while True:
             await asyncio.sleep(chance.uniform(0.1, MOVE_S_MAX))
-            region, to = chance.choice(regions), chance.choice(list(self._stage.servers))
-            moved = await self._stage.act(f"/v1/regions/{region}/move", {"server": to})
-            self.counts["moves" if moved else "moves refused, or without a response"] += 1
+            if regions := await self._stage.daemon.listed(TABLE):
+                region, to = chance.choice(regions)["id"], chance.choice(list(self._stage.servers))
+                await self._change("moves", f"/v1/regions/{region}/move", {"server": to})
+
+    async def _shapes(self) -> None:
+        """Splits regions and merges neighbours, so that there are between half and twice as many as at first."""
+        chance = random.Random(f"{self._seed} shapes")
+        while True:
+            await asyncio.sleep(chance.uniform(0.1, SHAPE_S_MAX))
+            regions = await self._stage.daemon.listed(TABLE)
+            first = chance.randrange(max(1, len(regions) - 1))
+            if len(regions) < REGIONS // 2 or (len(regions) < 2 * REGIONS and chance.random() < 0.5):
+                if regions:
+                    await self._change("splits", f"/v1/regions/{regions[first]['id']}/split", {})
+            else:
+                some = [one["id"] for one in regions[first : first + chance.choice([2, 2, 3])]]
+                await self._change("merges", "/v1/regions/merge", {"regions": some})
+
+    async def _flushes(self) -> None:
+        """Has the table flushed now and then."""
+        chance = random.Random(f"{self._seed} flushes")
+        while True:
+            await asyncio.sleep(chance.uniform(1.0, FLUSH_S_MAX))
+            await self._change("flushes", f"/v1/regions/tables/{TABLE}/work", {"work": FLUSH})
+
+    async def _change(self, what: str, path: str, body: dict[str, object]) -> None:
+        begun = await self._stage.act(path, body)
+        self.counts[what if begun else f"{what} refused, or without a response"] += 1
 
     async def _tables(self) -> None:
         """Disables and enables the second table in turn."""

@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from controller.journal.reader import read
+from controller.regions.procedures import discard, merge, split
+from controller.regions.procedures.table_work import NAME as FLUSHES
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
+from state_machines.procedures.states import State
 from tests.verify.region_lists.breakdown import FENCE, Breakdown, Wait, shown
 from tests.verify.region_lists.chaos import Chaos
 from tests.verify.region_lists.nodes import TABLE
 from tests.verify.region_lists.stage import LEASE_MS, Stage
 from tests.verify.region_lists.verification import Verification
 
+RESHAPES: Final = frozenset({split.NAME, merge.NAME, discard.NAME, FLUSHES})
 SHOWN: Final = 8
 """Waits that have a line of their own in any case."""
 LONG_S: Final = LEASE_MS / 1_000 + 5
@@ -22,18 +26,23 @@ LONG_S: Final = LEASE_MS / 1_000 + 5
 
 
 class Judged(NamedTuple):
-    """What the journal of the daemon has, and which of its rules do not hold."""
+    """What the journal of the daemon has, and which of its rules do not hold.
+
+    ``ended``: how many splits, merges, discards and flushes ended well, by kind.
+    """
 
     rows: list[Row]
     gaps: int
     violations: list[str]
+    ended: Counter[str]
 
 
 def judged(stage: Stage) -> Judged:
     """Judges each row of the daemon's journal; a killed daemon leaves a gap."""
     found = list(read(stage.daemon.journal))
     rows = [row for row in found if isinstance(row, Row)]
-    return Judged(rows, len(found) - len(rows), [str(violation) for violation in judge(rows)])
+    ended = Counter(row.procedure for row in rows if row.procedure in RESHAPES and row.to_state == State.SUCCESS.name)
+    return Judged(rows, len(found) - len(rows), [str(violation) for violation in judge(rows)], ended)
 
 
 def figures(stage: Stage, chaos: Chaos, verification: Verification, judged: Judged, wrote_s: float) -> Iterator[str]:
@@ -53,6 +62,7 @@ def figures(stage: Stage, chaos: Chaos, verification: Verification, judged: Judg
         ("splits of parts of logs", text.count("log split: ")),
         ("opens of regions", text.count("region opened: ")),
         ("closes of regions", text.count("region closed: ")),
+        *((f"procedures {kind} that ended well", judged.ended[kind]) for kind in sorted(judged.ended)),
     ):
         yield f"{count:6} {name}"
     yield (

@@ -76,6 +76,25 @@ class Stage:
 
         assert await poll(are_open, within_s), f"not open within {within_s:g} s: {await self.not_open()}"
 
+    async def enable(self, table: str) -> None:
+        """Enables a table, which may be enabled, or in the middle of a change that has to end before."""
+
+        async def is_enabled() -> bool:
+            begun = await self.act(f"/v1/regions/tables/{table}/enable", {})
+            return begun is not None or await self.daemon.are_open(table)
+
+        assert await poll(is_enabled, OPEN_S_MAX), f"table {table} is not enabled within {OPEN_S_MAX:g} s"
+
+    async def all_discarded(self) -> None:
+        """Waits until each heir is independent, and nothing is left of the regions that were split or merged."""
+
+        async def are_discarded() -> bool:
+            return not (await self.daemon.get("/v1/regions/parents"))["items"]
+
+        assert await poll(are_discarded, OPEN_S_MAX), await self.daemon.get("/v1/regions/parents")
+        live = {str(one["id"]) for table in (TABLE, SIDE) for one in await self.daemon.regions(table)}
+        assert {path.parent.name for path in self.data.glob("regions/*/*.sqlite")} == live
+
     async def not_open(self) -> list[dict[str, Any]]:
         """Returns the regions in transition."""
         return list((await self.daemon.get("/v1/regions/transitions"))["items"])
