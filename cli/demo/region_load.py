@@ -20,25 +20,28 @@ KEYS: Final = 1 << 32
 
 
 class Wait(NamedTuple):
-    """Measures how long calls waited. ``regions``: those where a call waited longer than the limit."""
+    """Measures how long calls waited. ``ranges``: those of ``of`` in which a call waited longer than the limit."""
 
     longest_s: float
-    regions: int
+    ranges: int
+    of: int
 
 
 class RegionLoad:
-    """Runs one worker for each of ``count`` regions that divide the keys evenly; each reads its last row, too.
+    """Runs one worker for each of ``count`` ranges that divide the keys evenly; each reads its last row, too.
 
     ``acknowledged``: the rows whose put was answered; ``wrong``: what reads returned instead of such a row.
     """
 
-    def __init__(self, daemon: Address, table: str, count: int) -> None:
+    def __init__(self, daemon: Address, table: str, count: int, value_bytes: int = 0) -> None:
+        """``value_bytes``: least length of a row's value."""
         self.client = Client([daemon], timeout_s=CALL_S_MAX)
         self.acknowledged: dict[bytes, bytes] = {}
         self.wrong: list[str] = []
         self.reads = 0
         self._table = table
         self._count = count
+        self._value_bytes = value_bytes
         self._longest = [0.0] * count
         self._waits_since: dict[int, float] = {}
 
@@ -55,11 +58,11 @@ class RegionLoad:
                 ends.set()
 
     def take(self, bound_s: float) -> Wait:
-        """Returns the longest wait since the last call, those that go on included, and the regions beyond a bound."""
+        """Returns the longest wait since the last call, those that go on included, and the ranges beyond a bound."""
         now_s = time.monotonic()
         longest = [max(self._longest[n], now_s - self._waits_since.get(n, now_s)) for n in range(self._count)]
         self._longest = [0.0] * self._count
-        return Wait(max(longest), sum(one > bound_s for one in longest))
+        return Wait(max(longest), sum(one > bound_s for one in longest), self._count)
 
     def flows(self, within_s: float) -> bool:
         """Returns whether no call waits for longer than this."""
@@ -76,7 +79,7 @@ class RegionLoad:
         for row in range(KEYS):
             if ends.is_set():
                 return
-            key, value = b"%08x" % random.randrange(first, end), b"%d" % row
+            key, value = b"%08x" % random.randrange(first, end), (b"%d" % row).rjust(self._value_bytes)
             began = time.monotonic()
             self._waits_since[worker] = began
             await self.client.put(self._table, key, value)
@@ -87,5 +90,5 @@ class RegionLoad:
             self._longest[worker] = max(self._longest[worker], took_s)
             self.reads += 1
             if found is None or found.value != value:
-                self.wrong.append(f"{key!r}: {found}, {value!r} was written")
+                self.wrong.append(f"{key!r}: {found}, {value[-20:]!r} was written")
             await asyncio.sleep(max(0.0, PERIOD_S - took_s))

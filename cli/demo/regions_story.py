@@ -1,4 +1,4 @@
-"""Plays ``regent demo regions``: servers of the example service and their daemon die, and no row is lost."""
+"""Plays ``regent demo regions``: servers and their daemon die, regions are split and merged, and no row is lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,14 @@ from examples.kv.server import LEFT
 
 TABLE: Final = "orders"
 REGIONS: Final = 60
+HOT: Final = "clicks"
+"""A table that begins with one region, and gets more as rows come."""
+HOT_WORKERS: Final = 30
+ROW_BYTES: Final = 1_000
+SPLIT_BYTES: Final = 256 * 1024
+GROWN: Final = 4
+REST_MS: Final = 1_000
+"""Time for which a region rests that a split has made; the default is 10 minutes."""
 FLOWING_S: Final = 1.0
 """Longest wait of a call once regions are served again."""
 SHOWN: Final = 10
@@ -43,12 +52,24 @@ class RegionsStory(Telling):
         for server in self._servers.values():
             await server.boot()
         self.line(f"{len(self._servers)} servers of the example service (examples/kv) have registered")
-        await self._created()
-        load = RegionLoad(("127.0.0.1", self._regent.port), TABLE, REGIONS)
+        took_s = await self._created(TABLE, uniform=REGIONS)
+        self.line(
+            f"table '{TABLE}' has {REGIONS} regions, open {took_s:.1f} s after the request: {await self._spread()}"
+        )
+        await self._created(HOT, options={"regent.split_size_bytes": str(SPLIT_BYTES)})
+        well = await self._loaded(RegionLoad(self._address, TABLE, REGIONS), self._steps)
+        well = await self._loaded(RegionLoad(self._address, HOT, HOT_WORKERS, ROW_BYTES), self._grown) and well
+        return self.judged() and well
+
+    @property
+    def _address(self) -> tuple[str, int]:
+        return "127.0.0.1", self._regent.port
+
+    async def _loaded(self, load: RegionLoad, steps: Callable[[RegionLoad], Awaitable[None]]) -> bool:
+        """Plays steps while rows are written and read; returns whether no row is lost, and no read was wrong."""
         try:
             async with load.running():
-                self.line(f"{REGIONS / PERIOD_S:.0f} rows a second are written and read from now on, in all regions")
-                await self._steps(load)
+                await steps(load)
             lost = await load.lost()
         finally:
             await load.client.close()
@@ -58,21 +79,19 @@ class RegionsStory(Telling):
         )
         for text in [*map(repr, lost[:SHOWN]), *load.wrong[:SHOWN]]:
             self.line(f"[red]{escape(text)}[/]")
-        return self.judged() and not lost and not load.wrong
+        return not lost and not load.wrong
 
-    async def _created(self) -> None:
+    async def _created(self, table: str, **layout: object) -> float:
         began = time.monotonic()
         try:
-            await self._regent.create(TABLE, uniform=REGIONS)
+            await self._regent.create(table, **layout)
         except httpx.HTTPError as error:
-            raise DemoFailed(f"table '{TABLE}' is not created: {error}\n{self._regent.log_tail()}") from error
-        took_s = time.monotonic() - began
-        self.line(
-            f"table '{TABLE}' has {REGIONS} regions, open {took_s:.1f} s after the request: {await self._spread()}"
-        )
+            raise DemoFailed(f"table '{table}' is not created: {error}\n{self._regent.log_tail()}") from error
+        return time.monotonic() - began
 
     async def _steps(self, load: RegionLoad) -> None:
         """Plays deaths and a planned restart, each printed when all regions are served again."""
+        self.line(f"{REGIONS / PERIOD_S:.0f} rows a second are written and read from now on, in all regions")
         _, victim, leaver = self._servers.values()
         async with self._step(load) as report:
             had = await self._count(victim)
@@ -107,6 +126,23 @@ class RegionsStory(Telling):
             took_s = await leaver.boot()
             report(f"{leaver.name} is back, {took_s:.1f} s after its start: {await self._spread()}")
 
+    async def _grown(self, load: RegionLoad) -> None:
+        """Has one region take all rows of a table until regent has split it, and what it became, again and again."""
+        self.line(
+            f"table '{HOT}' has one region: {HOT_WORKERS / PERIOD_S:.0f} rows of {ROW_BYTES} bytes are written into it "
+            f"a second, and from {SPLIT_BYTES // 1024} KB on regent splits a region by itself"
+        )
+        async with self._step(load) as report:
+            took_s = await self.until(self._has_grown, f"table '{HOT}' has {GROWN} regions")
+            report(f"table '{HOT}' has {GROWN} regions after {took_s:.1f} s: {await self._spread(HOT)}; no call failed")
+        async with self._step(load) as report:
+            low, high = (await self._regent.regions(HOT))[:2]
+            await self._regent.done("/v1/regions/merge", {"regions": [low["id"], high["id"]]})
+            report(f"regions {low['id']} and {high['id']} are merged on request ('regent regions merge')")
+
+    async def _has_grown(self) -> bool:
+        return len(await self._regent.regions(HOT)) >= GROWN and await self._regent.are_open(HOT)
+
     @asynccontextmanager
     async def _step(self, load: RegionLoad) -> AsyncIterator[Callable[[str], None]]:
         lines: list[str] = []
@@ -120,8 +156,8 @@ class RegionsStory(Telling):
         wait = load.take(FLOWING_S)
         for text in lines:
             self.line(
-                f"{text} [dim](longest wait {wait.longest_s:.2f} s; {wait.regions} of {REGIONS} regions waited for "
-                f"longer than {FLOWING_S:g} s)[/]"
+                f"{text} [dim](longest wait {wait.longest_s:.2f} s; {wait.ranges} of {wait.of} ranges of keys waited "
+                f"for longer than {FLOWING_S:g} s)[/]"
             )
 
     async def _all_open(self) -> float:
@@ -133,9 +169,10 @@ class RegionsStory(Telling):
     async def _count(self, server: KvServer) -> int:
         return sum(region["server"] == server.name for region in await self._regent.regions(TABLE))
 
-    async def _spread(self) -> str:
-        """Says how many regions each server has."""
-        return ", ".join([f"{name} has {await self._count(server)}" for name, server in self._servers.items()])
+    async def _spread(self, table: str = TABLE) -> str:
+        """Says how many regions of a table each server has."""
+        had = Counter(region["server"] for region in await self._regent.regions(table))
+        return ", ".join(f"{name} has {had[name]}" for name in self._servers)
 
 
 SERVERS: Final = 3
@@ -146,7 +183,7 @@ async def on_regions(console: Console) -> AsyncIterator[Stage]:
     """Holds the processes; where the block fails, their folder stays, and the exception names it."""
     logging.getLogger("regent_agent").setLevel(logging.ERROR)  # it warns while the daemon is down
     folder = Path(tempfile.mkdtemp(prefix="regent-"))
-    regent = RegionsProcess(folder / "regent")
+    regent = RegionsProcess(folder / "regent", {"regions.split_rest_ms": REST_MS})
     servers = {f"kv-{number}": KvServer(f"kv-{number}", folder, regent) for number in range(1, SERVERS + 1)}
 
     async def stay() -> None:
