@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
+from state_machines.regions.damage import RowKind
 from state_machines.regions.model import Regions, Table
-from state_machines.regions.shapes import HEIRS_MAX, Snapshot, Source
+from state_machines.regions.shapes import Snapshot, Source
 from state_machines.regions.states import TableState
 
 SNAPSHOTS_MAX: Final = 1_000
@@ -21,7 +22,7 @@ def heirs_of_table(model: Regions, table: Table) -> Iterator[int]:
     """Yields regions of other tables whose data begins as that of regions of a table."""
     for heir, sources in model.sources.items():
         region = model.regions.get(heir)
-        if region is None or region.table is table:
+        if region is not None and region.table is table:
             continue
         if any(not one.snapshot and _is_of(model, one.region, table) for one in sources):
             yield heir
@@ -48,8 +49,11 @@ def snapshot_needed_by(model: Regions, name: str) -> str | None:
 
 
 def _needed(model: Regions, what: str, heirs: Iterator[int]) -> str | None:
+    """Names what needs data. What a damaged row of a heir refers to is not known: it may be any data."""
     first = next(heirs, None)
     if first is None:
+        if model.damages.count[RowKind.HEIR]:
+            return f"{what} may be needed by a region that is left out: restore the damaged rows of heirs"
         return None
     more = sum(1 for _ in heirs)
     others = f" and {more} more" if more else ""
@@ -98,16 +102,6 @@ def source_problem(model: Regions, table: Table) -> str | None:
     if not table.regions or table.regions[-1].end:
         return f"table {table.name!r} has only some of its regions: it was not created whole"
     return dependent(table, model)
-
-
-def room_problem(model: Regions, count: int) -> str | None:
-    """Returns why no further regions can begin as the data of others; None where they can."""
-    if len(model.sources) + count <= HEIRS_MAX:
-        return None
-    return (
-        f"{len(model.sources):,} regions are not independent yet, and {count:,} more would be more than {HEIRS_MAX:,}: "
-        "wait until their servers have copied what they need"
-    )
 
 
 def of_snapshot(snapshot: Snapshot, first: int = 0) -> Iterator[Source]:

@@ -1,19 +1,14 @@
-"""Enters splits and merges that are committed, and tells which data has to stay: what others refer to."""
+"""Enters splits and merges that are committed, and says whether there is room for more."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final
 
-from state_machines.regions.damage import RowKind
 from state_machines.regions.model import Region, Regions, start_of
 from state_machines.regions.shapes import HEIRS_MAX, ParentRow, Source
 from state_machines.regions.states import RegionState
-
-NAMED_MAX: Final = 5
-"""Regions that a sentence names."""
 
 
 def reshape(
@@ -55,32 +50,12 @@ def _bounds(some: Sequence[ParentRow | Region]) -> list[bytes]:
     return [some[0].start, some[-1].end]
 
 
-def kept(model: Regions, region: int) -> str:
-    """Returns why the data of a region has to stay; empty where nothing refers to it.
-
-    What a damaged row refers to is not known, so it may be any region.
-    """
-    heirs = [one for one, sources in model.sources.items() if any(source.region == region for source in sources)]
-    if heirs:
-        return f"{named(heirs)} refer to it, and have no data of their own yet"
-    if model.damages.count[RowKind.HEIR]:
-        return "a region that is left out may refer to it: restore the damaged rows of heirs"
-    return ""
-
-
-def named(regions: Iterable[int]) -> str:
-    """Returns the first of some regions for a sentence, and how many more there are."""
-    every = [f"#{one}" for one in regions]
-    more = f" and {len(every) - NAMED_MAX} more" if len(every) > NAMED_MAX else ""
-    return f"{', '.join(every[:NAMED_MAX])}{more}"
-
-
-def no_room(model: Regions, heirs: int, parents: int = 0) -> str:
-    """Returns why so many more regions cannot refer to others, or be remembered for them; empty where they can."""
+def no_room(model: Regions, heirs: int, parents: int = 0) -> str | None:
+    """Returns why so many more regions cannot refer to others, or be remembered for them; None where they can."""
     for there, more, what in (
         (len(model.sources), heirs, "regions have no data of their own yet"),
         (len(model.parents), parents, "regions wait until their data is discarded"),
     ):
         if there + more > HEIRS_MAX:
-            return f"{there} {what}, {more} more would be above {HEIRS_MAX}: wait until fewer do"
-    return ""
+            return f"{there:,} {what}, and {more:,} more would be more than {HEIRS_MAX:,}: wait until fewer do"
+    return None

@@ -23,7 +23,8 @@ from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Failed, Next, Outcome
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region, Table, namespace_of
-from state_machines.regions.references import of_snapshot, of_table, room_problem, source_problem
+from state_machines.regions.references import of_snapshot, of_table, source_problem
+from state_machines.regions.reshaping import no_room
 from state_machines.regions.shapes import Source
 from state_machines.regions.states import RegionState, TableKind, TableState
 
@@ -56,7 +57,7 @@ def _source_problem(env: RegionsEnv, task: TableTask) -> str | None:
     if lacking := env.lacking(INHERIT):
         names = named(sorted(map(str, lacking)))
         return f"servers {names} do not have the feature {INHERIT!r}: start a version of them that has it"
-    return room_problem(env.model, count_of(env, task))
+    return no_room(env.model, count_of(env, task))
 
 
 def _missing(env: RegionsEnv, task: TableTask) -> str | None:

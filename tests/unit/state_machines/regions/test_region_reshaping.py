@@ -8,7 +8,8 @@ import pytest
 
 from state_machines.regions.damage import Damage, RowKind
 from state_machines.regions.model import Region, Regions, Server, Table
-from state_machines.regions.reshaping import kept, no_room, reshape
+from state_machines.regions.references import needed_by, snapshot_needed_by
+from state_machines.regions.reshaping import no_room, reshape
 from state_machines.regions.shapes import HEIRS_MAX, ParentRow, Source
 from state_machines.regions.states import IN_TRANSITION, RegionState, ServerState, TableKind, TableState
 
@@ -166,26 +167,30 @@ def test_a_table_takes_its_parents_and_sources_with_it() -> None:
     assert model.parents == {60: elsewhere}
 
 
-def test_data_has_to_stay_while_another_region_refers_to_it() -> None:
+def test_a_table_stays_while_another_one_may_need_its_data() -> None:
     model, table = a_model()
-    one, two = table.regions[:2]
-    assert kept(model, one.id) == ""
-    for heir in range(10, 17):
-        model.sources[heir] = (source_of(two), source_of(one))
-    assert kept(model, one.id) == ("#10, #11, #12, #13, #14 and 2 more refer to it, and have no data of their own yet")
+    other = Table("u", TableKind.USER, TableState.ENABLED, {}, [])
+    model.add_table(other)
+    model.add_regions(other, [a_region(50, other, b"", b"")])
+    assert needed_by(model, table) is None
+    model.sources[50] = (source_of(table.regions[1]),)
+    assert "table 't' is needed by region #50 of u" in (needed_by(model, table) or "")
+    model.drop_last(other, 1)
+    model.sources[50] = (source_of(table.regions[1]),)
+    assert "needed by region #50 of a table" in (needed_by(model, table) or ""), "its region is left out"
     model.sources.clear()
-    assert kept(model, two.id) == ""
     model.damages.add(Damage(RowKind.HEIR, "row 10 of table heir", "sources", "", "it is no list", "#10", region=10))
-    assert "may refer to it: restore the damaged rows of heirs" in kept(model, two.id)
+    for why in (needed_by(model, table), snapshot_needed_by(model, "nightly")):
+        assert "may be needed by a region that is left out: restore the damaged rows of heirs" in (why or "")
 
 
 def test_more_heirs_and_parents_than_a_list_holds_are_refused() -> None:
     model, table = a_model()
     source, row = source_of(table.regions[0]), parent_of(table.regions[0], 10)
     model.sources = dict.fromkeys(range(HEIRS_MAX - 2), (source,))
-    assert no_room(model, 2, 1) == ""
+    assert no_room(model, 2, 1) is None
     assert no_room(model, 3) == (
-        f"{HEIRS_MAX - 2} regions have no data of their own yet, 3 more would be above {HEIRS_MAX}: wait until fewer do"
+        "49,998 regions have no data of their own yet, and 3 more would be more than 50,000: wait until fewer do"
     )
     model.parents = dict.fromkeys(range(HEIRS_MAX), row)
-    assert "regions wait until their data is discarded" in no_room(model, 2, 1)
+    assert "regions wait until their data is discarded" in (no_room(model, 2, 1) or "")
