@@ -10,7 +10,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from heapq import nlargest
 from typing import Final, NamedTuple
 
@@ -37,6 +37,8 @@ PAUSE_OF_LOOK: Final = 20
 """A look is followed by a pause of that many times its length."""
 PIECE: Final = 500
 """Regions that are judged in one turn of the loop."""
+KEPT: Final = 10
+"""Times as many changes as may begin in a minute, which a look keeps before it drops the lightest."""
 MINUTE_S: Final = 60.0
 KINDS: Final = frozenset({SPLIT, MERGE})
 FIRST: Final = {Cause.LOAD: 2, Cause.SIZE: 1, Cause.SMALL: 0}
@@ -75,25 +77,38 @@ class Growth:
 
     async def look(self) -> None:
         """Judges all regions once, and begins what is wanted and may begin."""
-        found, above = list[Wanted](), Counter[Bar]()
+        found, splits, above = list[Wanted](), 0, Counter[Bar]()
         most = self._env.options.reshapes_per_minute_max
         if not len(self._env.loads):
             self.above = above
             return
         why = self.judge.of_domain()
         changing = {} if why else self.judge.changing()
-        for table in list(self._env.model.tables.values()):
-            policy = self.judge.policy(table)
-            bar = Bar.DOMAIN if why else Bar.TABLE if self.judge.of_table(table, changing) else None
-            before: Region | None = None
-            at = 0
-            while policy and (some := self._piece(table, at)):
-                found = nlargest(most, [*found, *self._of(before, some, policy, bar, above)])
-                before, at = some[-1], bisect_right(table.regions, some[-1].start, key=start_of)
+        for number, table in enumerate(list(self._env.model.tables.values()), 1):
+            if policy := self.judge.policy(table):
+                bar = Bar.DOMAIN if why else Bar.TABLE if self.judge.of_table(table, changing) else None
+                async for one in self._of_table(table, policy, bar, above):
+                    splits += one.cause is not Cause.SMALL
+                    found.append(one)
+                    if len(found) > KEPT * most:
+                        found = nlargest(most, found)
+            if number % PIECE == 0:
                 await asyncio.sleep(0)
-        above[Bar.BUDGET] += await self._begin(found) if found else 0
+        above[Bar.BUDGET] = splits - (await self._begin(nlargest(most, found)) if found else 0)
         self.above = +above
         self._tell(why if above[Bar.DOMAIN] else "")
+
+    async def _of_table(
+        self, table: Table, policy: Policy, bar: Bar | None, above: Counter[Bar]
+    ) -> AsyncIterator[Wanted]:
+        """Yields what is wanted of a table, some regions in a turn of the loop."""
+        before: Region | None = None
+        at = 0
+        while some := self._piece(table, at):
+            for one in self._of(before, some, policy, bar, above):
+                yield one
+            before, at = some[-1], bisect_right(table.regions, some[-1].start, key=start_of)
+            await asyncio.sleep(0)
 
     def _piece(self, table: Table, at: int) -> Sequence[Region]:
         """Returns some regions of a table; none of one that is gone."""
@@ -123,8 +138,8 @@ class Growth:
     # -- what begins
 
     async def _begin(self, found: Sequence[Wanted]) -> int:
-        """Begins what is wanted, as far as that may be; returns how many regions are not split for that now."""
-        options, waits = self._env.options, 0
+        """Begins what is wanted, as far as that may be; returns how many splits have begun."""
+        options, begun = self._env.options, 0
         live, taken = sum(one.kind in KINDS for one in self._engine.live()), set[int]()
         for one in found:
             while self._begun_s and self._begun_s[0] <= self._env.clock() - MINUTE_S:
@@ -133,11 +148,10 @@ class Growth:
             if not taken.isdisjoint(one.ids):
                 continue
             taken.update(one.ids)
-            if room and not self.judge.of_domain():
-                live += await self._start(one)
-            else:
-                waits += one.cause is not Cause.SMALL
-        return waits
+            if room and not self.judge.of_domain() and await self._start(one):
+                live += 1
+                begun += one.cause is not Cause.SMALL
+        return begun
 
     async def _start(self, wanted: Wanted) -> bool:
         """Submits the procedure of a change; False where that is not possible now."""

@@ -61,8 +61,8 @@ class Judge:
             return f"{counted(online, 'server')} online, and regions.servers_min is {env.options.servers_min}"
         if self._manager.silence.doubt(env.clock()) is not None:
             return "most servers do not poll"
-        if len(model.transit) >= env.options.transit_max:
-            return f"{len(model.transit)} regions are in transition (regions.transit_max)"
+        if (moving := len(model.transit)) >= (most := env.options.transit_max):
+            return f"{counted(moving, 'region')} in transition, and regions.transit_max is {most}"
         return ""
 
     def changing(self) -> Mapping[str, int]:

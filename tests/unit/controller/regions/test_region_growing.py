@@ -18,6 +18,7 @@ from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Owned, RegionLoad
 from state_machines.procedures.record import Record
+from state_machines.regions.damage import Gap
 from state_machines.regions.growth import Bar
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region
@@ -275,7 +276,43 @@ async def test_busy_regions_are_split_where_the_policy_says_so_and_before_large_
         assert SHAPE.decode(latest.data).why.endswith("requests a second")
 
 
-TROUBLES = ("crash", "absent", "features", "change", "pinned")
+TROUBLES = (
+    "crash",
+    "absent",
+    "features",
+    "change",
+    "pinned",
+    "few",
+    "missing",
+    "transit",
+    "silent",
+    "suspended",
+    "gap",
+)
+
+
+OF_TABLES = ("features", "change", "gap")
+
+
+def make_trouble(term: RegionsTerm, trouble: str) -> None:
+    """Makes what keeps the daemon from changing tables."""
+    env = term.env
+    match trouble:
+        case "few":
+            env.places = False
+        case "missing":
+            env.options = replace(env.options, servers_min=3)
+        case "transit":
+            env.options = replace(env.options, transit_max=1)
+            env.model.attach(regions_of(term)[3], 77)
+        case "silent":
+            for one in env.model.servers.values():
+                one.deadline_s = env.clock() - 1
+            term.manager.silence.over(env.clock())
+        case "suspended":
+            term.growth.judge._suspended = lambda: "the store is silent"
+        case "gap":
+            env.model.damages.add_gap(Gap("t", b"a", b"b", overlap=False, regions=()))
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
@@ -294,10 +331,12 @@ async def test_nothing_begins_in_trouble_and_one_line_says_why(trouble: str, cap
             term.env.model.tables["t"].state = TableState.DISABLING
         elif trouble == "pinned":
             term.env.model.marks.put(Mark(MarkKind.PIN, str(regions[0].id), "a"))
+        else:
+            make_trouble(term, trouble)
         await server.tell()
         for _ in range(3):
             await term.growth.look()
-        expected = {"crash": Bar.DOMAIN, "absent": Bar.DOMAIN, "pinned": Bar.PINNED}.get(trouble, Bar.TABLE)
+        expected = Bar.PINNED if trouble == "pinned" else Bar.TABLE if trouble in OF_TABLES else Bar.DOMAIN
         assert term.growth.above == {expected: 1}
         assert shapes(term, "split") == []
         lines = [one.getMessage() for one in caplog.records if "by themselves" in one.getMessage()]
@@ -308,6 +347,24 @@ async def test_nothing_begins_in_trouble_and_one_line_says_why(trouble: str, cap
             "features": 'servers b,1 lack the feature "inherit"',
             "change": "the table is disabling",
             "pinned": "it is pinned to a server",
+            "few": "too few servers have come since the daemon became active",
+            "missing": "2 servers online, and regions.servers_min is 3",
+            "transit": "1 region in transition, and regions.transit_max is 1",
+            "silent": "most servers do not poll",
+            "suspended": "the store is silent",
+            "gap": "there are gaps in its keys",
         }[trouble]
         assert why in told.of_region(regions[0], term.growth, term.env)
         assert (why in told.of_table(regions[0].table, term.growth, term.env)) is (trouble != "pinned")
+
+
+@virtual
+async def test_of_very_many_that_are_to_be_split_the_largest_begin_and_all_others_are_counted() -> None:
+    options = replace(GROWS, reshapes_per_minute_max=2)
+    async with growing(regions=600, options=options) as (term, server, regions):
+        server.sizes = {one.id: 1_000 + at % 577 for at, one in enumerate(regions)}
+        await server.tell()
+        await term.growth.look()
+        assert term.growth.above == {Bar.BUDGET: 598}
+        await until(lambda: len(regions_of(term)) == 602)
+        assert sorted(parents(shapes(term, "split"))) == [(regions[576].id,), (regions[575].id,)][::-1]
