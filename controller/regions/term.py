@@ -220,6 +220,7 @@ class RegionsTerm:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            self.env.bus.close()
             await self.env.fencing.stop()
 
     def close(self, why: Exception) -> None:
@@ -227,7 +228,6 @@ class RegionsTerm:
         self.engine.close(why)
         self.manager.comparison.close(why)
         self.env.results.close()
-        self.env.bus.close()
         self.journal.end(str(why), self.engine.unanswered)
 
     def _changed(self, moved: Sequence[Transition]) -> None:

@@ -174,6 +174,7 @@ class Life:
         """Ends what the daemon's death leaves running in this process."""
         for task in self._reports.values():
             task.cancel()
+        self.term.env.bus.close()
         for run in self.term.env.fencing._runs.values():
             run.cancel()
         self.term.close(StoreFailed("it is over"))

@@ -15,6 +15,7 @@ from controller.regions.in_transition import age_ms, wait_of
 from controller.regions.operator.counts import waiting_of_tables
 from controller.regions.operator.explain import without_servers
 from controller.regions.operator.records import message_of
+from controller.regions.operator.values import waits_of
 from controller.regions.operator.ways import failures_of
 from controller.regions.procedures import modification, tables
 from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG
@@ -29,6 +30,7 @@ from controller.regions.procedures.messages import (
     TableTask,
     Transit,
 )
+from controller.regions.procedures.publish import PublishTask
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
@@ -86,6 +88,8 @@ def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
         case RegionWork(region, what=what):
             at = None if (one := env.model.regions.get(region)) is None else one.server
             return f"it waits until {at or 'a server'} has done {what!r}"
+        case PublishTask() as task:
+            return waits_of(record, task, env)
         case Transit(region) | Move(region):
             one = env.model.regions.get(region)
             return "" if one is None else f"{one.state.name}, waits until {wait_of(one, env).what}{_cause(one, env)}"

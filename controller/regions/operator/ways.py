@@ -10,6 +10,7 @@ from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import COMMAND, LEASE, fences_in
 from controller.regions.operator.records import cause_of, message_of
+from controller.regions.operator.values import ends_of
 from controller.regions.procedures import crash, snapshots, tables
 from controller.regions.procedures.assign import NAME as ASSIGN
 from controller.regions.procedures.messages import (
@@ -23,6 +24,7 @@ from controller.regions.procedures.messages import (
     TableWork,
     Transit,
 )
+from controller.regions.procedures.publish import PublishTask
 from controller.regions.procedures.region_work import NAME as REGION_WORK
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.record import Record
@@ -260,6 +262,8 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
         return "; ".join(dict.fromkeys(_of_shape(root, task, env, engine)))
     if isinstance(task, SnapshotTask | TableWork):
         return _of_work(root)
+    if isinstance(task, PublishTask):
+        return "; ".join(ends_of(root, task))
     message = message_of(record)
     region = env.model.regions.get(message.region) if isinstance(message, Transit | Move | RegionWork) else None
     return "" if region is None else "; ".join(of_region(region, env, engine))

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from controller.regions.operator.progress import progress_of
 from controller.regions.operator.records import detail_of
+from controller.regions.operator.ways import of_procedure
 from controller.regions.procedures import publish
 from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
 from controller.regions.term import RegionsTerm
@@ -92,7 +94,13 @@ async def test_no_process_commits_before_all_have_staged() -> None:
             await asyncio.sleep(5)
             assert (a.heard, b.heard, b.held) == ([STAGE], [], [STAGE])
             assert not term.env.model.published
-            assert detail_of(term.engine.records[pid]) == "value acl, 1 of 2 servers"
+            record = term.engine.records[pid]
+            assert detail_of(record) == "value acl, 1 of 2 servers"
+            assert progress_of(record, term.env, term.engine) == "it waits for b,1"
+            assert of_procedure(record, term.env, term.engine) == (
+                "'regent servers expire b' has b,1 fenced, where it never responds; "
+                f"'regent regions procedures abort {pid}' takes the value back"
+            )
             await b.release()
             assert await ended(term, known(pid)) == b"2"
             assert (a.heard, b.heard) == ([STAGE, COMMIT], [STAGE, COMMIT])
@@ -146,6 +154,7 @@ async def test_once_it_is_stored_it_is_not_undone_and_a_process_that_cannot_comm
             pid = await publishes(term, b"a=rw")
             await until(lambda: b.heard.count(COMMIT) > 2)
             assert not await term.engine.abort(pid)
+            assert "abort" not in of_procedure(term.engine.records[pid], term.env, term.engine)
             assert all_have(b"a=rw", a)
             b.rejects.clear()
             assert await ended(term, known(pid)) == b"2"
