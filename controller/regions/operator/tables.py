@@ -143,7 +143,7 @@ class TableView:
     async def create_table(self, request: TableCreation, principal: str) -> Procedure:
         """Creates a table."""
         term, caller = acting_term(self._domain), caller_of(request, principal)
-        if (again := known(term, caller, request, tables.CREATE.name, request.name)) is not None:
+        if (again := known(term, caller, request, tables.CREATE, request.name)) is not None:
             return again
         try:
             splits = tuple(map(key_of, request.splits))
@@ -164,7 +164,7 @@ class TableView:
         if len(data := TABLE_TASK.encode(task)) > DATA_BYTES_MAX:
             why = f"the table has {len(data):,} bytes of split keys and options, at most {DATA_BYTES_MAX:,} are stored"
             raise Refused(why, "give fewer or shorter split keys or options")
-        return await start(term, tables.CREATE.name, data, caller, request, about)
+        return await start(term, tables.CREATE, data, caller, request, about)
 
     async def change_table(self, act: TableAct, table: str, request: Change, principal: str) -> Procedure:
         """Enables, disables or deletes a table."""
@@ -251,7 +251,7 @@ def changing(table: str, engine: Engine[RegionsEnv]) -> Iterator[Record]:
 def _opens(term: RegionsTerm, table: str) -> int:
     """Returns the procedure that opens the regions of a table that is being created or enabled, 0 without one."""
     for record in term.engine.live():
-        if record.kind in (tables.CREATE.name, tables.ENABLE.name) and not record.bypassed:
+        if record.kind in tables.OPENS and not record.bypassed:
             task: TableTask = TABLE_TASK.decode(record.data)
             if task.table == table:
                 return record.pid

@@ -34,8 +34,6 @@ from state_machines.regions.states import RegionState, ServerState, TableState
 
 S = RegionState
 ENDS: Final = "regent regions procedures"
-OPENS: Final = frozenset({tables.CREATE.name, tables.ENABLE.name, tables.TRUNCATE})
-"""Kinds that open the regions of a table, and that a change of the table ends."""
 AFTER_OPENS: Final = "what waits for the opens that servers work on, and goes on once these have ended"
 FAILURES_SHOWN: Final = 3
 """Parts of a log whose failures one sentence names."""
@@ -161,7 +159,7 @@ def of_region(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> It
         at = server or "a server"
         yield f"'{ENDS} abort {record.root}' ends the wait for the work that {at} does: it may be done all the same"
         return
-    opens = (root := engine.records.get(record.root)) is not None and root.kind in OPENS
+    opens = (root := engine.records.get(record.root)) is not None and root.kind in tables.OPENS
     if root is not None and isinstance(task := message_of(root), Shape):
         yield from _undoes(root, task, env)
     if region.state in (S.OPENING, S.CLOSING) and server is not None and server.state is ServerState.ONLINE:
@@ -249,7 +247,7 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
     task = message_of(root)
     if isinstance(task, TableTask):
         table = env.model.tables.get(task.table)
-        if root.kind in OPENS and table is not None:
+        if root.kind in tables.OPENS and table is not None:
             return "; ".join(_of_opens(table, env, engine))
         if table is not None:
             return "; ".join(_of_closes(table, env, engine))

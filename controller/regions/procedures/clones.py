@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Effect, Step
 from controller.process.wording import named
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import messages, tables, truncation
+from controller.regions.procedures import creation, messages, tables, truncation
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from metadata_store.catalog.rows import HeirRow, NewRegions, Put, PutTable, RegionRow, TableRow, Write
 from regent_agent.protocol import INHERIT
@@ -162,7 +162,7 @@ CLONE_TABLE: Final = tables.kind(
     tables.CLONE,
     (
         Step(tables.LAYOUT, layout),
-        Step("metadata", metadata, tables.unmade),
+        Step("metadata", metadata, creation.unmade),
         Step("assign", tables.assign_regions),
         Step("descriptor", tables.enabled),
     ),

@@ -1,7 +1,6 @@
-"""Changes of tables: create, enable, disable, delete; one at a time for a table, with its exclusive lock.
+"""Changes of tables: enable, disable, delete; one at a time for a table, with its exclusive lock.
 
-Create has HBase's three steps before its regions are assigned: layout (their ids and keys), metadata (their rows), and,
-once they are assigned, the descriptor that lets clients see the table.
+Its steps are those of further changes, too: creations, truncations, clones and restores.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ from metadata_store.catalog.rows import (
     DropRegions,
     DropTable,
     MarkRow,
-    NewRegions,
     PutMark,
     PutTable,
-    RegionRow,
     TableRow,
     Write,
 )
@@ -34,18 +31,13 @@ from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem, partly_made
-from state_machines.regions.layout import count_of, ranges
 from state_machines.regions.marks import Mark, MarkKind
-from state_machines.regions.model import Region, Regions, Table, namespace_of
+from state_machines.regions.model import Regions, Table
 from state_machines.regions.references import needed_by
-from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, TableKind, TableState
+from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, TableState
 
 LAYOUT: Final = "layout"
 """Name of the step that lays a new table out."""
-METADATA: Final = 1
-"""The step of a creation that stores rows."""
-ESCAPED: Final = 6
-"""Bytes of a control character in JSON."""
 PAUSE_MS: Final = 500
 """Pause before regions are closed that were not the first time."""
 SUPERSEDED: Final = b"superseded by procedure "
@@ -56,59 +48,6 @@ CLOSES: Final = 2
 SERVER_OF: Final = attrgetter("server")
 
 
-async def layout(env: RegionsEnv, record: Record) -> Outcome:
-    """Checks the table, and reserves the ids of its regions."""
-    task: TableTask = TABLE_TASK.decode(record.data)
-    if task.table in env.model.tables:
-        return Failed(f"table {task.table!r} exists already")
-    if why := env.model.damages.of_table(task.table):
-        return Failed(f"table {task.table!r} is stored already, and left out ({why}): restore its rows first")
-    if namespace_of(task.table) not in env.model.namespaces:
-        return Failed(f"namespace {namespace_of(task.table)!r} does not exist: create it first")
-    first = await env.reserve(count_of(task.splits, task.uniform))
-    return Next(record.step + 1, TABLE_TASK.encode(replace(task, first_id=first)))
-
-
-async def metadata(env: RegionsEnv, record: Record) -> Outcome | Effect:
-    """Stores some rows of its regions."""
-    task: TableTask = TABLE_TASK.decode(record.data)
-    taken_bytes = 0 if task.made else sum(ESCAPED * (len(key) + len(value)) for key, value in task.options.items())
-    fitting = env.fit(ranges(task.splits, task.uniform, task.made), taken_bytes)
-    last = task.made + len(fitting)
-    some = [(one, start, end) for one, (start, end) in enumerate(fitting, task.first_id + task.made)]
-    rows: tuple[Write, ...] = (
-        NewRegions(tuple([RegionRow(one, task.table, start, end, RegionState.OFFLINE) for one, start, end in some])),
-    )
-    if not task.made:
-        rows = (PutTable(_row(task, TableState.CREATING)), *rows)
-
-    def entered(_: Change) -> None:
-        table = env.model.tables.get(task.table)
-        if table is None:
-            table = Table(task.table, TableKind(task.kind), TableState.CREATING, dict(task.options), [])
-            env.model.add_table(table)
-            env.journal.table(table.name, None, table.state, 0, record.pid)
-        known = env.model.regions
-        now_ms, state = env.now_ms(), RegionState.OFFLINE
-        new = [Region(one, table, start, end, state, changed_ms=now_ms) for one, start, end in some if one not in known]
-        env.model.add_regions(table, new)
-        env.journal.made(table, new, record.pid)
-
-    step = record.step + 1 if last == count_of(task.splits, task.uniform) else record.step
-    return Effect(Next(step, TABLE_TASK.encode(replace(task, made=last))), rows, entered)
-
-
-async def unmade(env: RegionsEnv, record: Record) -> Outcome | Effect:
-    """Removes the rows of a table that was not created: as many as a step may, once for each step that stored some."""
-    task: TableTask = TABLE_TASK.decode(record.data)
-    table = env.model.tables.get(task.table)
-    if task.made == 0 or table is None:
-        return Done()
-    if record.done.count(METADATA) > 1:
-        return some_dropped(env, table, Done())
-    return _dropped(env, record, task.table)
-
-
 def some_dropped(env: RegionsEnv, table: Table, outcome: Outcome) -> Effect:
     """Removes the last regions of a table that no request sees, as many as a step may."""
     some = table.regions[-env.rows_max :]
@@ -117,7 +56,9 @@ def some_dropped(env: RegionsEnv, table: Table, outcome: Outcome) -> Effect:
     )
 
 
-def _dropped(env: RegionsEnv, record: Record, name: str) -> Effect:
+def dropped(env: RegionsEnv, record: Record, name: str) -> Effect:
+    """Removes a table with all of its regions."""
+
     def entered(_: Change) -> None:
         table = env.model.tables.get(name)
         if table is not None:
@@ -125,10 +66,6 @@ def _dropped(env: RegionsEnv, record: Record, name: str) -> Effect:
         env.model.drop_table(name)
 
     return Effect(Done(), (DropTable(name),), entered)
-
-
-def _row(task: TableTask, state: TableState) -> TableRow:
-    return TableRow(task.table, task.kind, state, tuple(sorted(task.options.items())))
 
 
 async def assign_regions(env: RegionsEnv, record: Record) -> Outcome:
@@ -302,7 +239,7 @@ async def delete(env: RegionsEnv, record: Record) -> Outcome | Effect:
     table = env.model.tables.get(name)
     if table is not None and len(table.regions) > env.rows_max:
         return some_dropped(env, table, Next(record.step, record.data))
-    return _dropped(env, record, name)
+    return dropped(env, record, name)
 
 
 def _of_a_table(step: Step[RegionsEnv]) -> Step[RegionsEnv]:
@@ -339,16 +276,6 @@ def kind(
     )
 
 
-CREATE: Final = kind(
-    "create_table",
-    (
-        Step(LAYOUT, layout),
-        Step("metadata", metadata, unmade),
-        Step("assign", assign_regions),
-        Step("descriptor", enabled),
-    ),
-    no_return=2,
-)
 ENABLE: Final = kind(
     "enable_table",
     (Step("begin", begin_enabling), Step("assign", assign_regions), Step("end", enabled)),
@@ -371,8 +298,11 @@ DELETE: Final = kind(
 )
 ENDS: Final = {DISABLE.name: TableState.DISABLING, DELETE.name: TableState.DELETING}
 """Kinds that end the assigns of a table, and the states that they begin with."""
+CREATE: Final = "create_table"
 TRUNCATE: Final = "truncate_table"
 CLONE: Final = "clone_table"
 RESTORE: Final = "restore_snapshot"
-NAMES: Final = frozenset({CREATE.name, ENABLE.name, DISABLE.name, DELETE.name, TRUNCATE, CLONE, RESTORE})
+NAMES: Final = frozenset({CREATE, ENABLE.name, DISABLE.name, DELETE.name, TRUNCATE, CLONE, RESTORE})
 """Kinds that change the state of a table."""
+OPENS: Final = frozenset({CREATE, ENABLE.name, TRUNCATE, CLONE, RESTORE})
+"""Kinds that open the regions of a table, and that a change of the table ends."""

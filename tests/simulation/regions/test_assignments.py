@@ -12,7 +12,7 @@ import pytest
 
 from controller.http.procedures import Procedure
 from controller.regions.environment import Options
-from controller.regions.procedures import assign, tables
+from controller.regions.procedures import assign, creation
 from controller.regions.procedures.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.procedures.servers import DRAIN
 from controller.regions.term import RegionsTerm
@@ -186,7 +186,7 @@ async def test_a_table_is_laid_out_then_has_its_rows_and_then_its_descriptor() -
         await made
         assert isinstance(await server.ask(protocol.Locate("t", b"k")), Routes)
     steps = [
-        (tables.CREATE.steps[put.step].name, [type(row) for row in one.rows])
+        (creation.CREATE_TABLE.steps[put.step].name, [type(row) for row in one.rows])
         for one in noted
         for put in one.puts
         if put.kind == "create_table" and not put.state.is_final

@@ -129,7 +129,7 @@ def test_each_kind_that_was_ended_as_it_is_says_where_to_look_for_its_effect(kin
 
 @pytest.mark.parametrize(
     ("kind", "result"),
-    [("close", b"pid 9 has the region"), ("assign", b"pid 9 has the region"), (tables.CREATE.name, b"2")],
+    [("close", b"pid 9 has the region"), ("assign", b"pid 9 has the region"), (tables.CREATE, b"2")],
 )
 def test_an_end_without_the_effect_is_unmet(kind: str, result: bytes) -> None:
     assert unmet_of(Record(7, kind, State.SUCCESS, 0, 1, 1, result=result))

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import assign, close, tables
+from controller.regions.procedures import assign, close, creation
 from controller.regions.procedures.messages import TABLE_TASK
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
@@ -207,5 +207,5 @@ def test_a_table_whose_creation_ended_before_all_regions_were_stored_is_deleted_
             assert disk.regions == {}
 
     with ExitStack() as stack:
-        put_step(stack, tables.CREATE, "metadata", some)
+        put_step(stack, creation.CREATE_TABLE, "metadata", some)
         story()
