@@ -1,7 +1,7 @@
 """Linked lists on the example service: no acknowledged node is lost while servers and daemons die and freeze.
 
-Regions are moved, split, merged and flushed meanwhile. After HBase's IntegrationTestBigLinkedList. ``make verify``
-writes 5 million nodes in 20 minutes; a short form is ``REGENT_LISTS_NODES=200000 REGENT_LISTS_S=60``.
+Regions are moved, split, merged, flushed and copied meanwhile. After HBase's IntegrationTestBigLinkedList.
+``make verify`` writes 5 million nodes in 20 minutes; a short form is ``REGENT_LISTS_NODES=200000 REGENT_LISTS_S=60``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 from tests.verify.region_lists.chaos import Chaos
 from tests.verify.region_lists.figures import figures, judged
 from tests.verify.region_lists.nodes import TABLE, WAVES, Plan
+from tests.verify.region_lists.snapshot import copied, faults, latest
 from tests.verify.region_lists.stage import SIDE, SIDE_ROWS, Stage, staged
 from tests.verify.region_lists.verification import Verification
 
@@ -47,6 +48,11 @@ async def test_no_node_of_a_list_is_lost(tmp_path: Path) -> None:
         verification = Verification(stage.notes(number) for number in range(WRITERS))
         await verification.run(stage.client)
         side = [key async for key, _ in stage.client.scan(SIDE)]
+        cut = await latest(stage, chaos.snapshots)
+        if cut is not None:
+            await copied(stage, cut)
+            print(f"snapshot {cut.name} of {(cut.ended_us - chaos.began_us) / 1e6:.1f} s of chaos.log is compared")
+            assert (wrong := await faults(stage.client, cut, map(stage.notes, range(WRITERS)))) == [], wrong[:20]
         journal = judged(stage)
         print("\n".join(figures(stage, chaos, verification, journal, wrote_s)))
         assert not verification.faults, "\n".join([str(dict(verification.faults)), *verification.shown])

@@ -24,6 +24,7 @@ from tests.verify.region_lists.nodes import (
     place_of,
     splits,
 )
+from tests.verify.region_lists.snapshot import COPY, Cut, faults
 from tests.verify.region_lists.verification import Verification
 
 STEP = 2**64 // 200
@@ -41,7 +42,7 @@ class Table:
         self._rows = rows
 
     async def scan(self, table: str) -> AsyncIterator[tuple[bytes, Found]]:
-        assert table == TABLE
+        assert table in (TABLE, COPY)
         for node, (before, token, version) in sorted(self._rows.items()):
             yield key_of(node), Found(ROW.pack(before, token, 0), version)
 
@@ -104,6 +105,28 @@ async def test_a_repeated_write_may_come_late_and_never_back(tmp_path: Path) -> 
 
     assert not (await verified(tmp_path, later, repeated=True)).faults
     assert (await verified(tmp_path, earlier, repeated=True)).faults == {"another version": 1}
+
+
+@pytest.mark.parametrize(
+    ("cut", "change", "wrong"),
+    [
+        (Cut("s", 2_001, 3_000), lambda rows: rows.pop(NODES[5]), "was acknowledged before snapshot s, which lacks it"),
+        (Cut("s", 1_500, 3_000), lambda rows: rows.pop(NODES[5]), None),
+        (Cut("s", 900, 1_000), lambda rows: None, "was written after snapshot s, or by nobody"),
+        (Cut("s", 900, 1_000), lambda rows: rows.clear(), None),
+        (Cut("s", 2_001, 3_000), lambda rows: rows.update({NODES[5]: (1, TOKEN, 9)}), "which no writer wrote"),
+        (Cut("s", 2_001, 3_000), lambda rows: None, None),
+    ],
+)
+async def test_a_copy_of_a_snapshot_has_what_was_acknowledged_before_it_and_nothing_later(
+    tmp_path: Path, cut: Cut, change: Callable[[Rows], object], wrong: str | None
+) -> None:
+    """All batches are written from 1,000 to 2,000 microseconds."""
+    rows = written(tmp_path / "notes", repeated=False)
+    change(rows)
+    found = await faults(cast(Client, Table(rows)), cut, [tmp_path / "notes"])
+    assert bool(found) == (wrong is not None)
+    assert all(wrong in one for one in found if wrong)
 
 
 def test_a_plan_has_at_least_the_nodes_that_are_wanted() -> None:

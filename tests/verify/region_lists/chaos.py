@@ -1,4 +1,4 @@
-"""Has processes die and freeze at random moments; regions are moved, split, merged and flushed meanwhile."""
+"""Has processes die and freeze at random moments; regions are moved, split, merged, flushed and copied meanwhile."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Final
 
 from cli.demo.regions_process import KvServer
@@ -26,6 +27,9 @@ REVIVE_S: Final = 0.2
 MOVE_S_MAX: Final = 2.0
 SHAPE_S_MAX: Final = 1.5
 FLUSH_S_MAX: Final = 20.0
+SNAPSHOT_S_MAX: Final = 20.0
+SNAPSHOTS: Final = 3
+"""Snapshots that are not deleted; some of them may have failed."""
 TABLE_S_MAX: Final = 12.0
 WEIGHTS: Final = {
     "kill of a server": 4,
@@ -44,11 +48,13 @@ class Chaos:
     """Plays rounds of faults until cancelled. ``counts``: what happened; ``log``: takes a line about each event.
 
     ``outages``: when processes were frozen or dead; ``began_us``: the beginning of the log's times.
+    ``snapshots``: moments of requests, by name.
     """
 
     def __init__(self, stage: Stage, seed: int, log: Callable[[str], None]) -> None:
         self.counts: Counter[str] = Counter()
         self.outages: list[Outage] = []
+        self.snapshots: dict[str, int] = {}
         self._reviving = asyncio.Lock()
         self._daemon_down_us: int | None = None
         """When the outage of the daemon began that is not over."""
@@ -78,12 +84,13 @@ class Chaos:
             assert server.exit_code == FENCED, server.log_tail()
 
     async def run(self) -> None:
-        """Plays faults, moves, splits, merges, flushes, and changes of a table side by side."""
+        """Plays faults, moves, splits, merges, flushes, snapshots, and changes of a table side by side."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._rounds())
             group.create_task(self._moves())
             group.create_task(self._shapes())
             group.create_task(self._flushes())
+            group.create_task(self._snapshots())
             group.create_task(self._tables())
 
     async def _rounds(self) -> None:
@@ -243,9 +250,22 @@ class Chaos:
             await asyncio.sleep(chance.uniform(1.0, FLUSH_S_MAX))
             await self._change("flushes", f"/v1/regions/tables/{TABLE}/work", {"work": FLUSH})
 
-    async def _change(self, what: str, path: str, body: dict[str, object]) -> None:
+    async def _snapshots(self) -> None:
+        """Makes snapshots of the table, and deletes older ones: each keeps files of all regions."""
+        chance = random.Random(f"{self._seed} snapshots")
+        for number in count():
+            await asyncio.sleep(chance.uniform(1.0, SNAPSHOT_S_MAX))
+            name, began_us = f"s{number}", wall_us()
+            if await self._change("snapshots", "/v1/regions/snapshots", {"name": name, "table": TABLE}):
+                self.snapshots[name] = began_us
+            for old in list(self.snapshots)[:-SNAPSHOTS]:
+                if await self._stage.act(f"/v1/regions/snapshots/{old}/delete", {}):
+                    del self.snapshots[old]
+
+    async def _change(self, what: str, path: str, body: dict[str, object]) -> bool:
         begun = await self._stage.act(path, body)
         self.counts[what if begun else f"{what} refused, or without a response"] += 1
+        return begun is not None
 
     async def _tables(self) -> None:
         """Disables and enables the second table in turn."""
