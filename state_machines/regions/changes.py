@@ -90,6 +90,11 @@ def is_outdated(region: Region) -> bool:
     return region.state is RegionState.OPEN and region.version < region.table.version
 
 
+def may_be_outdated(region: Region) -> bool:
+    """Checks whether a server may be opening a region with options that its table had before."""
+    return region.state is RegionState.OPENING and region.server is not None and region.version < region.table.version
+
+
 def to_reopen(regions: Sequence[Region], first: int, together: int, of_server: int) -> tuple[list[Region], int]:
     """Returns regions to open again, of those from position ``first`` on, and the position behind the last one.
 

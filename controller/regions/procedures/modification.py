@@ -21,7 +21,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
-from state_machines.regions.changes import is_outdated, modification_problem, options_after, to_reopen
+from state_machines.regions.changes import is_outdated, may_be_outdated, modification_problem, options_after, to_reopen
 from state_machines.regions.states import ServerState, TableState
 
 NAME: Final = "modify_table"
@@ -64,7 +64,7 @@ async def reopen(env: RegionsEnv, record: Record) -> Outcome:
     if not some and task.begun:
         some, behind = to_reopen(table.regions, 0, together, of_server)
     if not some:
-        if not any(map(is_outdated, table.regions)):
+        if not any(map(is_outdated, table.regions)) and not any(map(may_be_outdated, table.transit.values())):
             return Done()
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
     why = f"options of {task.table} changed"

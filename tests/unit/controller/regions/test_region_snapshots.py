@@ -131,6 +131,12 @@ async def test_a_snapshot_that_is_not_complete_is_taken_back(by: str) -> None:
             two.hangs = protocol.STAGE
             pid = await procedure(term, snapshots.MAKE, SNAPSHOT_TASK.encode(SnapshotTask("s", "t")))
             await until(lambda: works(protocol.STAGE, one))
+            locks = {str(lock.resource): lock.exclusive for lock in term.engine.locks() if lock.pid == pid}
+            assert locks == {
+                "table default t": False,
+                "table default (shape of t)": True,
+                "table (snapshot s)": True,
+            }, "regions move, and are neither split nor merged"
             await term.engine.abort(pid)
             record = await term.engine.result(pid)
         assert record.state is State.ROLLEDBACK

@@ -46,7 +46,24 @@ class Noting(Server):
     def __init__(self, term: RegionsTerm, name: str) -> None:
         super().__init__(term, name)
         self.opens: list[tuple[int, dict[str, str]]] = []
+        self.holds = 0
+        """A region whose open it does only once the test says so."""
+        self.held: dict[int, Operation] = {}
         self.away = self.away_max = 0
+
+    async def serve(self) -> None:
+        while True:
+            operations = await self.poll()
+            held = {
+                one.region: one for one in operations if isinstance(one, protocol.Open) and one.region == self.holds
+            }
+            self.held |= held
+            if results := [self.do(one) for one in operations if one not in held.values()]:
+                await self.report(*results)
+
+    def do_held(self, region: int) -> Result:
+        self.holds = 0
+        return self.do(self.held.pop(region))
 
     def do(self, operation: Operation) -> Result:
         if isinstance(operation, protocol.Open):
@@ -198,6 +215,26 @@ async def test_what_moved_meanwhile_is_not_opened_again_and_a_disable_ends_the_r
         await ended(term, changes(term, "enable"))
         assert len(one.opens) + len(two.opens) == opened + 6, "they open with the new options now"
         assert {row.version for row in disk.regions.values()} == {1}
+        await at_rest(term)
+
+
+@virtual
+async def test_an_open_that_was_sent_with_former_options_is_done_again() -> None:
+    """The change of options waits for a region that moves meanwhile, and looks at what it was opened with."""
+    disk = RegionDisk()
+    async with stage(disk, regions=3) as (term, one, two):
+        region = next(region for region in regions_of(term) if region.id in one.has)
+        two.holds = region.id
+        moving = await procedure(term, "move", MOVE.encode(Move(region.id, "t", "b")))
+        await until(lambda: region.id in two.held)
+        pid = await procedure(term, modification.NAME, TABLE_TASK.encode(TableTask("t", options={"ttl": "60"})))
+        await until(lambda: sum(other.version for other in regions_of(term)) == 2)
+        await asyncio.sleep(2)
+        assert not term.engine.records[pid].state.is_final, "it waits for the region"
+        await two.report(two.do_held(region.id))
+        assert (await term.engine.result(moving)).result == b"open"
+        assert (await term.engine.result(pid)).state is State.SUCCESS
+        assert [options for id_, options in two.opens if id_ == region.id] == [{}, {"ttl": "60"}]
         await at_rest(term)
 
 
