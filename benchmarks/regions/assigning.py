@@ -73,12 +73,11 @@ async def assigned(shape: Shape, rounds: int = ROUNDS, *, peer: bool) -> list[Ro
 
 
 async def _round(folder: Path, shape: Shape) -> tuple[Played, Played]:
-    async with world(folder, servers_min=shape.servers) as found:
-        with servers(found.port, shape.servers):
-            await found.until(shape.servers)
-            times = Times(found)
-            opened = await times.change("create_table", TableTask(TABLE, uniform=shape.regions))
-            closed = await times.change("disable_table", TableTask(TABLE))
+    async with world(folder, servers_min=shape.servers) as found, servers(found.port, shape.servers):
+        await found.until(shape.servers)
+        times = Times(found)
+        opened = await times.change("create_table", TableTask(TABLE, uniform=shape.regions))
+        closed = await times.change("disable_table", TableTask(TABLE))
     say(f"A1 {shape}: {shape.regions / opened.took_s:,.0f} regions/s, lag {opened.lag_ms:.0f} ms")
     say(f"A5 {shape}: {closed.took_s:.2f} s, lag {closed.lag_ms:.0f} ms")
     return opened, closed

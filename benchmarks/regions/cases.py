@@ -44,17 +44,16 @@ async def crashed(rounds: int = ROUNDS) -> list[Row]:
     lags: list[float] = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as folder:
-            async with world(Path(folder)) as found:
-                with servers(found.port, 1) as victim:
-                    await found.until(1)
-                    await found.create(CRASHED)
-                    with servers(found.port, SURVIVORS, 1):
-                        await found.until(SURVIVORS + 1)
-                        victim.kill()
-                        found.lag.take_ms()
-                        times.append(await _recovered(found))
-                        lags.append(found.lag.take_ms())
-                        say(f"A2: {times[-1]:.2f} s after the fence, lag {lags[-1]:.0f} ms")
+            async with world(Path(folder)) as found, servers(found.port, 1) as victim:
+                await found.until(1)
+                await found.create(CRASHED)
+                async with servers(found.port, SURVIVORS, 1):
+                    await found.until(SURVIVORS + 1)
+                    victim.kill()
+                    found.lag.take_ms()
+                    times.append(await _recovered(found))
+                    lags.append(found.lag.take_ms())
+                    say(f"A2: {times[-1]:.2f} s after the fence, lag {lags[-1]:.0f} ms")
     size = f"{CRASHED:,} on {SURVIVORS}"
     what = "regions of a killed server, from its fence until open elsewhere, s"
     return [row("A2", size, what, "s", times), lag("A2", size, lags)]
@@ -78,7 +77,7 @@ async def failed_over(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
     lags: list[float] = []
     async for folder in _copies(shape, rounds):
         port = free_port()
-        with servers(port, shape.servers, stored=shape.regions):
+        async with servers(port, shape.servers, stored=shape.regions):
             began_s = time.perf_counter()
             async with world(folder, port=port) as found:
                 await until(partial(_has_sent, found))
@@ -96,10 +95,10 @@ async def restarted(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
     async for folder in _copies(shape, rounds):
         port = free_port()
         async with world(folder, port=port, placement="retain") as found:
-            with servers(port, shape.servers, stored=shape.regions):
+            async with servers(port, shape.servers, stored=shape.regions):
                 await until(partial(_all_open, found, shape))
             began_s = time.perf_counter()
-            with servers(port, shape.servers):
+            async with servers(port, shape.servers):
                 await found.lag.settle()
                 await until(partial(_all_open, found, shape, above=1))
                 times.append(time.perf_counter() - began_s)

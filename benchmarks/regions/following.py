@@ -32,11 +32,10 @@ class Followed(NamedTuple):
 async def followed(rounds: int = ROUNDS) -> list[Row]:
     """AF: all regions of a table are assigned while clients follow their routes, and without clients."""
     with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as folder:
-        async with world(Path(folder), servers_min=FOLLOWED_SERVERS) as found:
-            with servers(found.port, FOLLOWED_SERVERS):
-                await found.until(FOLLOWED_SERVERS)
-                await found.create(FOLLOWED)
-                measured = {count: [await _enabled(found, count) for _ in range(rounds)] for count in FOLLOWERS}
+        async with world(Path(folder), servers_min=FOLLOWED_SERVERS) as found, servers(found.port, FOLLOWED_SERVERS):
+            await found.until(FOLLOWED_SERVERS)
+            await found.create(FOLLOWED)
+            measured = {count: [await _enabled(found, count) for _ in range(rounds)] for count in FOLLOWERS}
     alone_s = Sample.of([one.cpu_s for one in measured[0]]).median
     rows: list[Row] = []
     for count in FOLLOWERS[1:]:
@@ -54,18 +53,15 @@ async def followed(rounds: int = ROUNDS) -> list[Row]:
 async def _enabled(found: World, count: int) -> Followed:
     """Disables the table and enables it; with followers until the last of them has the last change."""
     await found.change("disable_table", TableTask(TABLE))
-    with followers(found.port, count) as clients:
-        assert clients.stdin is not None
-        assert clients.stdout is not None
-        await asyncio.to_thread(clients.stdout.readline)
+    async with followers(found.port, count) as clients:
+        await clients.said()
         await asyncio.sleep(QUIET_S)
         found.lag.take_ms()
         began_s, cpu_s = time.perf_counter(), time.process_time()
         await found.change("enable_table", TableTask(TABLE))
         if count:
-            clients.stdin.write(f"{found.term.env.routes.change}\n")
-            clients.stdin.flush()
-            responses = int(await asyncio.to_thread(clients.stdout.readline))
+            clients.tell(found.term.env.routes.change)
+            responses = int(await clients.said())
             say(f"AF {count:,} followers: {responses / count:.1f} responses for each")
         spent = Followed(time.process_time() - cpu_s, found.lag.take_ms(), time.perf_counter() - began_s)
     say(f"AF {count:,} followers: {spent.cpu_s:.2f} s of CPU, lag {spent.lag_ms:.0f} ms, told in {spent.told_s:.2f} s")

@@ -142,7 +142,10 @@ async def main(port: int, servers_count: int, first: int, stored: int) -> None:
     for event in ready:
         await event.wait()
     print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
+    ended = asyncio.ensure_future(asyncio.to_thread(sys.stdin.read))
+    done, _ = await asyncio.wait([ended, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
     for task in tasks:
         task.cancel()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
@@ -77,29 +76,25 @@ async def _theirs() -> Split:
 
 
 async def _round(shape: Shape, delay_ms: int) -> Split:
+    limits = Limits(delay_ms=delay_ms)
     with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as folder:
-        async with world(Path(folder), servers_min=shape.servers, limits=Limits(delay_ms=delay_ms)) as found:
-            with module("split_clients", found.port, shape.servers, CLIENTS) as clients:
-                await found.until(shape.servers)
-                await found.create(shape.regions)
-                await _said(clients)
-                parents = list(found.term.env.model.tables[TABLE].regions)
-                await found.lag.settle()
-                began_s = time.perf_counter()
-                await _split(found, parents)
-                rate = len(parents) / (time.perf_counter() - began_s)
-                lag_ms = found.lag.take_ms()
-                assert clients.stdin is not None
-                clients.stdin.write(f"{2 * len(parents)}\n")
-                clients.stdin.flush()
-                played = Split(rate, json.loads(await _said(clients)), lag_ms)
+        async with (
+            world(Path(folder), servers_min=shape.servers, limits=limits) as found,
+            module("split_clients", found.port, shape.servers, CLIENTS) as clients,
+        ):
+            await found.until(shape.servers)
+            await found.create(shape.regions)
+            await clients.said()
+            parents = list(found.term.env.model.tables[TABLE].regions)
+            await found.lag.settle()
+            began_s = time.perf_counter()
+            await _split(found, parents)
+            rate = len(parents) / (time.perf_counter() - began_s)
+            lag_ms = found.lag.take_ms()
+            clients.tell(2 * len(parents))
+            played = Split(rate, json.loads(await clients.said()), lag_ms)
     say(f"SP1 {shape}, delay {delay_ms} ms: {rate:,.0f}/s, p99 {played.p99_s:.3f} s, lag {lag_ms:.0f} ms")
     return played
-
-
-async def _said(clients: subprocess.Popen[str]) -> str:
-    assert clients.stdout is not None
-    return await asyncio.to_thread(clients.stdout.readline)
 
 
 async def _split(found: World, parents: Sequence[Region]) -> None:

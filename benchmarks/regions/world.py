@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -30,6 +29,8 @@ from state_machines.procedures.states import State
 
 LEASE_MS: Final = 4_000
 TABLE: Final = "t"
+LINE_BYTES_MAX: Final = 2**24
+"""Of a line that a program prints."""
 
 
 class Lag:
@@ -139,25 +140,54 @@ async def world(
         journal.close()
 
 
-@contextmanager
-def module(name: str, *numbers: int) -> Iterator[subprocess.Popen[str]]:
-    """Runs a program of this folder in a process of its own; it has printed a line where the block begins."""
-    command = [sys.executable, "-m", f"benchmarks.regions.{name}", *map(str, numbers)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+class Child:
+    """A program of this folder in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def said(self) -> str:
+        """Returns the next line that it prints."""
+        assert self._process.stdout is not None
+        return (await self._process.stdout.readline()).decode()
+
+    def tell(self, number: int) -> None:
+        """Writes a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{number}\n".encode())
+
+    def kill(self) -> None:
+        """Kills it, if it runs."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+
+@asynccontextmanager
+async def module(name: str, *numbers: int) -> AsyncIterator[Child]:
+    """Runs a program of this folder; it has printed a line where the block begins.
+
+    The loop goes on meanwhile: after a gap the daemon would refuse servers that it has already.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", f"benchmarks.regions.{name}", *map(str, numbers)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LINE_BYTES_MAX,
+    )
+    child = Child(process)
     try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield process
+        await child.said()
+        yield child
     finally:
-        process.kill()
-        process.wait()
+        child.kill()
+        await process.wait()
 
 
-def followers(port: int, count: int) -> AbstractContextManager[subprocess.Popen[str]]:
-    """Runs clients that follow routes in a process of their own; they are there once it has printed a second line."""
+def followers(port: int, count: int) -> AbstractAsyncContextManager[Child]:
+    """Runs clients that follow routes; they are there once it has printed a second line."""
     return module("followers", port, count)
 
 
-def servers(port: int, count: int, first: int = 0, stored: int = 0) -> AbstractContextManager[subprocess.Popen[str]]:
-    """Runs simulated servers in a process of their own. ``stored``: regions of a catalog that names them."""
+def servers(port: int, count: int, first: int = 0, stored: int = 0) -> AbstractAsyncContextManager[Child]:
+    """Runs simulated servers. ``stored``: regions of a catalog that names them."""
     return module("servers", port, count, first, stored)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.regions import hbase, splitting
+from benchmarks.regions import following, hbase, splitting
 from benchmarks.regions.__main__ import CASES, parsed
 from benchmarks.regions.assigning import Played, assigned, rows
 from benchmarks.regions.cases import failed_over
@@ -26,6 +26,17 @@ async def test_assignment_and_failover_run_in_a_tiny_size(tmp_path: Path, monkey
     made = [*await assigned(TINY, 1, peer=False), *await failed_over(TINY, 1)]
     assert [row.case for row in made] == ["A1", "A1 lag", "A5", "A5 lag", "A3", "A3 lag"]
     assert all(row.ours.median > 0 and row.peer is None for row in made)
+
+
+async def test_followers_are_measured_until_all_have_the_last_route(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"FOLLOWED": 20, "FOLLOWED_SERVERS": 2, "FOLLOWERS": (0, 2), "QUIET_S": 0.01}.items():
+        monkeypatch.setattr(following, name, value)
+    made = await following.followed(1)
+    assert [row.case for row in made] == ["AF", "AF lag"]
+    assert made[0].phases["regent"]["ms until all followers have all routes"] > 0
 
 
 async def test_splits_are_measured_by_clients_that_learn_the_heirs(
