@@ -210,6 +210,7 @@ REGION_METRIC = re.compile(r"\b(?:regent|process)_[a-z_]+[a-z]\b")
 
 
 SAYS = (
+    "controller/regions/damaged.py",
     "controller/regions/domain.py",
     "controller/regions/zookeeper_claim.py",
     "metadata_store/catalog/znodes.py",

@@ -54,7 +54,7 @@ async def test_a_split_closes_the_parent_then_swaps_rows_in_one_write_then_opens
             await at_rest(term)
     source = Source(parent.id, b"", b"", token, sequence)
     assert [row for one in noted for row in one.rows] == [
-        Owner(parent.id, S.CLOSED, "", 0, token, sequence, 0, 1),
+        Owner(parent.id, S.CLOSED, "", 0, token, sequence, 0, 1, "a"),
         Reshape(
             (ParentRow(parent.id, "t", b"", b"", S.SPLIT, (first.id, second.id), token, sequence),),
             (
