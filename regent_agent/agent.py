@@ -9,6 +9,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -16,7 +17,7 @@ from regent_agent import protocol
 from regent_agent.attempts import Attempts
 from regent_agent.connection import PAUSE_MS_MAX, Channel, Daemons, RequestRefused
 from regent_agent.lease import Lease, Moment, machine_s
-from regent_agent.news import Independents, Loads
+from regent_agent.news import News
 from regent_agent.options import AgentOptions
 from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
@@ -111,7 +112,7 @@ class Agent:
         proof = secrets.token_bytes(PROOF_BYTES)
         daemons = self._daemons = Daemons(options.daemons, secret=options.secret, proof=proof, tls=options.tls)
         self._polls, self._reports = Channel(daemons), Channel(daemons)
-        self._independents, self._loads = Independents(clock), Loads(clock, region_loads)
+        self._news = News(clock, region_loads)
         self._registration: Registered | None = None
         self._registered = asyncio.Event()
         self._taken = 0
@@ -157,7 +158,7 @@ class Agent:
         It is repeated until the daemon has stored it. Once all that took a region's data have said so, the service
         is told to discard that data.
         """
-        self._independents.add(region)
+        self._news.independents.add(region)
         self._wake.set()
 
     def owns(self, region: int, token: int | None = None) -> bool:
@@ -231,7 +232,7 @@ class Agent:
         self._registration, self._taken, self._was_member = registration, 0, True
         self._attempts.pause_ms_max = min(PAUSE_MS_MAX, registration.lease_ms // TRIES_IN_LEASE)
         self._renew(sent, registration)
-        self._loads.anew()
+        self._news.loads.anew()
         for value in registration.published:
             self._work.has(value)
         self._outbox.repeat_all()
@@ -321,33 +322,20 @@ class Agent:
                 await self._send_report(registration, results)
             if self._list_regions:
                 await self._send_list(registration)
-            if self._knows(protocol.Independent) and (regions := self._independents.due()):
-                message = protocol.Independent(self.server, self._incarnation, registration.epoch, regions)
-                accepted = await self._request(registration, message, Accepted)
-                self._independents.accepted(regions, set(accepted.again))
-            if self._knows(protocol.Loads) and (loads := self._loads.due()):
-                await self._request(
-                    registration,
-                    protocol.Loads(self.server, self._incarnation, registration.epoch, loads),
-                    Accepted,
-                )
-                self._loads.accepted(loads)
+            process = self.server, self._incarnation, registration.epoch
+            await self._news.send(process, registration.requests, partial(self._accepted, registration))
         except BaseException:
             self._wake.set()
             raise
 
     def _wait_s(self) -> float | None:
         """Returns the time until something is to be sent to the present daemon; None without."""
-        waits = [self._outbox.wait_s()]
-        if self._knows(protocol.Independent):
-            waits.append(self._independents.wait_s())
-        if self._knows(protocol.Loads):
-            waits.append(self._loads.wait_s())
+        known = () if self._registration is None else self._registration.requests
+        waits = self._outbox.wait_s(), self._news.wait_s(known)
         return min((one for one in waits if one is not None), default=None)
 
-    def _knows(self, kind: type[protocol.Independent | protocol.Loads]) -> bool:
-        """Checks whether the present daemon knows a kind of request."""
-        return self._registration is not None and kind.__struct_config__.tag in self._registration.requests
+    async def _accepted(self, registration: Registered, message: protocol.Request) -> Accepted:
+        return await self._request(registration, message, Accepted)
 
     async def _send_list(self, registration: Registered) -> None:
         self._list_regions = False  # another request for a list may come while this one is on its way

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
-from regent_agent.protocol import LOADS_MAX, OWNED_MAX, RESULTS_MAX, Owned, RegionLoad
+from regent_agent.protocol import LOADS_MAX, OWNED_MAX, RESULTS_MAX, Accepted, Independent, Owned, RegionLoad, Request
+from regent_agent.protocol import Loads as LoadsMessage
 from regent_agent.service import OpenedRegion
 
 log = logging.getLogger("regent_agent")
@@ -106,6 +107,34 @@ class Loads:
             self._waiting = [one for one in found.values() if _changed(before.get(one.region), one)]
         kept = {region: one for region, one in self._sent.items() if region in found}
         self._sent = kept | {one.region: one for one in self._waiting}
+
+
+class News:
+    """Joins both, and sends them to a daemon that knows such requests."""
+
+    def __init__(self, clock: Callable[[], float], read: Callable[[], Iterable[RegionLoad]] | None) -> None:
+        self.independents, self.loads = Independents(clock), Loads(clock, read)
+
+    def wait_s(self, known: Collection[str]) -> float | None:
+        """Returns the time until something is to be sent, None without; ``known``: tags that the daemon knows."""
+        waits = [self.independents.wait_s()] if _tag(Independent) in known else []
+        waits += [self.loads.wait_s()] if _tag(LoadsMessage) in known else []
+        return min((one for one in waits if one is not None), default=None)
+
+    async def send(
+        self, process: tuple[str, int, int], known: Collection[str], request: Callable[[Request], Awaitable[Accepted]]
+    ) -> None:
+        """Sends what is due. ``process``: server, incarnation and epoch."""
+        if _tag(Independent) in known and (regions := self.independents.due()):
+            accepted = await request(Independent(*process, regions))
+            self.independents.accepted(regions, set(accepted.again))
+        if _tag(LoadsMessage) in known and (loads := self.loads.due()):
+            await request(LoadsMessage(*process, loads))
+            self.loads.accepted(loads)
+
+
+def _tag(kind: type[Independent | LoadsMessage]) -> object:
+    return kind.__struct_config__.tag
 
 
 def _changed(before: RegionLoad | None, now: RegionLoad) -> bool:

@@ -227,11 +227,11 @@ class TestLoads:
         loads, clock, agent = self.made(RegionLoad(1, size_bytes=100), RegionLoad(2, size_bytes=0))
 
         def sent() -> list[int]:
-            found = agent._loads.due()
-            agent._loads.accepted(found)
+            found = agent._news.loads.due()
+            agent._news.loads.accepted(found)
             return [one.region for one in found]
 
-        assert (sent(), sent(), agent._loads.wait_s()) == ([1, 2], [], LOOK_S)
+        assert (sent(), sent(), agent._news.loads.wait_s()) == ([1, 2], [], LOOK_S)
         loads[0] = RegionLoad(1, reads=1_000, size_bytes=110)
         loads.append(RegionLoad(3))
         clock.now_s += LOOK_S
@@ -241,15 +241,15 @@ class TestLoads:
         assert sent() == [1, 2]
         clock.now_s += ALL_S
         assert sent() == [1, 2, 3]
-        agent._loads.anew()
+        agent._news.loads.anew()
         assert sent() == [1, 2, 3]
 
     def test_many_come_in_portions_and_one_that_was_not_accepted_comes_again(self) -> None:
         _, _, agent = self.made(*(RegionLoad(number) for number in range(LOADS_MAX + 2)))
-        first = agent._loads.due()
-        assert (len(first), agent._loads.due()) == (LOADS_MAX, first)
-        agent._loads.accepted(first)
-        assert [one.region for one in agent._loads.due()] == [LOADS_MAX, LOADS_MAX + 1]
+        first = agent._news.loads.due()
+        assert (len(first), agent._news.loads.due()) == (LOADS_MAX, first)
+        agent._news.loads.accepted(first)
+        assert [one.region for one in agent._news.loads.due()] == [LOADS_MAX, LOADS_MAX + 1]
 
     async def test_a_service_that_fails_to_give_them_goes_on_with_all_else(
         self, caplog: pytest.LogCaptureFixture
