@@ -245,6 +245,7 @@ def _end(record: Record | None, content: Content) -> End:
 def _agree(content: Content, life: Life, service: Service) -> None:
     """Checks that catalog, memory and servers agree."""
     assert not service.faults, service.faults
+    assert not content.damaged, content.damaged
     stored = {one.id: ((one.server, one.incarnation), one.token) for one in content.regions if one.server}
     held = {region: (one.key, one.owned[region]) for region, one in service.owners.items()}
     assert stored == held, f"the catalog has {stored}, servers have {held}"

@@ -106,14 +106,15 @@ def _as_one(env: RegionsEnv, record: Record, table: Table, task: TableTask) -> O
 
 async def drop(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Removes some regions of a table that is restored; the step is repeated until none is left."""
-    table = env.model.tables[TABLE_TASK.decode(record.data).table]
+    task: TableTask = TABLE_TASK.decode(record.data)
+    table = env.model.tables[task.table]
     if not table.regions:
         return Next(record.step + 1, record.data)
-    return _dropped(env, record, table, Next(record.step, record.data), 0)
+    return _dropped(env, record, table, Next(record.step, record.data), task.first_id)
 
 
 def _dropped(env: RegionsEnv, record: Record, table: Table, outcome: Outcome, heir: int) -> Outcome | Effect:
-    """Removes the last regions of a table; ``heir``: the one that gets their keys, 0 without."""
+    """Removes the last regions of a table. ``heir``: the region, or the first of those, that get their keys."""
     old = table.regions[-max(1, env.rows_max // ROWS_OF_REGION) :]
     gone = _gone(env, table, old, [heir] * len(old))
     if gone is None:

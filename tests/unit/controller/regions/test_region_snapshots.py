@@ -225,6 +225,8 @@ async def test_a_snapshot_is_restored_into_a_disabled_table() -> None:
         assert {region.state for region in regions_of(term)} == {S.OPEN}
         assert {source.snapshot for server in (one, two) for region in server.has for source in server.sources[region]}
         assert not {*before} & {region.id for region in regions_of(term)}
+        await until(lambda: not term.env.model.parents)
+        assert works(protocol.DISCARD, one, two), "what the table had before is discarded"
         assert "does not exist" in (await change(term, tables.RESTORE, "t", snapshot="none")).error
 
 
