@@ -167,7 +167,7 @@ def rows_in(journals: list[str]) -> int:
 def test_the_simulations_journals_are_clean_and_a_bug_that_they_alone_show_is_found(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Terms of controllers, and owners, fences, tokens and key spaces of regions (A16 to A21), over all terms."""
+    """Terms of controllers, and owners, fences, tokens and key spaces of regions (A16 to A24), over all terms."""
     kafka, regions, broken = (tmp_path / name for name in ("kafka", "regions", "broken"))
     of_kafka = played("simulation.kafka.recording", kafka, KAFKA_SEEDS, str(kafka))
     of_regions = played("simulation.regions", regions, REGION_SEEDS, "--journals", str(regions))
