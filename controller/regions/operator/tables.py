@@ -40,7 +40,7 @@ from controller.regions.procedures import tables
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
-from state_machines.regions.changes import change_problem, partly_made
+from state_machines.regions.changes import change_problem, is_outdated, partly_made
 from state_machines.regions.damage import Damages
 from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import NotAKey, count_of, key_of, layout_problem, name_problem
@@ -90,6 +90,7 @@ class Table(Item):
     stranded_regions: int = Field(0, description="of an enabled table, not open, and moved by no procedure")
     gaps: int = Field(0, description="ranges of keys that no region has, or several: no route is given there")
     damage: str = Field("", description="a row of the table that is left out, and the first gaps")
+    outdated_regions: int = Field(0, description="of one table alone: open with options that it had before")
     options: dict[str, str] = {}
     growth: str = Field("", description="of one table alone: when its regions are split and merged by themselves")
     note: str = Field("", description="of one table alone: the lock that a change of it waits for, and what ends that")
@@ -138,7 +139,9 @@ class TableView:
             if (waits := waits_behind(record, locks, engine))
         )
         grows = growth.of_table(env.model.tables[table], term.growth, env)
-        return found.model_copy(update={"growth": grows, "note": "; ".join(notes)})
+        outdated = sum(map(is_outdated, env.model.tables[table].regions))
+        update = {"growth": grows, "outdated_regions": outdated, "note": "; ".join(notes)}
+        return found.model_copy(update=update)
 
     async def create_table(self, request: TableCreation, principal: str) -> Procedure:
         """Creates a table."""

@@ -123,6 +123,24 @@ def test_an_error_says_what_to_do(words: tuple[object, ...], code: Exit, says: s
     assert says in unwrapped(regent(*words, code=code).stderr)
 
 
+@pytest.mark.seed("S1-9")
+def test_options_of_a_table_change_and_its_regions_are_replaced() -> None:
+    old = created("whole", "--regions", 3, "--option", "ttl=60")
+    regent("tables", "modify", "whole", "--option", "ttl=90", "--option", "codec=lz4", "--wait")
+    [found] = items("tables", "describe", "whole")
+    assert (found["options"], found["outdatedRegions"]) == ({"ttl": "90", "codec": "lz4"}, 0)
+    same = regent("tables", "modify", "whole", "--option", "ttl=90", code=Exit.USAGE).stderr
+    assert "table 'whole' has these options already" in same
+    refused = regent("tables", "truncate", "whole", "--yes", code=Exit.REFUSED).stderr
+    assert "regent tables disable whole --wait" in refused
+    regent("tables", "disable", "whole", "--yes", "--wait")
+    regent("tables", "truncate", "whole", "--yes", "--wait")
+    new = items("regions", "list", "--table", "whole")
+    assert [(one["start"], one["end"]) for one in new] == [(one["start"], one["end"]) for one in old]
+    assert {one["state"] for one in new} == {"OPEN"}
+    assert {one["id"] for one in new}.isdisjoint({one["id"] for one in old})
+
+
 @pytest.mark.seed("S1-10", "S1-52")
 def test_a_region_is_moved_reopened_closed_and_assigned() -> None:
     [region] = created("one")
