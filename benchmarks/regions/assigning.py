@@ -113,7 +113,7 @@ def rows(shape: Shape, ours: list[Played], theirs: list[Played]) -> list[Row]:
 
 
 def _disable_rows(shape: Shape, closed: list[Played]) -> list[Row]:
-    found = row("A5", shape, "table disabled, each close durable, s", "s", [one.took_s for one in closed])
+    found = row("A5", shape, "table disabled, each close durable", "s", [one.took_s for one in closed])
     found.phases = {"regent": {"us of CPU for a region": _median(closed, lambda one: one.cpu_s) / shape.regions * US}}
     return [found, lag("A5", shape, [one.lag_ms for one in closed])]
 

@@ -55,7 +55,7 @@ async def crashed(rounds: int = ROUNDS) -> list[Row]:
                     lags.append(found.lag.take_ms())
                     say(f"A2: {times[-1]:.2f} s after the fence, lag {lags[-1]:.0f} ms")
     size = f"{CRASHED:,} on {SURVIVORS}"
-    what = "regions of a killed server, from its fence until open elsewhere, s"
+    what = "regions of a killed server, from its fence until open elsewhere"
     return [row("A2", size, what, "s", times), lag("A2", size, lags)]
 
 
@@ -84,7 +84,7 @@ async def failed_over(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
                 times.append(time.perf_counter() - began_s)
                 lags.append(found.lag.take_ms())
                 say(f"A3 {shape}: {times[-1]:.2f} s, lag {lags[-1]:.0f} ms")
-    what = "failover of the daemon until the first operation is sent, s"
+    what = "failover of the daemon until the first operation is sent"
     return [row("A3", shape, what, "s", times), lag("A3", shape, lags)]
 
 
@@ -108,7 +108,7 @@ async def restarted(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
                 for one in found.term.env.model.regions.values()
             )
             say(f"A6 {shape}: {times[-1]:.2f} s, lag {lags[-1]:.0f} ms, {kept:,} regions where they were")
-    what = "all servers killed and started again, until all regions are open, s"
+    what = "all servers killed and started again, until all regions are open"
     return [row("A6", shape, what, "s", times), lag("A6", shape, lags)]
 
 
@@ -174,7 +174,7 @@ async def remembered(shape: Shape) -> list[Row]:
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         each = await asyncio.get_running_loop().run_in_executor(pool, _measured, shape)
     say(f"A4 {shape}: {each:.0f} bytes")
-    return [row("A4", shape, "memory of an idle region, bytes", "bytes", [each])]
+    return [row("A4", shape, "memory of an idle region", "bytes", [each])]
 
 
 def _measured(shape: Shape) -> float:

@@ -41,7 +41,7 @@ async def followed(rounds: int = ROUNDS) -> list[Row]:
     for count in FOLLOWERS[1:]:
         size = f"{FOLLOWED:,}, {count:,} followers"
         parts = [one.cpu_s / alone_s for one in measured[count]]
-        cost = row("AF", size, "CPU of the daemon, as a multiple of that without", "times", parts)
+        cost = row("AF", size, "CPU of the daemon, over that without followers", "times", parts)
         cost.phases["regent"] = {
             "ms of CPU without followers": alone_s * 1_000,
             "ms until all followers have all routes": Sample.of([one.told_s for one in measured[count]]).median * 1_000,

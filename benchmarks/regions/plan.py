@@ -11,7 +11,7 @@ from benchmarks.results import Goal, Row, Sample
 ROUNDS: Final = 3
 LAG_MS_MAX: Final = 250
 LAG: Final = Goal(most=LAG_MS_MAX)
-LAG_WHAT: Final = "longest stall of the loop meanwhile, ms"
+LAG_WHAT: Final = "longest stall of the loop meanwhile"
 GOALS: Final = {
     "A1": Goal(least=10_000, ratio=3),
     "A1r": Goal(ratio=10),

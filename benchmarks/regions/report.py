@@ -29,7 +29,16 @@ def page(machine: dict[str, Any], rows: list[dict[str, Any]], method: str) -> st
         places = digits(row["unit"])
         shown = Sample(**row["ours"]).shown(places)
         peer = f"{Sample(**row['peer']).shown(places)} ({row['peer_is']})" if row["peer"] else "-"
-        cells = (row["case"], row["size"], row["what"], shown, peer, factor(row["ratio"]), row["goal"], met)
+        cells = (
+            row["case"],
+            row["size"],
+            f"{row['what']}, {row['unit']}",
+            shown,
+            peer,
+            factor(row["ratio"]),
+            row["goal"],
+            met,
+        )
         lines.append(f"| {' | '.join(cells)} |")
     spent = [
         f"- {row['case']} {row['size']}, {name}: {phase} {value:.0f}"

@@ -56,8 +56,8 @@ async def split_under_load(shape: Shape = SHAPE, rounds: int = ROUNDS, *, peer: 
 
 def rows(size: str, ours: Sequence[Split], theirs: Split | None) -> list[Row]:
     """Returns the rows of one delay."""
-    wait = row("SP1", size, "99 of 100 waits of a client, at most, s", "s", [one.p99_s for one in ours])
-    rate = row("SP1 rate", size, "splits", "per second", [one.rate for one in ours], higher=True)
+    wait = row("SP1", size, "99 of 100 waits of a client, at most", "s", [one.p99_s for one in ours])
+    rate = row("SP1 rate", size, "rate", "splits per second", [one.rate for one in ours], higher=True)
     if theirs is not None:
         wait.peer, rate.peer = Sample.of([theirs.p99_s]), Sample.of([theirs.rate])
         wait.peer_is = rate.peer_is = f"{hbase.NEW.name}, {PEER_REGIONS} regions on {real.SHAPE.servers}"

@@ -101,7 +101,7 @@ def test_the_page_names_the_peer_of_each_row() -> None:
     found = Row("A1r create", "1,000 on 3", "x", "per second", Sample.of([90.0]), Sample.of([30.0]), peer_is="HBase")
     found.higher_is_better = True
     shown = page({"regent": "1", "cores": 2, "processor": "p", "python": "3"}, [found.as_json()], METHOD.read_text())
-    assert "| A1r create | 1,000 on 3 | x | 90 | 30 (HBase) | 3.00x | - | - |" in shown
+    assert "| A1r create | 1,000 on 3 | x, per second | 90 | 30 (HBase) | 3.00x | - | - |" in shown
     assert shown.endswith(METHOD.read_text())
 
 
