@@ -26,12 +26,15 @@ class Discards:
         self._next_s = 0.0
 
     def begin(self) -> None:
-        """Begins some discards."""
-        if not self._env.model.parents or self._env.clock() < self._next_s:
+        """Begins some discards; forgets the times of regions that went with their table."""
+        env = self._env
+        if not env.parents_ms or env.clock() < self._next_s:
             return
-        self._next_s = self._env.clock() + EVERY_S
+        self._next_s = env.clock() + EVERY_S
+        for gone in env.parents_ms.keys() - env.model.parents.keys():
+            del env.parents_ms[gone]
         begun = 0
-        for parent in discard.due(self._env.model):
+        for parent in discard.due(env.model):
             if self._goes_on(nonce := f"discard of region {parent.id}"):
                 continue
             if begun == TOGETHER or not self._start(*discard.discarding(parent), nonce):

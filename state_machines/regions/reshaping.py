@@ -35,6 +35,7 @@ def reshape(
         table.counts[region.state] -= 1
         del model.regions[region.id]
         model.sources.pop(region.id, None)
+        model.former.pop(region.id, None)
         model.parents[parent.id] = parent
     table.regions[first : first + len(parents)] = heirs
     for heir in heirs:

@@ -126,7 +126,7 @@ def gauges_of(domain: RegionsDomain) -> RegionGauges:
         procedures_parked=len(term.engine.parked),
         unsplit={bar.value: count for bar, count in term.growth.above.items()},
         parents=len(model.parents),
-        oldest_parent_s=max([0, *(env.now_ms() - since_ms for since_ms in env.parents_ms.values())]) / 1000,
+        oldest_parent_s=max([0, *(env.now_ms() - env.parents_ms[one] for one in model.parents)]) / 1000,
         snapshots=len(model.snapshots),
         work=sum(one.kind == region_work.NAME for one in term.engine.live()),
         work_failing=failing_work(term),

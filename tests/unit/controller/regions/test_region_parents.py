@@ -182,6 +182,7 @@ async def test_a_table_whose_heirs_never_become_independent_is_disabled_and_dele
         await ended(term, changes(term, "delete"))
         assert (parents(term), disk.small, term.env.model.sources) == ([], {}, {})
         await at_rest(term)
+        await until(lambda: not term.env.parents_ms)
 
 
 @virtual

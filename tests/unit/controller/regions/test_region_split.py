@@ -97,13 +97,14 @@ async def owners(term: RegionsTerm, *keys: bytes) -> list[str]:
 async def test_a_key_has_one_route_at_every_moment_of_a_split_and_followers_are_told_of_all_in_one_change() -> None:
     async with one_inheriting(RegionDisk()) as (term, server, (parent,)):
         assert await owners(term, b"a", b"z") == 2 * [f"{parent.id} a"]
-        before = term.env.routes.change
         pid = await splits(term, parent, b"m")
         await until(lambda: parent.state is S.CLOSING)
+        before = term.env.routes.change
         assert await owners(term, b"a", b"z") == 2 * [f"{parent.id}"]
         await server.report(done(await server.operation()))
         await until(lambda: len(regions_of(term)) == 2)
         first, second = regions_of(term)
+        assert {one.pid for one in (first, second)}.isdisjoint({0}), "no other procedure takes an heir"
         assert await owners(term, b"a", b"lz", b"m", b"z") == 2 * [f"{first.id}"] + 2 * [f"{second.id}"]
         told = await term.service.handle(protocol.Follow(term.service.epoch, before, ["t"]))
         assert isinstance(told, Changes)
@@ -308,3 +309,47 @@ async def test_a_server_that_crashes_as_it_looks_for_a_key_is_followed_by_anothe
         async with serving(other):
             await ended(term, known(pid))
         assert [type(one) for one in other.told] == [Open, Work, Close, Open, Open]
+
+
+@virtual
+async def test_a_parent_that_a_server_may_have_still_keeps_its_keys_until_that_has_closed_it() -> None:
+    async with one_inheriting(RegionDisk()) as (term, server, (parent,)):
+        pid = await splits(term, parent, b"m")
+        closing = await server.operation()
+        term.env.claimants.listed(("b", 1), [parent.id])
+        async with serving(server):
+            await server.report(done(closing))
+            await asyncio.sleep(10)
+            assert (regions_of(term), parent.state) == ([parent], S.CLOSED)
+            term.env.claimants.settled(("b", 1), parent.id)
+            term.env.wake_held()
+            await ended(term, known(pid))
+        assert [one.start for one in regions_of(term)] == [b"", b"m"]
+
+
+@virtual
+async def test_a_server_that_lists_a_parent_whose_heirs_have_its_keys_closes_it_and_goes_on() -> None:
+    async with one_inheriting(RegionDisk()) as (term, server, (parent,)), serving(server):
+        token = parent.token
+        await ended(term, splits(term, parent, b"m"))
+        server.told.clear()
+        server.has[parent.id] = token
+        listed = [protocol.Owned(*one) for one in server.has.items()]
+        await server.ask(protocol.Regions("a", 1, server.epoch, listed))
+        await until(lambda: parent.id not in server.has)
+        assert [(type(one), one.region) for one in server.told if isinstance(one, Close)] == [(Close, parent.id)]
+        await at_rest(term)
+        assert {str(one.server) for one in regions_of(term)} == {"a,1"}
+
+
+@virtual
+async def test_the_first_heir_stays_with_the_server_of_its_parent_and_the_second_one_goes_where_there_is_room() -> None:
+    async with running(RegionDisk(), placement="round_robin") as term:
+        servers = [Inheriting(term, name) for name in "abc"]
+        async with serving(*servers):
+            await ended(term, creates(term, regions=3))
+            for parent in list(regions_of(term)):
+                at = parent.server
+                await ended(term, splits(term, parent, parent.start + b"1"))
+                assert [one.server for one in regions_of(term) if one.start == parent.start] == [at]
+            assert len({one.server for one in regions_of(term)}) == 3
