@@ -39,6 +39,9 @@ log = logging.getLogger("regent_agent")
 
 FENCE: Final = "fence"
 SPLIT: Final = "split"
+PROCESS: Final = 0
+"""Stands for the process itself; regions have positive ids."""
+PHASES: Final = frozenset({protocol.STAGE, protocol.UNSTAGE, protocol.COMMIT})
 
 
 class NotHere(Exception):
@@ -240,7 +243,10 @@ def _checked(sequence: object) -> int:
 
 
 def _region(operation: Operation) -> int | None:
-    return None if isinstance(operation, Task) else operation.region or None
+    """Returns what has its operations done one after the other: a region, or 0 for the phases of a process's values."""
+    if isinstance(operation, protocol.Work) and not operation.region:
+        return PROCESS if operation.what in PHASES else None
+    return None if isinstance(operation, Task) else operation.region
 
 
 def _name(operation: Operation) -> str:

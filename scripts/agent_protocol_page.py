@@ -95,8 +95,8 @@ RULES: Final = f"""
    it does not know: it repeats the request after a pause, and logs the text.
 7. It ignores a response whose epoch is lower than the highest it has seen, and closes the connection. Responses
    without an epoch have that of the last one on their connection.
-8. It carries out operations side by side, those of one region in their order, and tasks ahead of opens and closes
-   that wait. Where too many wait: `{protocol.BUSY}`.
+8. It carries out operations side by side, those of one region in their order, and so `stage`, `unstage` and `commit`
+   of the process. Tasks go ahead of opens and closes that wait. Where too many wait: `{protocol.BUSY}`.
 9. `taken` is 0 in the first poll after each registration. It polls again as soon as it has a response, also an empty
    one: the daemon holds the next one, for `Registered.hold_ms` at most. Without a response for that time and a fifth
    of the lease it goes to another daemon.

@@ -175,6 +175,24 @@ class TestPublished:
                 await daemon.arrived(Register, 2)
                 assert agent.published["acl"].data == b"three"
 
+    async def test_the_phases_of_values_come_in_their_order_and_other_work_beside_them(self) -> None:
+        """A daemon that takes over may undo what the one before has sent, and the process works on still."""
+
+        class Slow(Recorded):
+            async def work(self, what: str, region: OpenedRegion | None, data: bytes) -> bytes:
+                if what == "stage":
+                    await held.wait()
+                return await super().work(what, region, data)
+
+        service, held = Slow(), asyncio.Event()
+        async with StandIn().running() as daemon, started(service, daemon):
+            daemon.send(works(7, "stage"), works(8, "unstage"), works(9, "x-acl"))
+            await daemon.result(9)
+            assert [call[0] for call in service.calls] == ["x-acl"]
+            held.set()
+            await daemon.result(8)
+        assert [call[0] for call in service.calls] == ["x-acl", "stage", "unstage", "suspend"]
+
     async def test_a_value_that_the_service_failed_to_commit_does_not_count(self) -> None:
         service = Recorded()
         service.failures["commit"] = [OSError("disk")]
