@@ -144,6 +144,7 @@ def _gone(env: RegionsEnv, table: Table, old: list[Region], heirs: list[int]) ->
 
 def _remember(env: RegionsEnv, gone: list[ParentRow]) -> None:
     env.model.parents.update((one.id, one) for one in gone)
+    env.parents_ms.update((one.id, env.now_ms()) for one in gone)
 
 
 def _awaits_room(env: RegionsEnv, record: Record) -> Wait:

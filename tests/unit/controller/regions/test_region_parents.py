@@ -220,3 +220,26 @@ async def test_operators_see_what_an_heir_came_from_and_what_became_of_a_parent(
         with pytest.raises(NotFound) as gone:
             RegionView(cast("RegionsDomain", Domain(term))).describe_region(parent.id)
         assert gone.value.message == f"region {parent.id} was split: #{first.id}, #{second.id} got its keys"
+
+
+class Keeping(Inheriting):
+    """A server that cannot discard anything."""
+
+    def do(self, operation: protocol.Operation) -> protocol.Result:
+        if isinstance(operation, Work) and operation.what == protocol.DISCARD:
+            return protocol.Result(operation.pid, protocol.FAILED, text="the disk is read-only")
+        return super().do(operation)
+
+
+@virtual
+async def test_the_age_of_what_a_truncation_replaced_is_shown_and_forgotten_with_the_table() -> None:
+    async with running(RegionDisk(), OPTIONS) as term, serving(Keeping(term, "a")):
+        await ended(term, creates(term))
+        await ended(term, changes(term, "disable"))
+        await ended(term, changes(term, "truncate"))
+        [(gone, state, dependent, _)] = parents(term)
+        assert (state, dependent) == ("MERGED", [])
+        assert list(term.env.parents_ms) == [gone]
+        await until(lambda: "discard_parent" in {one.kind for one in term.engine.live()})
+        await ended(term, changes(term, "delete"))
+        await until(lambda: not term.env.parents_ms)
