@@ -106,9 +106,13 @@ def save(data: Path, region: int, token: int, content: Content) -> None:
 
 
 def discard(data: Path, region: int) -> None:
-    """Deletes all that is left of a region which no longer exists; it may have been begun before."""
-    shutil.rmtree(folder_of(data, region), ignore_errors=True)
-    files.sync(data / "regions")
+    """Deletes all that is left of a region which no longer exists.
+
+    It may have been begun before. Raises OSError also where another process does the same, or adds edits of a log.
+    """
+    if (folder := folder_of(data, region)).is_dir():
+        shutil.rmtree(folder)
+        files.sync(folder.parent)
 
 
 def file_of(data: Path, region: int, token: int) -> Path:

@@ -6,6 +6,7 @@ made it: one that was frozen spoils nothing of a later one. A copy refers to no 
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import shutil
 from pathlib import Path
@@ -29,20 +30,14 @@ def stage(data: Path, name: str, region: int, token: int, file: Path) -> None:
 def unstage(data: Path, name: str, region: int) -> None:
     """Deletes a region's copies from a snapshot, and the folder of a snapshot that has none left."""
     folder = _folder(data, name)
-    shutil.rmtree(folder / str(region), ignore_errors=True)
-    try:
+    _delete(folder / str(region))
+    with contextlib.suppress(OSError):  # it has other regions, or is gone
         folder.rmdir()
-    except OSError:  # it has other regions, or is gone
-        return
-    files.sync(folder.parent)
 
 
 def discard(data: Path, name: str) -> None:
     """Deletes a snapshot; it may have been begun before."""
-    folder = _folder(data, name)
-    if folder.parent.is_dir():
-        shutil.rmtree(folder, ignore_errors=True)
-        files.sync(folder.parent)
+    _delete(_folder(data, name))
 
 
 def file_of(data: Path, name: str, region: int, token: int) -> Path:
@@ -50,6 +45,12 @@ def file_of(data: Path, name: str, region: int, token: int) -> Path:
     newest = _folder(data, name) / str(region) / f"{token:020}.sqlite"
     found = [path for path in newest.parent.glob("*.sqlite") if path.name <= newest.name]
     return max(found, default=newest)
+
+
+def _delete(folder: Path) -> None:
+    if folder.is_dir():
+        shutil.rmtree(folder)
+        files.sync(folder.parent)
 
 
 def _folder(data: Path, name: str) -> Path:

@@ -51,7 +51,7 @@ class Upkeep:
         ``snapshot``: a snapshot that gets a copy of the file. Its latest edits may not be durable in the log yet.
         """
         async with region.flushing:
-            if whole and region.closing:
+            if region.closing and whole and not snapshot:
                 return  # its close has written all edits
             if region.unflushed_from or (whole and region.sources):
                 content = region.begin_flush(self._log.segment, whole=whole)

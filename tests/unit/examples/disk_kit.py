@@ -262,7 +262,8 @@ class Owners:
         if is_known and not owner.region.sources:
             sources, self._region = self._region.sources, replace(self._region, sources=())
             for source in sources:
-                regions.discard(self._disk.root, source.region)
+                with contextlib.suppress(OSError):  # a log is split into the folder; the daemon has it done again
+                    regions.discard(self._disk.root, source.region)
 
     # -- the daemon
 

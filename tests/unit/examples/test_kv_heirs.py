@@ -118,6 +118,24 @@ async def test_an_heir_with_a_file_of_its_own_is_independent_and_its_sources_may
         assert await held(other, heir(7)) == {b"a": 2, b"c": 3}
 
 
+@pytest.mark.usefixtures("heirs_stay")
+async def test_an_heir_whose_file_refers_to_others_still_is_not_independent(tmp_path: Path) -> None:
+    independent: list[OpenedRegion] = []
+    async with service(tmp_path, "a", independent=independent.append) as kv:
+        opened = heir(6, await closed(kv, region(5)))
+        await kv.open(opened)
+        await kv.put(2, 6, b"k", b"v")
+        await kv.save()
+        assert file_of(tmp_path, opened).entries == {b"k": Entry(b"v", 7)}
+        with pytest.raises(
+            Lost, match="region 2, token 6, ends at edit 7 and refers to 1 regions; expected 6 at least"
+        ):
+            await kv.open(heir(7, Source(2, b"", b"", 6, 6), number=3))
+        assert not independent
+        await kv.work(FLUSH, opened, b"")
+        assert independent == [opened]
+
+
 async def test_an_heir_says_again_that_it_is_independent_where_the_daemon_does_not_know(tmp_path: Path) -> None:
     independent: list[OpenedRegion] = []
     async with service(tmp_path, "a") as kv, service(tmp_path, "b", independent=independent.append) as other:
@@ -175,6 +193,21 @@ async def test_a_snapshot_has_what_was_put_before_it_and_nothing_else(tmp_path: 
         assert await other.get(2, 9, b"b") is None
 
 
+async def test_a_clone_has_the_latest_copy_up_to_the_token_of_its_source(tmp_path: Path) -> None:
+    async with service(tmp_path, "a") as kv, service(tmp_path, "b") as other:
+        for token, value in ((5, b"first"), (6, b"second")):
+            await kv.open(region(token))
+            await kv.put(1, token, b"a", value)
+            await kv.work(STAGE, region(token), b"s")
+            await kv.close(region(token))
+        for token, number, value in ((5, 2, b"first"), (7, 3, b"second")):
+            clone = heir(9, Source(1, b"", b"", token, 1, "s"), number=number)
+            await other.open(clone)
+            found = await other.get(number, 9, b"a")
+            assert found is not None
+            assert found.value == value
+
+
 async def test_a_snapshot_of_an_heir_refers_to_no_other_region(tmp_path: Path) -> None:
     async with service(tmp_path, "a") as kv:
         opened = heir(6, await closed(kv, region(5)), end=b"m")
@@ -194,7 +227,7 @@ async def test_a_snapshot_that_is_given_up_leaves_no_file(tmp_path: Path) -> Non
         assert len(list((tmp_path / "snapshots").rglob("*.sqlite"))) == 2
         for number in (1, 2, 2):
             await kv.work(UNSTAGE, region(5, number), b"..")
-        assert list((tmp_path / "snapshots").iterdir()) == []
+        assert not list((tmp_path / "snapshots").iterdir())
 
 
 async def test_a_snapshot_is_deleted_whole(tmp_path: Path) -> None:
