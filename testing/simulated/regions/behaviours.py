@@ -43,6 +43,14 @@ class Good:
         """Acts before a close."""
         await self._work()
 
+    async def work(self) -> None:
+        """Acts before a piece of work."""
+        await self._work()
+
+    async def copies(self, longest_s: float) -> None:
+        """Takes the time of a copy of what a region refers to."""
+        await asyncio.sleep(self.chance.random() * longest_s)
+
     async def _work(self) -> None:
         await asyncio.sleep(self.chance.random() * WORK_S_MAX)
 

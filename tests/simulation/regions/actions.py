@@ -223,6 +223,7 @@ def ignore_locks(world: World) -> None:
 def copy_store(world: World) -> None:
     """Copies the store, as a backup does."""
     world.judge.opens.copied()
+    world.judge.shapes.copied()
     world.copy = copy.deepcopy(vars(world.disk))
 
 

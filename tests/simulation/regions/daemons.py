@@ -97,14 +97,14 @@ class SimStore(MemoryRegionStore):
 
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes; the daemon may die before and after."""
-        puts = tuple(puts)
+        puts, rows = tuple(puts), tuple(rows)
         assert self.weigh(puts) <= self.bytes_max, "a step makes more than the store takes"
         self.busy += 1
         async with self._turn:
             await self._node.pause()
             await self._node.may_die(after=False)
             await super().write(puts, deletes, rows)
-            self._node.world.written()
+            self._node.world.judge.written(puts, rows)
             await self._node.may_die(after=True)
             await self._node.pause()
         self.busy -= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from testing.simulated.regions.behaviours import BEHAVIOURS
@@ -25,6 +26,11 @@ DAYS: Final = 0.3
 """Part of the runs in which the wall clock is set by a day."""
 CLAIMS: Final = ("ignore-locks",)
 """Faults of the claim."""
+SHAPES: Final = 0.7
+"""Part of the runs in which the shapes of tables change."""
+SHAPED_MAX: Final = 14
+OLD: Final = 0.2
+"""Part of these in which some servers are of a version that can do less."""
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
 """Names, classes and numbers of regions."""
 
@@ -62,7 +68,23 @@ def generate(seed: int) -> RegionPlan:
         Action(round(0.5 + number * chance.random() * 2, 3), "create", (name, str(kind), str(regions)))
         for number, (name, kind, regions) in enumerate(TABLES)
     ]
-    return plan.with_actions(sorted((*made, *drawn, *_impostors(seed), *_holds(seed, plan)), key=lambda one: one.at_s))
+    plan, shaped = _shaped(seed, plan, times)
+    drawn += (*_impostors(seed), *_holds(seed, plan), *shaped)
+    return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
+
+
+def _shaped(seed: int, plan: RegionPlan, times: list[float]) -> tuple[RegionPlan, list[Action]]:
+    """Draws changes of the shapes of tables, by draws of their own: most come shortly before or after a fault."""
+    chance = random.Random(f"{seed} shape")
+    if chance.random() >= SHAPES:
+        return plan, []
+    old = chance.randint(1, len(plan.servers)) if chance.random() < OLD else 0
+    verbs = tuple(SHAPING)
+    found = []
+    for verb in chance.choices(verbs, [SHAPING[one][0] for one in verbs], k=chance.randint(1, SHAPED_MAX)):
+        at_s = max(FIRST_S, chance.choice(times) + (chance.random() - 0.5) * 2 * BURST_S)
+        found.append(Action(round(at_s, 3), verb, tuple(SHAPING[verb][1](chance, plan))))
+    return replace(plan, old_servers=old), found
 
 
 def _impostors(seed: int) -> list[Action]:
@@ -136,6 +158,11 @@ def _created(chance: random.Random, _: RegionPlan) -> tuple[str, ...]:
     return name, str(kind), str(count)
 
 
+def _cloned(chance: random.Random, _: RegionPlan) -> tuple[str, ...]:
+    made_of = chance.choice(("table", "snapshot"))
+    return chance.choice(("c1", "c2")), _table(chance) if made_of == "table" else chance.choice(SNAPSHOTS), made_of
+
+
 Words = Callable[[random.Random, RegionPlan], tuple[str, ...]]
 WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
     "kill-server": (3, lambda c, p: (_server(c, p), _for_s(c, 8))),
@@ -171,3 +198,18 @@ WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
     "spoil": (0.5, lambda c, _: (str(c.randint(0, 99)), c.choice(("torn", "newer")))),
 }
 """Weight and words of each verb."""
+SNAPSHOTS: Final = ("a", "b")
+SHAPING: Final[dict[str, tuple[float, Words]]] = {
+    "split": (5, lambda c, _: (str(c.randint(0, 99)), c.choice(("-", str(c.randint(0, 99)))))),
+    "merge": (4, lambda c, _: (str(c.randint(0, 99)), str(c.choice((2, 2, 3))))),
+    "truncate": (0.8, lambda c, _: (_table(c), c.choice(("same", "one")))),
+    "modify": (1.5, lambda c, _: (_table(c), str(c.randint(0, 9)))),
+    "flush": (0.7, lambda c, _: (_table(c),)),
+    "snapshot": (1.5, lambda c, _: (c.choice(SNAPSHOTS), _table(c))),
+    "forget-snapshot": (0.5, lambda c, _: (c.choice(SNAPSHOTS),)),
+    "clone": (1.2, _cloned),
+    "restore-snapshot": (0.5, lambda c, _: (_table(c), c.choice(SNAPSHOTS))),
+    "abort-split": (1, lambda c, _: (str(c.randint(0, 99)),)),
+    "drop-independent": (0.8, lambda c, p: (_server(c, p), _for_s(c, 15))),
+}
+"""Weight and words of each verb that changes the shapes of tables."""

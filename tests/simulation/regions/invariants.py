@@ -27,6 +27,7 @@ from testing.simulated.regions.storage import Key
 from tests.kit.simulation.loop import Process
 from tests.simulation.regions.locks import lock_faults
 from tests.simulation.regions.opens import Opens
+from tests.simulation.regions.shaped import Shapes
 
 if TYPE_CHECKING:
     from tests.simulation.regions.world import World
@@ -46,6 +47,7 @@ class Judge:
     def __init__(self, world: World) -> None:
         self._world = world
         self.opens = Opens(world)
+        self.shapes = Shapes(world)
         self._writes = 0
         self._seen: object = None
         self._crash_steps: dict[int, int] = {}
@@ -65,6 +67,7 @@ class Judge:
     def forget(self) -> None:
         """Forgets what was durable: the store was restored from a copy."""
         self.opens.restored()
+        self.shapes.restored()
         self._crash_steps.clear()
         self._crashed.clear()
         self._early.clear()
@@ -125,8 +128,9 @@ class Judge:
         task: Transit = TRANSIT.decode(record.data)
         return assign.token_of(record, task) if (task.server, task.incarnation) == key else None
 
-    def written(self) -> None:
-        """Looks at the durable records after a write."""
+    def written(self, puts: Sequence[Record], rows: Sequence[object]) -> None:
+        """Looks at a write, and at the durable records after it."""
+        self.shapes.written(puts, rows)
         self._writes += 1
         dispatched: dict[int, int] = {}
         crashes: dict[Key, int] = {}

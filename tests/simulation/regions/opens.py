@@ -29,8 +29,10 @@ class Opens:
         first = world.storage.opened.setdefault((region.region, region.token), key)
         if first != key and self._repeats((region.region, region.token), first):
             world.violated("TokensGrow", f"{key} and {first} open region {region.region} with token {region.token}")
-        if missing := world.storage.missing(region.region):
+        if missing := world.storage.missing(region):
             world.violated("NoLostWrite", f"{key} opens region {region.region} without {missing}")
+        if found := [one for one in world.serving(region.table, region.start, region.end) if one[1] != region.region]:
+            world.violated("SplitAtomicity", f"{key} opens region {region.region}, {found} have keys of it")
 
     def copied(self) -> None:
         """Notes that the store is copied."""

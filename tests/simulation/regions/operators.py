@@ -61,7 +61,7 @@ def impostor(world: World, role: str, number: str) -> None:
 def abort(world: World, number: str) -> None:
     """Has a procedure and its family undone."""
     if (term := world.term) is not None and (found := _live(term, number)) is not None:
-        _end(world, term, found, term.engine.abort)
+        end(world, term, found, term.engine.abort)
 
 
 @verb
@@ -70,7 +70,7 @@ def bypass(world: World, number: str) -> None:
     term = world.term
     if term is None or (found := _live(term, number, parts=True)) is None:
         return
-    _end(world, term, found, term.engine.bypass)
+    end(world, term, found, term.engine.bypass)
 
 
 def _live(term: RegionsTerm, number: str, *, parts: bool = False) -> Record | None:
@@ -81,7 +81,8 @@ def _live(term: RegionsTerm, number: str, *, parts: bool = False) -> Record | No
     return some[int(number) % len(some)] if some else None
 
 
-def _end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], Awaitable[bool]]) -> None:
+def end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], Awaitable[bool]]) -> None:
+    """Has a procedure ended in a way."""
     process = world.active
     if process is None or not process.alive:
         return

@@ -13,6 +13,7 @@ from tests.kit.simulation.script import Action, read
 class RegionPlan:
     """A whole run. ``servers``: the behaviour of each; ``fence``: how a dead server is kept from writing.
 
+    ``old_servers``: so many of the first servers are of a version without features, until their second process.
     ``delay_ms``: how long the first operation of a batch waits; ``network_ms``, ``write_ms``: longest times of bytes on
     their way, and of each half of a write.
     """
@@ -27,6 +28,7 @@ class RegionPlan:
     delay_ms: int = 50
     network_ms: int = 20
     write_ms: int = 20
+    old_servers: int = 0
     actions: tuple[Action, ...] = field(default=())
 
     def with_actions(self, actions: Iterable[Action]) -> RegionPlan:
@@ -45,6 +47,7 @@ class RegionPlan:
             f"delay_ms {self.delay_ms}",
             f"network_ms {self.network_ms}",
             f"write_ms {self.write_ms}",
+            f"old_servers {self.old_servers}",
             *map(str, self.actions),
         ]
         return "\n".join(lines) + "\n"
@@ -54,7 +57,10 @@ def parse(text: str) -> RegionPlan:
     """Parses the text that ``str`` of a plan gives; raises ValueError."""
     settings, actions = read(text, ["seed"])
     first = {name: words[0] for name, words in settings.items() if words}
-    numbers = ("seed", "daemons", "servers_min", "open_attempts_max", "delay_ms", "network_ms", "write_ms")
+    numbers = (
+        *("seed", "daemons", "servers_min", "open_attempts_max", "delay_ms", "network_ms", "write_ms"),
+        "old_servers",
+    )
     known: dict[str, object] = {name: int(first[name]) for name in numbers if name in first}
     known |= {name: first[name] for name in ("fence", "placement") if name in first}
     if "servers" in settings:

@@ -32,7 +32,19 @@ def unsettled(world: World) -> str:
                 return why
     if marks := [str(one) for one in term.env.model.marks]:
         return f"marks are left: {marks[:3]}"
-    return _servers(world, term)
+    return _servers(world, term) or _shapes(term)
+
+
+def _shapes(term: RegionsTerm) -> str:
+    """Regions of tables that are disabled stay as they are: nobody copies what they refer to."""
+    model = term.env.model
+    held = {id_ for id_ in model.sources if model.regions[id_].table.state is TableState.DISABLED}
+    if left := model.sources.keys() - held:
+        return f"regions {sorted(left)} refer to others still"
+    needed = {source.region for id_ in held for source in model.sources[id_] if not source.snapshot}
+    if parents := model.parents.keys() - needed:
+        return f"regions {sorted(parents)} are remembered, and none refers to them"
+    return ""
 
 
 def _procedures(world: World, term: RegionsTerm) -> str:

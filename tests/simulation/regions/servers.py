@@ -10,8 +10,8 @@ from regent_agent.agent import Agent, Died
 from regent_agent.options import AgentOptions
 from regent_agent.service import OpenedRegion
 from testing.simulated.regions.behaviours import BEHAVIOURS
-from testing.simulated.regions.service import SimulatedService
-from testing.simulated.regions.storage import Key
+from testing.simulated.regions.service import FEATURES, SimulatedService
+from testing.simulated.regions.storage import Key, is_in
 from tests.kit.simulation.loop import Life, Process
 from tests.simulation.regions.network import PORT, SERVERS_SECRET
 
@@ -34,7 +34,10 @@ class ServerProcess:
         self.key: Key = node.name, incarnation
         self.process = Process(world.loop, f"{node.name},{incarnation}")
         self.behaviour = BEHAVIOURS[behaviour](random.Random(f"{world.plan.seed} {node.name} {incarnation}"))
-        self.service = SimulatedService(self.key, world.storage, self.behaviour, world.judge.opens.opened)
+        self.service = SimulatedService(
+            self.key, world.storage, self.behaviour, world.judge.opens.opened, lambda: node.late_s
+        )
+        self.is_old = node.is_old
         self.agent: Agent | None = None
         self.left = False
         self.held_s = 0.0
@@ -51,6 +54,7 @@ class ServerProcess:
             secret=SERVERS_SECRET,
             side_by_side_max=3,
             queue_max=QUEUE_MAX,
+            features=() if self.is_old else FEATURES,
         )
         agent = self.agent = Agent(
             self.service,
@@ -59,6 +63,7 @@ class ServerProcess:
             wall=lambda: world.wall_ms() / 1000,
             jitter=chance.random,
         )
+        self.service.independent = agent.independent
         if self.behaviour.queue_max is not None:  # less than an option may be
             agent._work._queue_max = self.behaviour.queue_max
         waits = [asyncio.create_task(agent.died.wait()), asyncio.create_task(self.behaviour.crashes.wait())]
@@ -87,6 +92,13 @@ class ServerProcess:
             return None
         return self.agent.owned[region]
 
+    def serves_key(self, table: str, key: bytes) -> OpenedRegion | None:
+        """Returns a region with a key that this process believes to be its own, to be served now."""
+        if self.agent is None or not self.alive or not self.agent.serving:
+            return None
+        owned = self.agent.owned.values()
+        return next((one for one in owned if one.table == table and is_in(key, one.start, one.end)), None)
+
     def kill(self) -> None:
         """Kills the process."""
         self.process.kill()
@@ -104,6 +116,10 @@ class ServerNode:
         self.current: ServerProcess | None = None
         self.held_until_s = 0.0
         """Until when its machine is held."""
+        self.late_s = 0.0
+        """How long its processes wait until they say that a region is independent."""
+        self.is_old = int(name[1:]) <= world.plan.old_servers
+        """Whether its next process is of a version without features."""
         self._incarnation = 0
 
     @property
@@ -117,6 +133,7 @@ class ServerNode:
             return
         self._incarnation = max(self._incarnation + 1, int(self.world.loop.now_s * 1000))
         self.current = ServerProcess(self, self._incarnation, self.behaviour)
+        self.is_old = False
         self.world.processes.append(self.current)
 
     def start_later(self, delay_s: float) -> None:

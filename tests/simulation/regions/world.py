@@ -26,7 +26,7 @@ from testing.memory.region_store import RegionDisk
 from testing.simulated.regions.storage import Key, Storage
 from tests.kit.simulation.loop import PROCESS, Process, SimLoop
 from tests.kit.simulation.seeds import ERROR, Violation
-from tests.simulation.regions import operators
+from tests.simulation.regions import operators, shaping
 from tests.simulation.regions.actions import act
 from tests.simulation.regions.clients import Clients
 from tests.simulation.regions.commands import settle
@@ -91,11 +91,11 @@ class World(logging.Handler):
         self.plan = plan
         self.keep = keep
         self.counts: Counter[str] = Counter()
+        self.storage = Storage(logged=plan.fence == "log")
         self.judge = Judge(self)
         self.loop = RegionLoop(self.judge)
         self.chance = random.Random(f"{plan.seed} world")
         self.disk = RegionDisk()
-        self.storage = Storage(logged=plan.fence == "log")
         network = random.Random(f"{plan.seed} network")
         self.network = Network(self.loop, network, self.counts, plan.network_ms / 1000)
         self.claimant: Process | None = None
@@ -154,9 +154,17 @@ class World(logging.Handler):
         """Returns whether a daemon that wants the claim finds its lock taken."""
         return self.claimant is not None and self.claimant.alive and self.claimed != self.lockless
 
-    def written(self) -> None:
-        """Notes a durable write."""
-        self.judge.written()
+    def serving(self, table: str, start: bytes, end: bytes) -> list[tuple[Key, int]]:
+        """Returns the processes that serve regions with keys of a range, with these, of those that may write still."""
+        return [
+            (one.key, region.region)
+            for one in self.processes
+            if one.alive and one.agent is not None and one.agent.serving
+            if not (self.storage.logged and self.storage.is_fenced(one.key))
+            for region in one.agent.owned.values()
+            if region.table == table and (not end or region.start < end) and (not region.end or start < region.end)
+            if not self.judge.opens.knows_nothing_of(region.region, region.token)
+        ]
 
     def note(self, text: str) -> None:
         """Traces an event."""
@@ -248,9 +256,10 @@ class World(logging.Handler):
             daemon.deadly = None
             daemon.thaw()
             daemon.start()
+        shaping.heal(self)
         for server in self.servers.values():
             server.thaw()
-            if server.behaviour != "good":
+            if server.behaviour != "good" or (server.current is not None and server.current.is_old):
                 server.kill()
                 server.behaviour = "good"
             server.start()

@@ -1,0 +1,147 @@
+"""What operators do with the shapes of tables: splits, merges, truncations, options, snapshots, clones, and aborts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from controller.procedures.requests import Refused
+from controller.regions.procedures import merge, modification, snapshots, split, table_work, tables
+from controller.regions.procedures.messages import (
+    SNAPSHOT_TASK,
+    TABLE_TASK,
+    TABLE_WORK,
+    SnapshotTask,
+    TableTask,
+    TableWork,
+)
+from metadata_store.catalog.rows import RegionRow
+from metadata_store.records.port import StoreFailed
+from regent_agent.protocol import FLUSH
+from state_machines.procedures.record import Caller
+from tests.simulation.regions.actions import submit, verb
+from tests.simulation.regions.clients import KEYS
+from tests.simulation.regions.operators import end
+
+if TYPE_CHECKING:
+    from controller.regions.term import RegionsTerm
+    from tests.simulation.regions.world import World
+
+SHAPING: Final = frozenset(
+    {split.NAME, merge.NAME, tables.TRUNCATE, modification.NAME, snapshots.MAKE, tables.CLONE, tables.RESTORE}
+)
+"""Kinds that an abort of such procedures chooses from."""
+
+
+def _asks(world: World, kind: str, data: Callable[[RegionsTerm], Awaitable[bytes]]) -> None:
+    """Submits a procedure whose message needs ids that are reserved."""
+    term, process = world.term, world.active
+    if term is None or process is None or not process.alive:
+        return
+
+    async def submitted() -> None:
+        try:
+            await term.engine.submit(kind, await data(term), Caller("User:ops"))
+        except (Refused, StoreFailed):
+            world.counts["refused"] += 1
+
+    process.start(submitted())
+
+
+def _rows(world: World) -> list[RegionRow]:
+    return sorted(world.disk.regions.values(), key=lambda row: (row.table, row.start))
+
+
+@verb
+def split_(world: World, number: str, key: str) -> None:
+    """Splits a region, at one of the clients' keys, or at the one that its server names."""
+    rows = _rows(world)
+    term = world.term
+    if not rows or term is None:
+        return
+    row = rows[int(number) % len(rows)]
+    region = term.env.model.regions.get(row.id)
+    inside = [one for one in KEYS if row.start < one and (not row.end or one < row.end)]
+    if region is not None:
+        at = b"" if key == "-" or not inside else inside[int(key) % len(inside)]
+        _asks(world, split.NAME, lambda now: split.splitting(now.env, region, at, "operator"))
+
+
+@verb
+def merge_(world: World, number: str, count: str) -> None:
+    """Merges neighbours."""
+    rows, term = _rows(world), world.term
+    if not rows or term is None:
+        return
+    first = int(number) % len(rows)
+    some = [term.env.model.regions.get(row.id) for row in rows[first : first + int(count)]]
+    found = [one for one in some if one is not None and one.table.name == rows[first].table]
+    if len(found) > 1:
+        _asks(world, merge.NAME, lambda now: merge.merging(now.env, found, "operator"))
+
+
+@verb
+def truncate(world: World, name: str, how: str) -> None:
+    """Truncates a table, and enables it then."""
+    task = TableTask(name, enables=True, drops_splits=how == "one")
+    submit(world, tables.TRUNCATE, TABLE_TASK.encode(task))
+
+
+@verb
+def modify(world: World, name: str, value: str) -> None:
+    """Changes an option of a table."""
+    submit(world, modification.NAME, TABLE_TASK.encode(TableTask(name, options={"color": value}, together=2)))
+
+
+@verb
+def flush(world: World, name: str) -> None:
+    """Has all regions of a table flushed."""
+    submit(world, table_work.NAME, TABLE_WORK.encode(TableWork(name, FLUSH)))
+
+
+@verb
+def snapshot(world: World, name: str, table: str) -> None:
+    """Makes a snapshot of a table."""
+    submit(world, snapshots.MAKE, SNAPSHOT_TASK.encode(SnapshotTask(name, table)))
+
+
+@verb
+def forget_snapshot(world: World, name: str) -> None:
+    """Deletes a snapshot."""
+    submit(world, snapshots.DELETE, SNAPSHOT_TASK.encode(SnapshotTask(name)))
+
+
+@verb
+def clone(world: World, name: str, source: str, made_of: str) -> None:
+    """Makes a table that begins as another one, or as a snapshot."""
+    task = TableTask(name, source=source if made_of == "table" else "", snapshot=source if made_of != "table" else "")
+    submit(world, tables.CLONE, TABLE_TASK.encode(task))
+
+
+@verb
+def restore_snapshot(world: World, table: str, name: str) -> None:
+    """Has a table begin anew as a snapshot, and enables it then."""
+    submit(world, tables.RESTORE, TABLE_TASK.encode(TableTask(table, snapshot=name, enables=True)))
+
+
+@verb
+def abort_split(world: World, number: str) -> None:
+    """Has a procedure undone that changes the shape of a table."""
+    term = world.term
+    if term is None:
+        return
+    some = sorted((one for one in term.engine.live() if one.kind in SHAPING), key=lambda one: one.pid)
+    if some:
+        end(world, term, some[int(number) % len(some)], term.engine.abort)
+
+
+@verb
+def drop_independent(world: World, name: str, late_s: str) -> None:
+    """Has a server say late that regions are independent: after they were closed, or opened again."""
+    world.servers[name].late_s = float(late_s)
+
+
+def heal(world: World) -> None:
+    """Has servers say at once that regions are independent."""
+    for server in world.servers.values():
+        server.late_s = 0.0
