@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final, TypeVar
 
+from controller.process.wording import named
 from controller.regions.dispatcher import Key
 from controller.regions.restored import NUMBERS_AHEAD_MAX
 from state_machines.regions.model import Region
@@ -187,6 +188,4 @@ def _take_from(sets: dict[K, set[V]], key: K, value: V) -> None:
 
 
 def _named(processes: Iterable[Key]) -> str:
-    found = [f"{name},{incarnation}" for name, incarnation in sorted(processes)]
-    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-    return ", ".join(found[:NAMED_MAX]) + more
+    return named((f"{name},{incarnation}" for name, incarnation in sorted(processes)), NAMED_MAX)

@@ -64,9 +64,8 @@ def aborting(record: Record, engine: Engine[RegionsEnv]) -> str:
     parts = [one for one in engine.live() if one.parent == record.pid]
     if not parts:
         return "it is being undone"
-    names = named(f"{one.pid} ({one.kind})" for one in parts[:PARTS_SHOWN])
-    more = f" and {len(parts) - PARTS_SHOWN} more" if len(parts) > PARTS_SHOWN else ""
-    return f"it is being undone: it begins nothing more, and ends after its parts {names}{more}, which go on"
+    names = named((f"{one.pid} ({one.kind})" for one in parts), PARTS_SHOWN)
+    return f"it is being undone: it begins nothing more, and ends after its parts {names}, which go on"
 
 
 def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
@@ -249,10 +248,9 @@ def waits_behind(record: Record, locks: Sequence[LockItem], engine: Engine[Regio
     found = holders(record, locks, engine)
     if not found:
         return ""
-    more = f" and {len(found) - HOLDERS_SHOWN} more" if len(found) > HOLDERS_SHOWN else ""
     what = "procedure" if len(found) == 1 else "procedures"
-    names = named(f"{pid} ({engine.records[pid].kind})" for pid in found[:HOLDERS_SHOWN])
-    return f"it waits for the lock of {what} {names}{more}"
+    names = named((f"{pid} ({engine.records[pid].kind})" for pid in found), HOLDERS_SHOWN)
+    return f"it waits for the lock of {what} {names}"
 
 
 # -- failing parts

@@ -29,9 +29,8 @@ def waits_of(record: Record, task: PublishTask, env: RegionsEnv) -> str:
     if not missing:
         return NO_TASK if not record.step else ""
     causes = env.bus.responses.causes(record.pid)
-    shown = named(f"{one} ({causes[one]})" if one in causes else one for one in missing[:SHOWN_MAX])
-    more = f" and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
-    return f"it waits for {shown}{more}"
+    shown = named((f"{one} ({causes[one]})" if one in causes else one for one in missing), SHOWN_MAX)
+    return f"it waits for {shown}"
 
 
 def ends_of(record: Record, task: PublishTask) -> Iterator[str]:

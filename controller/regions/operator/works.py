@@ -34,8 +34,6 @@ from state_machines.regions.states import WANTED, RegionState
 
 TRIES_MOST: Final = 1_000
 TIMEOUT_MS_MAX: Final = 7 * 86_400_000
-NAMED_MAX: Final = 5
-"""Servers that one sentence names."""
 
 
 class WorkRequest(Change):
@@ -99,8 +97,7 @@ def lacking_problem(env: RegionsEnv, feature: str) -> str | None:
     lacking = sorted(map(str, env.lacking(feature)))
     if not lacking:
         return None
-    more = f" and {len(lacking) - NAMED_MAX} more" if len(lacking) > NAMED_MAX else ""
-    return f"work {feature!r} is not done by {named(lacking[:NAMED_MAX])}{more}"
+    return f"work {feature!r} is not done by {named(lacking)}"
 
 
 def _data(request: WorkRequest) -> bytes:

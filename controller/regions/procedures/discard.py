@@ -28,8 +28,6 @@ DROP: Final = 1
 AGAIN_MS: Final = 1_000
 PAUSE_MS_MAX: Final = 60_000
 """Longest pause after a server could not do it."""
-NAMED_MAX: Final = 5
-"""Regions that one sentence names."""
 
 
 def dependents(model: Regions) -> dict[int, list[int]]:
@@ -65,8 +63,7 @@ def waits_for(model: Regions, parent: int, needed: dict[int, list[int]]) -> str:
     heirs = needed.get(parent, ())
     if not heirs:
         return f"a server has discarded its data: 'regent regions procedures list --kind {NAME}'"
-    more = f" and {len(heirs) - NAMED_MAX} more" if len(heirs) > NAMED_MAX else ""
-    return f"heirs {named(f'#{one}' for one in heirs[:NAMED_MAX])}{more} are independent of it"
+    return f"heirs {named(f'#{one}' for one in heirs)} are independent of it"
 
 
 async def work(env: RegionsEnv, record: Record) -> Outcome | Effect:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
 
 import pytest
 
@@ -18,10 +16,10 @@ from controller.regions.procedures.servers import DRAIN
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import NewRegions, Owner, PutTable
 from regent_agent import protocol
-from regent_agent.protocol import CLOSED, FAILED_OPEN, OPENED, Close, Open, Operation, Refused, Result, Routes
-from state_machines.procedures.record import Record
+from regent_agent.protocol import CLOSED, FAILED_OPEN, OPENED, Close, Open, Refused, Result, Routes
 from state_machines.regions.states import FINAL, RegionState, TableState
-from testing.memory.region_store import MemoryRegionStore, RegionDisk
+from testing.memory.region_store import RegionDisk
+from tests.kit.regions.noting import Noting, Told, Transaction, rows_of
 from tests.kit.regions.world import (
     Server,
     creates,
@@ -38,44 +36,6 @@ from tests.simulation.regions.operating import Operator, Refusal
 
 S = RegionState
 ONE_ATTEMPT = Options(lease_ms=3_000, startup_wait_ms=1_000, open_attempts_max=1)
-
-
-class Transaction(NamedTuple):
-    puts: list[Record]
-    deletes: list[int]
-    rows: list[object]
-
-    def is_about(self, pid: int) -> bool:
-        return pid in self.deletes or any(put.pid == pid for put in self.puts)
-
-
-class Noting(MemoryRegionStore):
-    """A store that notes its transactions."""
-
-    def __init__(self, noted: list[Transaction], disk: RegionDisk) -> None:
-        super().__init__(disk)
-        self._noted = noted
-
-    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
-        one = Transaction(list(puts), list(deletes), list(rows))
-        await super().write(one.puts, one.deletes, one.rows)
-        self._noted.append(one)
-
-
-class Told(Server):
-    """A server that remembers what it was told to do."""
-
-    def __init__(self, term: RegionsTerm, name: str, incarnation: int = 1) -> None:
-        super().__init__(term, name, incarnation)
-        self.told: list[Operation] = []
-
-    def do(self, operation: Operation) -> Result:
-        self.told.append(operation)
-        return super().do(operation)
-
-
-def rows_of(noted: list[Transaction]) -> list[object]:
-    return [row for one in noted for row in one.rows]
 
 
 def changes(term: RegionsTerm, kind: str, table: str = "t") -> asyncio.Future[bytes]:

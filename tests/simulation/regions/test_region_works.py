@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from functools import partial
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,16 +13,15 @@ from controller.regions.operator.explain import explained
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.records import detail_of
 from controller.regions.operator.region_changes import region_problem
-from controller.regions.procedures import close, move, region_work, table_work
-from controller.regions.procedures.messages import MOVE, REGION_WORK, TABLE_WORK, Move, RegionWork, TableWork
-from controller.regions.term import RegionsTerm
+from controller.regions.procedures import close, move, region_work
+from controller.regions.procedures.messages import MOVE, REGION_WORK, Move, RegionWork
 from regent_agent import protocol
-from regent_agent.protocol import BUSY, FAILED, NOT_RUNNING, Operation, Result, Work
-from state_machines.procedures.record import Caller
+from regent_agent.protocol import BUSY, FAILED, NOT_RUNNING, Result
 from state_machines.procedures.states import State
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
+from tests.kit.regions.working import COMPACT, Worker, at_work, failed, free, works, works_on_all
 from tests.kit.regions.world import (
     OPTIONS,
     Server,
@@ -41,64 +38,6 @@ from tests.kit.regions.world import (
     until,
     virtual,
 )
-
-COMPACT = "x-compact"
-
-
-class Worker(Server):
-    """A server that does work in the way of a test.
-
-    ``works``: what it was given; ``hangs``: it does not say anything about work. ``says``: outcomes before it does it.
-    """
-
-    features = (COMPACT, protocol.FLUSH)
-
-    def __init__(self, term: RegionsTerm, name: str, incarnation: int = 1) -> None:
-        super().__init__(term, name, incarnation)
-        self.works: list[Work] = []
-        self.hangs = False
-        self.says: list[str] = []
-
-    async def serve(self) -> None:
-        while True:
-            mine = [one for one in await self.poll() if not self.is_hung(one)]
-            if mine:
-                await self.report(*map(self.do, mine))
-
-    def is_hung(self, operation: Operation) -> bool:
-        if isinstance(operation, Work):
-            self.works.append(operation)
-        return self.hangs and isinstance(operation, Work)
-
-    def do(self, operation: Operation) -> Result:
-        if not isinstance(operation, Work):
-            return super().do(operation)
-        if operation.region and self.has.get(operation.region) != operation.token:
-            return Result(operation.pid, FAILED, text="it is not here")
-        if self.says:
-            return Result(operation.pid, self.says.pop(0), text="no room")
-        return Result(operation.pid, protocol.DONE, data=operation.data[::-1])
-
-
-def works(term: RegionsTerm, region: Region, tries_max: int = 0, expires_ms: int = 0) -> Awaitable[int]:
-    data = REGION_WORK.encode(RegionWork(region.id, "t", COMPACT, b"ab", "full", tries_max))
-    return term.engine.submit(region_work.NAME, data, Caller("User:ops"), expires_ms=expires_ms)
-
-
-def works_on_all(term: RegionsTerm, **more: Any) -> Awaitable[int]:
-    return procedure(term, table_work.NAME, TABLE_WORK.encode(TableWork("t", COMPACT, b"ab", **more)))
-
-
-async def failed(term: RegionsTerm, pid: int) -> str:
-    record = await term.engine.result(pid)
-    assert record.state is State.ROLLEDBACK
-    return record.error
-
-
-def free(term: RegionsTerm, region: Region) -> None:
-    """Checks that nothing is left of work on a region."""
-    assert (region.pid, term.env.model.transit, term.engine.locks()) == (0, {}, [])
-    assert not term.env.dispatcher._expected
 
 
 @pytest.mark.seed("S2-40", "S2-41", "S2-56")
@@ -203,10 +142,7 @@ async def test_after_a_failover_it_is_sent_again_with_its_pid_and_the_region_sta
     async with running(disk) as term:
         a = Worker(term, "a")
         async with serving(a):
-            await ended(term, creates(term))
-            a.hangs = True
-            pid = await works(term, regions_of(term)[0])
-            await until(lambda: a.works)
+            _, pid = await at_work(term, a)
     async with running(disk) as term:
         region = regions_of(term)[0]
         assert region.pid == pid
@@ -250,11 +186,7 @@ async def test_an_abort_a_time_out_and_a_bypass_end_it_and_a_result_that_comes_t
     async with running(RegionDisk()) as term:
         a = Worker(term, "a")
         async with serving(a):
-            await ended(term, creates(term))
-            a.hangs = True
-            region = regions_of(term)[0]
-            pid = await works(term, region)
-            await until(lambda: a.works)
+            region, pid = await at_work(term, a)
             assert await term.engine.abort(pid)
             assert await failed(term, pid) == "aborted"
             free(term, region)
@@ -277,11 +209,7 @@ async def test_an_abort_while_the_region_is_opened_elsewhere_ends_it_once_that_h
     async with running(RegionDisk()) as term:
         a = Worker(term, "a")
         async with serving(a):
-            await ended(term, creates(term))
-            a.hangs = True
-            region = regions_of(term)[0]
-            pid = await works(term, region)
-            await until(lambda: a.works)
+            region, pid = await at_work(term, a)
         await until(lambda: any(one.kind == "assign" for one in term.engine.live()))
         assert await term.engine.abort(pid)
         await asyncio.sleep(1)
@@ -298,11 +226,7 @@ async def test_a_disable_waits_for_it_and_work_without_an_owner_gives_way_to_it(
     async with running(RegionDisk()) as term:
         a = Worker(term, "a")
         async with serving(a):
-            await ended(term, creates(term))
-            a.hangs = True
-            region = regions_of(term)[0]
-            pid = await works(term, region)
-            await until(lambda: a.works)
+            region, pid = await at_work(term, a)
             disabling = await changes(term, "disable")
             await asyncio.sleep(2)
             assert region.state.name == "OPEN"

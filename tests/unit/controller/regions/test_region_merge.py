@@ -11,7 +11,8 @@ from regent_agent.protocol import Close, Open
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
-from tests.kit.regions.shapes import Inheriting, Noting, Transaction, merges, one_inheriting
+from tests.kit.regions.noting import Noting, Transaction
+from tests.kit.regions.shapes import Inheriting, merges, one_inheriting
 from tests.kit.regions.world import (
     at_rest,
     changes,

@@ -17,7 +17,8 @@ from regent_agent.protocol import Changes, Close, ListRoutes, Locate, Open, Rout
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
-from tests.kit.regions.shapes import Inheriting, Noting, Transaction, one_inheriting, splits
+from tests.kit.regions.noting import Noting, Transaction, rows_of
+from tests.kit.regions.shapes import Inheriting, one_inheriting, splits
 from tests.kit.regions.world import (
     at_rest,
     changes,
@@ -53,7 +54,7 @@ async def test_a_split_closes_the_parent_then_swaps_rows_in_one_write_then_opens
             assert result == b"#%d, #%d" % (first.id, second.id)
             await at_rest(term)
     source = Source(parent.id, b"", b"", token, sequence)
-    assert [row for one in noted for row in one.rows] == [
+    assert rows_of(noted) == [
         Owner(parent.id, S.CLOSED, "", 0, token, sequence, 0, 1, "a"),
         Reshape(
             (ParentRow(parent.id, "t", b"", b"", S.SPLIT, (first.id, second.id), token, sequence),),
