@@ -32,19 +32,19 @@ socket = "{short}/regent.sock"
 [regions]
 host = "127.0.0.1"
 port = {port}
-fence = "log"
+fence = "{fence}"
 lease_ms = 1500
 servers_min = 2
 """
 
 
 @asynccontextmanager
-async def regent(folder: Path, port: int) -> AsyncIterator[httpx.AsyncClient]:
+async def regent(folder: Path, port: int, fence: str = "log") -> AsyncIterator[httpx.AsyncClient]:
     """Runs a daemon, and returns a client of its socket."""
     with tempfile.TemporaryDirectory() as short:  # the path of a socket has at most 96 bytes
         (folder / "state").mkdir()
         settings = folder / "regent.toml"
-        settings.write_text(SETTINGS.format(folder=folder, short=short, port=port))
+        settings.write_text(SETTINGS.format(folder=folder, short=short, port=port, fence=fence))
         with (folder / "regent.txt").open("w") as log:
             daemon = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "cli.main", "run", "--config", str(settings)), cwd=ROOT, stdout=log, stderr=log
@@ -152,11 +152,11 @@ async def test_a_published_value_makes_all_servers_read_only(tmp_path: Path) -> 
         await client.close()
 
 
-async def done(http: httpx.AsyncClient, path: str, body: dict[str, object]) -> None:
-    """Requests a change, and waits until it has ended well."""
+async def done(http: httpx.AsyncClient, path: str, body: dict[str, object]) -> dict[str, Any]:
+    """Requests a change, waits until it has ended well, and returns its procedure."""
     response = await http.post(path, json=body)
     assert response.is_success, response.text
-    [begun] = response.json()["items"]
+    begun: dict[str, Any] = response.json()["items"][0]
 
     async def ended() -> bool:
         nonlocal begun
@@ -165,6 +165,7 @@ async def done(http: httpx.AsyncClient, path: str, body: dict[str, object]) -> N
 
     await eventually(ended, within_s=30)
     assert begun["state"] == "success", begun
+    return begun
 
 
 async def nothing_is_left_of_parents(http: httpx.AsyncClient, folder: Path) -> None:

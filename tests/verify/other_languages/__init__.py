@@ -1,0 +1,1 @@
+"""Servers of regions in other languages, made from the page of the protocol alone."""
