@@ -10,6 +10,8 @@ from controller.regions.procedures import discard
 
 TOGETHER: Final = 100
 """Discards that begin at a time."""
+UNDER_WAY_MAX: Final = 1_000
+"""Discards that go on at a time: each looks for its result once a second. The next ones begin as some end."""
 EVERY_S: Final = 1.0
 
 
@@ -34,7 +36,7 @@ class Discards:
         for gone in env.parents_ms.keys() - env.model.parents.keys():
             del env.parents_ms[gone]
         begun = 0
-        for parent in discard.due(env.model):
+        for parent in discard.due(env.model)[:UNDER_WAY_MAX]:
             if self._goes_on(nonce := f"discard of region {parent.id}"):
                 continue
             if begun == TOGETHER or not self._start(*discard.discarding(parent), nonce):

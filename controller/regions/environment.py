@@ -252,12 +252,21 @@ class RegionsEnv:
             if one.state is ServerState.ONLINE and not (one.here and feature in one.features)
         ]
 
+    def unheard(self) -> list[Server]:
+        """Returns the servers that have not registered at this daemon: what they can do is not known yet."""
+        servers = self.model.servers.values()
+        return [one for one in servers if one.state is ServerState.ONLINE and not one.here]
+
     def able(self, region: Region) -> list[Server]:
         """Returns the servers that a region may be placed on now; one with sources needs a server that knows them."""
         servers = self.servers()
         if region.id not in self.model.sources:
             return servers
         return [one for one in servers if INHERIT in one.features]
+
+    def inheriting(self) -> Server | None:
+        """Returns a server that regions with sources may be placed on now; None where there is none."""
+        return next((one for one in self.servers() if INHERIT in one.features), None)
 
     def prompt(self, servers: Sequence[Server]) -> Sequence[Server]:
         """Returns the servers that polled within half a lease: another one may be frozen. All, where all are late."""

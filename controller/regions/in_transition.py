@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from controller.procedures.engine import Engine
 from controller.regions.environment import RegionsEnv
+from regent_agent.protocol import INHERIT
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState, ServerState
@@ -159,6 +160,9 @@ class Wait(NamedTuple):
 def wait_of(region: Region, env: RegionsEnv) -> Wait:
     """Returns what a region in transition waits for."""
     server = region.server
+    if region.pid in env.unplaced and region.id in env.model.sources and env.servers():
+        what = f'a server with the feature "{INHERIT}" comes'
+        return Wait(what, "its data begins in that of others: start a version of a server that has the feature")
     if region.pid in env.unplaced:
         return Wait("a server comes that may get regions", "start one: 'regent servers list' has those that are there")
     if region.pid in env.claimants.held:

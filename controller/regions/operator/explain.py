@@ -26,6 +26,7 @@ from controller.regions.operator.ways import crash_of, failures_of, held_until_m
 from controller.regions.procedures.crash import FENCE
 from controller.regions.procedures.log_task import FENCE_LOG
 from controller.regions.procedures.messages import RegionWork, Transit
+from regent_agent.protocol import INHERIT
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.model import Region, Server, Table
@@ -186,7 +187,7 @@ def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: E
     if isinstance(task, Transit) and task.not_before_ms > env.wall_ms():
         parts.append(f"the next one comes in {(task.not_before_ms - env.wall_ms()) / 1000:.1f} s")
     if record.pid in env.unplaced:
-        parts.append(_unplaced(env))
+        parts.append(_unplaced(region, env))
     if record.pid in env.claimants.held:
         parts.append("it waits until no server can have the region")
     if record.error:
@@ -212,8 +213,18 @@ def _waiting(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str
     return f"{waiting} for its lock, which {hold.format(named(holders))}"
 
 
-def _unplaced(env: RegionsEnv) -> str:
+def _unplaced(region: Region, env: RegionsEnv) -> str:
+    if env.servers() and region.id in env.model.sources:
+        return without_inherit("its data")
     return without_servers(env) if env.places else without_places(env)
+
+
+def without_inherit(data: str) -> str:
+    """Says that no server may get a region whose data begins in that of others. ``data``: whose."""
+    return (
+        f'no server that may get regions has the feature "{INHERIT}", and {data} begins in that of others: start a '
+        "version of one that has it"
+    )
 
 
 def without_places(env: RegionsEnv) -> str:

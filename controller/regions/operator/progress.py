@@ -13,7 +13,7 @@ from controller.process.wording import counted, named
 from controller.regions.environment import RegionsEnv
 from controller.regions.in_transition import age_ms, wait_of
 from controller.regions.operator.counts import waiting_of_tables
-from controller.regions.operator.explain import without_servers
+from controller.regions.operator.explain import without_inherit, without_servers
 from controller.regions.operator.records import message_of
 from controller.regions.operator.values import waits_of
 from controller.regions.operator.ways import failures_of
@@ -80,7 +80,7 @@ def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
             if found is None:
                 return ""
             if record.kind == DRAIN:
-                return _of_server(found, env) + _nowhere(env) + _awaited(record, found, env, engine)
+                return _of_server(found, env) + _nowhere(found, env) + _awaited(record, found, env, engine)
             return "; ".join((_of_server(found, env), *failures_of(found.key, engine)))
         case SnapshotTask(name, table_name, begun=begun) if table := env.model.tables.get(table_name):
             return f"{begun:,} of {counted(len(table.regions), 'region')} staged for snapshot {name}"
@@ -141,9 +141,12 @@ def _of_server(server: Server, env: RegionsEnv) -> str:
     return f"{counted(len(server.regions), 'region')} left{resting}, {server.state.name.lower()}"
 
 
-def _nowhere(env: RegionsEnv) -> str:
+def _nowhere(server: Server, env: RegionsEnv) -> str:
     """Says that a drain waits for another server, where it does."""
-    return "" if env.servers() else f", {without_servers(env)}"
+    if not env.servers():
+        return f", {without_servers(env)}"
+    heirs = sum(one in env.model.sources for one in server.regions) if env.inheriting() is None else 0
+    return f", {without_inherit(f'the data of {heirs} of them')}" if heirs else ""
 
 
 def _is_part(pid: int, record: Record, engine: Engine[RegionsEnv]) -> bool:

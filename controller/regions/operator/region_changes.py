@@ -32,6 +32,7 @@ from controller.regions.operator.tables import table_remedy
 from controller.regions.procedures import assign, close, move
 from controller.regions.procedures.messages import MOVE, TRANSIT, Move, Transit
 from controller.regions.term import RegionsTerm
+from regent_agent.protocol import INHERIT
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.model import Region, Regions
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState
@@ -173,6 +174,9 @@ def _target_problem(env: RegionsEnv, region: Region, server: str) -> str | None:
         return f"server {target} is leaving: its regions are moved away; {abort if drain else uncordon}"
     if region.server is target:
         return f"region {region} is at {target} already"
+    if target.here and region.id in model.sources and INHERIT not in target.features:
+        needs = f"{region} needs it until its data is its own: name another server, or wait until then"
+        return f'server {target} lacks the feature "{INHERIT}": {needs}'
     if not target.here:
         return f"server {target} has not come to this daemon yet, and gets no regions before: try again in some seconds"
     return None

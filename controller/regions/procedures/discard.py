@@ -1,7 +1,8 @@
 """Discard: the data of a region that was split or merged goes, once no region needs it; then the region is forgotten.
 
-A server that names the feature does it, any of them: doing it twice gives the same. Where none has the feature, the
-service leaves nothing behind. A service that never says that its regions are independent keeps what they need.
+A server that names the feature does it, any of them: doing it twice gives the same. Where all have come, and none has
+the feature, the service leaves nothing behind. A service that never says that its regions are independent keeps what
+they need.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Effect:
         env.unplaced.add(record.pid)
         return Wait(0, record.data, durable=False)
     able = env.prompt([one for one in online if protocol.DISCARD in one.features])
+    if not able and env.unheard():
+        return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
     if not able:
         return Effect(Next(DROP, record.data), (), over)
     if key not in {one.key for one in able}:

@@ -123,7 +123,8 @@ def _rest(env: RegionsEnv, task: Many, regions: Sequence[Region]) -> Callable[[i
     """Returns what makes the message with which the step is repeated for the regions behind the first ones."""
 
     def rest(count: int) -> bytes:
-        position = _regions(env, task).index(regions[count])
+        first = regions[count]
+        position = task.ids.index(first.id) if task.ids else _regions(env, task).index(first)
         return MANY.encode(replace(task, begun=position))
 
     return rest
@@ -160,16 +161,16 @@ async def counted(env: RegionsEnv, record: Record) -> Outcome:
     return Done(b"%d" % sum(one.state is not wanted for one in _regions(env, task)))
 
 
-def _regions(env: RegionsEnv, task: Many) -> list[Region]:
+def _regions(env: RegionsEnv, task: Many, begun: int = 0) -> list[Region]:
     if task.ids:
-        return [found for one in task.ids if (found := env.model.regions.get(one)) is not None]
+        return [found for one in task.ids[begun:] if (found := env.model.regions.get(one)) is not None]
     table = env.model.tables.get(task.table)
-    return [] if table is None else table.regions[task.first : task.first + task.count]
+    return [] if table is None else table.regions[task.first + begun : task.first + task.count]
 
 
 def _left(env: RegionsEnv, task: Many) -> list[Region]:
-    """Returns the regions that no child was about yet."""
-    return _regions(env, task)[task.begun :]
+    """Returns the regions that no child was about yet. One that was opened may have been split since, and be gone."""
+    return _regions(env, task, task.begun)
 
 
 def _kind(name: str, step: Step[RegionsEnv]) -> Kind[RegionsEnv]:

@@ -26,9 +26,9 @@ from state_machines.procedures.outcome import Children, Done, Failed, Next, Outc
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.heirs import Range, halves, whole
-from state_machines.regions.model import Region, Server
+from state_machines.regions.model import Region
 from state_machines.regions.reshaping import no_room, reshape
-from state_machines.regions.states import RegionState, ServerState, TableState
+from state_machines.regions.states import RegionState, TableState
 
 SPLIT: Final = "split"
 MERGE: Final = "merge"
@@ -64,25 +64,24 @@ def problem_of(env: RegionsEnv, regions: Sequence[Region], heirs: int, pids: Col
     for region in regions:
         if (found := _of_table(env, region) or _of_region(env, region, pids)) is not None:
             return found
-    if why := no_room(env.model, heirs, len(regions)):
-        return Problem(why, "'regent regions parents' lists what waits")
+    if (found := _of_room(env, heirs, len(regions))) is not None:
+        return found
     return None if env.options.split == METADATA else _of_servers(env)
 
 
+def _of_room(env: RegionsEnv, heirs: int, parents: int) -> Problem | None:
+    why = no_room(env.model, heirs, parents)
+    return None if why is None else Problem(why, "'regent regions parents' lists what waits")
+
+
 def _of_servers(env: RegionsEnv) -> Problem | None:
-    if found := unheard(env):
+    if found := env.unheard():
         what = f"servers {named(sorted(map(str, found)))} have not come to this daemon yet"
         return Problem(what, "try again in some seconds")
     if lacking := env.lacking(INHERIT):
         what = f'servers {named(sorted(map(str, lacking)))} lack the feature "{INHERIT}", and cannot open heirs'
         return Problem(what, "replace them by processes that name it as they register, or stop them")
     return None
-
-
-def unheard(env: RegionsEnv) -> list[Server]:
-    """Returns the servers that have not registered at this daemon: what they can do is not known yet."""
-    servers = env.model.servers.values()
-    return [one for one in servers if one.state is ServerState.ONLINE and not one.here]
 
 
 def _of_table(env: RegionsEnv, region: Region) -> Problem | None:
@@ -148,7 +147,7 @@ def ready(env: RegionsEnv, record: Record, task: Shape) -> list[Region] | Failed
 
 def judged(env: RegionsEnv, record: Record, regions: Sequence[Region], heirs: int) -> Wait | Failed | None:
     """Returns why the procedure cannot begin, or not yet: after a failover servers have to say what they can do."""
-    if unheard(env):
+    if env.unheard():
         return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
     problem = problem_of(env, regions, heirs, (record.pid,))
     return None if problem is None else Failed(str(problem))
@@ -205,7 +204,7 @@ def _held(env: RegionsEnv, record: Record) -> Wait:
 async def commit(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Gives the keys of the regions to their heirs, which are stored as closed.
 
-    Where the store cannot take so large a write, the procedure is undone.
+    Where the store cannot take so large a write, or others have taken the room for heirs, the procedure is undone.
     """
     task: Shape = SHAPE.decode(record.data)
     parents = ready(env, record, task)
@@ -213,6 +212,8 @@ async def commit(env: RegionsEnv, record: Record) -> Outcome | Effect:
         return parents
     if any(map(env.claimants.is_held, parents)):
         return _held(env, record)
+    if (full := _of_room(env, len(task.heirs), len(parents))) is not None:
+        return Failed(str(full))
     table, state = parents[0].table, GONE[record.kind]
     ranges = whole(parents) if record.kind == MERGE else halves(parents[0], task.key)
     rows = Reshape(
@@ -280,7 +281,8 @@ async def end(env: RegionsEnv, record: Record) -> Outcome:
 async def undo(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Has the regions serve again: one that was closed for this is opened by a procedure of its own."""
     task: Shape = SHAPE.decode(record.data)
-    mine = [one for one in parents_of(env, task) or () if one.pid in (0, record.pid)]
+    found = map(env.model.regions.get, task.parents)
+    mine = [one for one in found if one is not None and one.pid in (0, record.pid)]
     closed = [one for one in mine if task.server and one.state is S.CLOSED]  # else an operator had closed it before
 
     def entered(_: Change) -> None:

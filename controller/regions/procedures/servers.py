@@ -55,7 +55,8 @@ async def drain(env: RegionsEnv, record: Record) -> Outcome:
     server.leaving = True
     if not server.regions and not server.expected:  # a step of this turn may have chosen it: that is entered later
         return Done()
-    free = (one for one in server.regions.values() if not one.pid and one.state in OWNED)
+    kept = env.model.sources if env.inheriting() is None else ()  # closed, they could be opened nowhere
+    free = (one for one in server.regions.values() if not one.pid and one.state in OWNED and one.id not in kept)
     forced, now_ms = task.force or server.forced, env.now_ms()
     some = [one for one in free if forced or not env.cooldown.left_ms(one.id, now_ms)][:MOVES_TOGETHER]
     if not some or not env.servers():

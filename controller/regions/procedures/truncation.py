@@ -130,10 +130,11 @@ def _dropped(env: RegionsEnv, record: Record, table: Table, outcome: Outcome, he
 def _gone(env: RegionsEnv, table: Table, old: list[Region], heirs: list[int]) -> list[ParentRow] | None:
     """Returns what is remembered of regions whose data is to be discarded; None while there is no room for that.
 
-    Where no server discards data nothing is remembered: all of it is the service's to remove.
+    Where no server discards data nothing is remembered: all of it is the service's to remove. After a failover that is
+    known once all servers have come.
     """
     if not any(DISCARD in one.features for one in env.model.servers.values()):
-        return []
+        return None if env.unheard() else []
     if len(env.model.parents) + len(old) > HEIRS_MAX:
         return None
     return [
@@ -148,7 +149,7 @@ def _remember(env: RegionsEnv, gone: list[ParentRow]) -> None:
 
 
 def _awaits_room(env: RegionsEnv, record: Record) -> Wait:
-    """Waits until servers have discarded the data of some of the regions that are remembered."""
+    """Waits until servers have come, or have discarded the data of some of the regions that are remembered."""
     return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
 
 

@@ -103,3 +103,21 @@ async def test_a_heir_of_a_merge_is_split_only_once_it_is_independent_and_then_l
         await ended(term, changes(term, "disable"))
         await ended(term, changes(term, "enable"))
         assert term.env.model.sources.keys() == {heir.id}
+
+
+@virtual
+async def test_a_merge_one_of_whose_regions_is_left_out_by_the_next_daemon_opens_the_others_again() -> None:
+    disk = RegionDisk()
+    async with one_inheriting(disk, 3) as (term, server, before):
+        pid = await merges(term, before)
+        first, *_ = closes = await server.operations(3)
+        await server.report(done(first))
+        await until(lambda: before[0].state is S.CLOSED)
+        assert len(closes) == 3
+    disk.regions[before[1].id] = disk.regions[before[1].id]._replace(state=99)
+    async with running(disk) as term, serving(Inheriting(term, "b")):
+        record = await term.engine.result(pid)
+        assert (record.state, "is gone" in record.error) == (State.ROLLEDBACK, True)
+        await until(lambda: {one.state for one in regions_of(term)} == {S.OPEN})
+        await at_rest(term)
+        assert [one.id for one in regions_of(term)] == [before[0].id, before[2].id]

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.documents import NotFound
+from controller.regions.discards import UNDER_WAY_MAX
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.explain import explained
 from controller.regions.operator.regions import RegionView, region_item
@@ -18,6 +19,7 @@ from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Open, Owned, Work
 from state_machines.regions.damage import Damage, RowKind
+from state_machines.regions.shapes import ParentRow
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.shapes import Inheriting, merges, one_inheriting, splits
@@ -149,6 +151,53 @@ async def test_where_no_server_discards_the_parent_is_forgotten_all_the_same() -
         await server.independent(*regions_of(term))
         await until(lambda: not term.env.model.parents)
         assert works(server) == []
+
+
+@virtual
+async def test_a_parent_is_kept_while_a_server_that_may_discard_it_has_not_come_to_the_next_daemon() -> None:
+    class Keeps(Inheriting):
+        features = (protocol.INHERIT,)
+
+    disk = RegionDisk()
+    async with one_inheriting(disk, lease_ms=30_000) as (term, server, (parent,)):
+        async with serving(server):
+            await ended(term, splits(term, parent, b"m"))
+        await server.independent(*regions_of(term))
+    async with running(disk, replace(OPTIONS, lease_ms=30_000)) as term, serving(other := Keeps(term, "b")):
+        await asyncio.sleep(20)
+        assert list(term.env.model.parents) == [parent.id]
+        owner = Inheriting(term, "a")
+        owner.has = {one.id: one.token for one in regions_of(term)}
+        await owner.register(*(Owned(*one) for one in owner.has.items()))
+        await until(lambda: term.env.model.servers["a", 1].here)
+        tasks = asyncio.ensure_future(owner.serve())
+        await until(lambda: not term.env.model.parents)
+        assert (works(owner), works(other)) == ([("discard", b"%d" % parent.id)], [])
+        tasks.cancel()
+
+
+@virtual
+async def test_so_many_discards_go_on_at_a_time_as_are_bearable_and_the_others_follow() -> None:
+    async with one_inheriting(RegionDisk(), lease_ms=20_000) as (term, server, _):
+        env = term.env
+        for id_ in range(5_000, 5_000 + UNDER_WAY_MAX + 300):
+            env.model.parents[id_] = ParentRow(id_, "t", b"", b"", S.MERGED, (1,), 1, 1)
+            env.parents_ms[id_] = 0
+        taken: list[protocol.Operation] = []
+
+        async def takes() -> None:
+            while True:
+                taken.extend(await server.poll())
+
+        silent = asyncio.ensure_future(takes())
+        await until(lambda: len(taken) == UNDER_WAY_MAX)
+        await asyncio.sleep(30)
+        assert (len(taken), sum(1 for _ in term.engine.live())) == (UNDER_WAY_MAX, UNDER_WAY_MAX)
+        silent.cancel()
+        serves = asyncio.ensure_future(server.serve())
+        await server.report(*map(server.do, taken))
+        await until(lambda: not env.model.parents)
+        serves.cancel()
 
 
 @virtual

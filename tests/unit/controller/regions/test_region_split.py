@@ -8,13 +8,15 @@ from functools import partial
 import pytest
 from msgspec.structs import astuple, replace
 
-from controller.regions.procedures import close, split
+from controller.regions.procedures import close, many, split
+from controller.regions.procedures.messages import MANY, Many
 from controller.regions.routes import PAGE_S
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import HeirRow, Owner, ParentRow, RegionRow, Reshape, Source
 from regent_agent import protocol
 from regent_agent.protocol import Changes, Close, ListRoutes, Locate, Open, Route, Routes, Work
 from state_machines.procedures.states import State
+from state_machines.regions.shapes import HEIRS_MAX
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.noting import Noting, Transaction, rows_of
@@ -26,6 +28,7 @@ from tests.kit.regions.world import (
     done,
     ended,
     known,
+    procedure,
     regions_of,
     running,
     serving,
@@ -354,3 +357,31 @@ async def test_the_first_heir_stays_with_the_server_of_its_parent_and_the_second
                 await ended(term, splits(term, parent, parent.start + b"1"))
                 assert [one.server for one in regions_of(term) if one.start == parent.start] == [at]
             assert len({one.server for one in regions_of(term)}) == 3
+
+
+@virtual
+async def test_a_split_whose_room_others_have_taken_is_undone_before_its_heirs_have_the_keys() -> None:
+    async with one_inheriting(RegionDisk()) as (term, server, (parent,)):
+        pid = await splits(term, parent, b"m")
+        close = await server.operation()
+        term.env.model.sources.update((id_, ()) for id_ in range(1_000_000, 1_000_000 + HEIRS_MAX - 1))
+        await server.report(done(close))
+        async with serving(server):
+            record = await term.engine.result(pid)
+            assert record.state is State.ROLLEDBACK
+            assert record.error.endswith("wait until fewer do: 'regent regions parents' lists what waits")
+            await until(lambda: parent.state is S.OPEN)
+        assert regions_of(term) == [parent]
+
+
+@virtual
+async def test_a_batch_of_which_a_region_was_split_meanwhile_leaves_none_of_the_others_out() -> None:
+    async with one_inheriting(RegionDisk(), 3) as (term, server, regions), serving(server):
+        for one in regions:
+            await ended(term, transits(term, "close", one))
+        gone, *others = [one.id for one in regions]
+        await ended(term, transits(term, "assign", regions[0]))
+        await ended(term, splits(term, regions[0], b"1"))
+        rest = MANY.encode(Many("t", ids=(gone, *others), begun=1))
+        await ended(term, procedure(term, many.ASSIGN_MANY, rest))
+        assert [one.state for one in regions_of(term)] == [S.OPEN] * 4
