@@ -127,11 +127,11 @@ class Procedures:
         now = replace(record, updated_ms=now_ms, deadline_ms=0)
         if record.bypassed:
             return self._ended(replace(now, state=State.ROLLEDBACK if fails else State.SUCCESS))
-        if fails:
-            return Act.UNDO if record.state is State.FAILED else _undoing(now)
+        if record.state is State.FAILED:
+            return Act.UNDO
         if self._is_past_return(record):
             return Act.EXECUTE
-        return self._failed(now, "aborted" if root.aborted else "timed out")
+        return _undoing(now) if fails else self._failed(now, "aborted" if root.aborted else "timed out")
 
     def executed(self, pid: int, outcome: Outcome, now_ms: int) -> Change:
         """Decides after a step was executed."""
@@ -226,7 +226,9 @@ class Procedures:
     # -- how they are made
 
     def _is_past_return(self, record: Record) -> bool:
-        return any(self._is_past_own(one) for one in (record, *map(self.latest, record.ancestors)))
+        """Checks whether a procedure, or one that it is a part of, goes on to its end. One that failed does not."""
+        family = (record, *map(self.latest, record.ancestors))
+        return any(self._is_past_own(one) for one in family if one.state is not State.FAILED)
 
     def _is_past_own(self, record: Record) -> bool:
         """Checks whether a step behind the point has begun. Children of the step before it can still be undone."""

@@ -124,6 +124,22 @@ def test_a_child_that_fails_undoes_its_steps_and_has_siblings_and_parent_undo_th
     assert (p.records[1].state, p.records[1].error) == (State.ROLLEDBACK, "no room")
 
 
+def test_a_child_behind_its_point_of_no_return_goes_on_where_its_family_fails() -> None:
+    """Its parent is undone once it has ended; a sibling before that point is undone at once, whatever the root's is."""
+    p = started(record(1, COMMITTING))
+    p.apply(p.executed(1, Next(1, b""), 10))
+    p.apply(p.executed(1, Children((record(2), record(3), record(4, COMMITTING)), 2, b""), 20))
+    p.apply(p.executed(3, Children((replace(record(5, COMMITTING), step=2),), 1, b""), 30))
+    p.apply(p.executed(2, Failed("no room"), 40))
+    assert p.due(5, 50) is Act.EXECUTE
+    undoing = p.due(4, 50)
+    assert isinstance(undoing, Change)
+    assert undoing.puts[0].state is State.FAILED
+    assert p.apply(p.executed(5, Done(), 60)) == (3,)
+    p.apply(p.due(3, 70))  # type: ignore[arg-type]
+    assert p.due(3, 70) is Act.UNDO
+
+
 def test_the_step_that_failed_is_undone_first_because_it_may_have_been_executed_in_part() -> None:
     p = started(record(1))
     p.apply(p.executed(1, Next(7, b""), 10))
