@@ -29,6 +29,8 @@ CLAIMS: Final = ("ignore-locks",)
 SHAPES: Final = 0.7
 """Part of the runs in which the shapes of tables change."""
 SHAPED_MAX: Final = 14
+MET: Final = 0.5
+"""Part of these changes that something meets that they have to stand."""
 OLD: Final = 0.2
 """Part of these in which some servers are of a version that can do less."""
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
@@ -84,6 +86,11 @@ def _shaped(seed: int, plan: RegionPlan, times: list[float]) -> tuple[RegionPlan
     for verb in chance.choices(verbs, [SHAPING[one][0] for one in verbs], k=chance.randint(1, SHAPED_MAX)):
         at_s = max(FIRST_S, chance.choice(times) + (chance.random() - 0.5) * 2 * BURST_S)
         found.append(Action(round(at_s, 3), verb, tuple(SHAPING[verb][1](chance, plan))))
+        if verb in BESIDE and chance.random() < MET:
+            found += [
+                Action(round(max(FIRST_S, at_s + chance.uniform(*when)), 3), one, tuple(words(chance, plan)))
+                for one, when, words in chance.choice(BESIDE[verb])
+            ]
     return replace(plan, old_servers=old), found
 
 
@@ -158,9 +165,8 @@ def _created(chance: random.Random, _: RegionPlan) -> tuple[str, ...]:
     return name, str(kind), str(count)
 
 
-def _cloned(chance: random.Random, _: RegionPlan) -> tuple[str, ...]:
-    made_of = chance.choice(("table", "snapshot"))
-    return chance.choice(("c1", "c2")), _table(chance) if made_of == "table" else chance.choice(SNAPSHOTS), made_of
+def _any(chance: random.Random) -> str:
+    return str(chance.randint(0, 99))
 
 
 Words = Callable[[random.Random, RegionPlan], tuple[str, ...]]
@@ -200,16 +206,32 @@ WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
 """Weight and words of each verb."""
 SNAPSHOTS: Final = ("a", "b")
 SHAPING: Final[dict[str, tuple[float, Words]]] = {
-    "split": (5, lambda c, _: (str(c.randint(0, 99)), c.choice(("-", str(c.randint(0, 99)))))),
-    "merge": (4, lambda c, _: (str(c.randint(0, 99)), str(c.choice((2, 2, 3))))),
-    "truncate": (0.8, lambda c, _: (_table(c), c.choice(("same", "one")))),
+    "split": (5, lambda c, _: (_any(c), c.choice(("-", _any(c))))),
+    "merge": (4, lambda c, _: (_any(c), c.choice(("2", "2", "2", "3", "3", "apart")))),
+    "truncate": (1, lambda c, _: (_any(c), c.choice(("same", "one")))),
     "modify": (1.5, lambda c, _: (_table(c), str(c.randint(0, 9)))),
     "flush": (0.7, lambda c, _: (_table(c),)),
-    "snapshot": (1.5, lambda c, _: (c.choice(SNAPSHOTS), _table(c))),
+    "snapshot": (4, lambda c, _: (c.choice(SNAPSHOTS), _any(c))),
     "forget-snapshot": (0.5, lambda c, _: (c.choice(SNAPSHOTS),)),
-    "clone": (1.2, _cloned),
-    "restore-snapshot": (0.5, lambda c, _: (_table(c), c.choice(SNAPSHOTS))),
-    "abort-split": (1, lambda c, _: (str(c.randint(0, 99)),)),
+    "clone": (2, lambda c, _: (c.choice(("c1", "c2")), c.choice(("table", "snapshot")), _any(c))),
+    "restore-snapshot": (1, lambda c, _: (_any(c), _any(c))),
+    "abort-split": (1, lambda c, _: (_any(c),)),
     "drop-independent": (0.8, lambda c, p: (_server(c, p), _for_s(c, 15))),
 }
 """Weight and words of each verb that changes the shapes of tables."""
+LATE: Final = ("drop-independent", (-0.5, 0.0), lambda c, p: (_server(c, p), "9"))
+MEETS: Final[tuple[tuple[tuple[str, tuple[float, float], Words], ...], ...]] = (
+    (("abort-split", (0.1, 1.5), lambda c, _: (_any(c),)),),
+    (("kill-server", (0.1, 1.5), lambda c, p: (_server(c, p), _for_s(c, 4))),),
+    (LATE, *(("reopen", (2.5, 7.0), lambda c, _: (_any(c),)) for _ in range(4))),
+    (LATE, *(("move", (2.5, 7.0), lambda c, _: (_any(c), "-")) for _ in range(4))),
+)
+BESIDE: Final = {
+    "split": MEETS,
+    "merge": MEETS,
+    "clone": (
+        (LATE, *(("delete", (0.2, 3.0), lambda c, _: (_table(c),)) for _ in range(4))),
+        (LATE, *(("forget-snapshot", (0.2, 3.0), lambda c, _: (c.choice(SNAPSHOTS),)) for _ in range(3))),
+    ),
+}
+"""What meets a change, as verbs with times from its own, and words."""

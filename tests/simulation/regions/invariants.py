@@ -262,7 +262,7 @@ class Judge:
         moved = self._moved.setdefault(record.pid, {one.id for one in regions if one.pid})
         for region in regions:
             left = region.id in self._ended_in_transit or region.state in (S.OPENING, S.CLOSING)
-            waits = not region.pid and region.id not in moved and not left
+            waits = not region.pid and region.id not in moved and not left and term.env.endings.of(region.table) is None
             if region.table.kind < table.kind and region.table.state in WANTED and waits:
                 self._fail("MetaFirst", f"{region} waits, pid {record.pid} assigns regions of {table.name}")
 

@@ -9,6 +9,8 @@ from tests.simulation.regions import (
     mutations_marks,
     mutations_moving,
     mutations_servers,
+    mutations_shape,
+    mutations_tables,
 )
 from tests.simulation.regions.planting import MUTATIONS
 
@@ -20,4 +22,6 @@ __all__ = [
     "mutations_marks",
     "mutations_moving",
     "mutations_servers",
+    "mutations_shape",
+    "mutations_tables",
 ]

@@ -73,6 +73,8 @@ def _wrong(world: World, term: RegionsTerm, region: Region) -> str:
     [found] = [one.serves(region.id) for one in world.processes if one.key == region.server.key]
     if found is None or found.token != region.token:
         return f"{region} has token {region.token}, {region.server} has {found}"
+    if region.version == region.table.version and found.options != region.table.options:
+        return f"{region} has version {region.version}, {region.server} has {found.options}"
     return ""
 
 

@@ -147,6 +147,7 @@ class Shapes:
         if region in world.disk.regions and not world.storage.has_copy(region) and not world.restored:
             world.violated("IndependentHasCopy", f"region {region} is stored as independent, and has no copy")
         world.counts["independent"] += 1
+        self._reshaped += 1
 
     def _stages(self, record: Record) -> None:
         task: SnapshotTask = SNAPSHOT_TASK.decode(record.data)
@@ -160,8 +161,8 @@ class Shapes:
         """Looks whether a snapshot has each edit that was acknowledged before it began, once."""
         world, staging = self._world, self._staging.pop(row.name, None)
         world.counts["snapshots made"] += 1
-        if staging is None:
-            return  # it began before the store went back to a copy
+        if staging is None or world.restored:
+            return  # the store went back to a copy since, and it goes on from there
         small = world.disk.small
         parts = [small.get((SnapshotPartRow, (row.name, number))) for number in range(row.parts)]
         listed = [one for part in parts if isinstance(part, SnapshotPartRow) for one in part.regions]

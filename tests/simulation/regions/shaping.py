@@ -15,10 +15,11 @@ from controller.regions.procedures.messages import (
     TableTask,
     TableWork,
 )
-from metadata_store.catalog.rows import RegionRow
+from metadata_store.catalog.rows import RegionRow, SnapshotRow
 from metadata_store.records.port import StoreFailed
 from regent_agent.protocol import FLUSH
 from state_machines.procedures.record import Caller
+from state_machines.regions.states import TableState
 from tests.simulation.regions.actions import submit, verb
 from tests.simulation.regions.clients import KEYS
 from tests.simulation.regions.operators import end
@@ -69,22 +70,36 @@ def split_(world: World, number: str, key: str) -> None:
 
 @verb
 def merge_(world: World, number: str, count: str) -> None:
-    """Merges neighbours."""
+    """Merges neighbours, or (``count`` "apart") asks for the merge of two that are none."""
     rows, term = _rows(world), world.term
     if not rows or term is None:
         return
     first = int(number) % len(rows)
-    some = [term.env.model.regions.get(row.id) for row in rows[first : first + int(count)]]
+    wanted = rows[first : first + 3 : 2] if count == "apart" else rows[first : first + int(count)]
+    some = [term.env.model.regions.get(row.id) for row in wanted]
     found = [one for one in some if one is not None and one.table.name == rows[first].table]
     if len(found) > 1:
         _asks(world, merge.NAME, lambda now: merge.merging(now.env, found, "operator"))
 
 
+def _table(world: World, number: str, state: TableState) -> str | None:
+    """Returns the name of a table in a state, or of any other one; None where there is none."""
+    all_ = sorted(world.disk.tables.values())
+    some = [row for row in all_ if row.state == state] or all_
+    return some[int(number) % len(some)].name if some else None
+
+
+def _snapshot(world: World, number: str) -> str | None:
+    some = sorted(one.name for one in world.disk.small.values() if isinstance(one, SnapshotRow))
+    return some[int(number) % len(some)] if some else None
+
+
 @verb
-def truncate(world: World, name: str, how: str) -> None:
+def truncate(world: World, number: str, how: str) -> None:
     """Truncates a table, and enables it then."""
-    task = TableTask(name, enables=True, drops_splits=how == "one")
-    submit(world, tables.TRUNCATE, TABLE_TASK.encode(task))
+    if (name := _table(world, number, TableState.DISABLED)) is not None:
+        task = TableTask(name, enables=True, drops_splits=how == "one")
+        submit(world, tables.TRUNCATE, TABLE_TASK.encode(task))
 
 
 @verb
@@ -100,9 +115,10 @@ def flush(world: World, name: str) -> None:
 
 
 @verb
-def snapshot(world: World, name: str, table: str) -> None:
+def snapshot(world: World, name: str, number: str) -> None:
     """Makes a snapshot of a table."""
-    submit(world, snapshots.MAKE, SNAPSHOT_TASK.encode(SnapshotTask(name, table)))
+    if (table := _table(world, number, TableState.ENABLED)) is not None:
+        submit(world, snapshots.MAKE, SNAPSHOT_TASK.encode(SnapshotTask(name, table)))
 
 
 @verb
@@ -112,16 +128,21 @@ def forget_snapshot(world: World, name: str) -> None:
 
 
 @verb
-def clone(world: World, name: str, source: str, made_of: str) -> None:
+def clone(world: World, name: str, made_of: str, number: str) -> None:
     """Makes a table that begins as another one, or as a snapshot."""
-    task = TableTask(name, source=source if made_of == "table" else "", snapshot=source if made_of != "table" else "")
-    submit(world, tables.CLONE, TABLE_TASK.encode(task))
+    made_of_table = made_of == "table"
+    source = _table(world, number, TableState.DISABLED) if made_of_table else _snapshot(world, number)
+    if source is not None:
+        found = TableTask(name, source=source) if made_of_table else TableTask(name, snapshot=source)
+        submit(world, tables.CLONE, TABLE_TASK.encode(found))
 
 
 @verb
-def restore_snapshot(world: World, table: str, name: str) -> None:
+def restore_snapshot(world: World, number: str, snapshot: str) -> None:
     """Has a table begin anew as a snapshot, and enables it then."""
-    submit(world, tables.RESTORE, TABLE_TASK.encode(TableTask(table, snapshot=name, enables=True)))
+    table, name = _table(world, number, TableState.DISABLED), _snapshot(world, snapshot)
+    if table is not None and name is not None:
+        submit(world, tables.RESTORE, TABLE_TASK.encode(TableTask(table, snapshot=name, enables=True)))
 
 
 @verb
