@@ -7,6 +7,7 @@ register from then on get it with the response, so none misses it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -52,6 +53,13 @@ def unpublishable(model: Regions, name: str) -> str | None:
     if name in model.published or len(model.published) < PUBLISHED_MAX:
         return None
     return f"{PUBLISHED_MAX} values are published, which is the most: 'regent published remove NAME' removes one"
+
+
+def admit(_: Record, others: Sequence[Record]) -> str | None:
+    """Returns why no further value is published now: each that goes on may become one more."""
+    if len(others) < PUBLISHED_MAX:
+        return None
+    return f"{len(others)} values are on their way to processes, which is the most: try again once some have come"
 
 
 def processes(env: RegionsEnv) -> tuple[str, ...]:
@@ -162,5 +170,6 @@ PUBLISH: Final[Kind[RegionsEnv]] = Kind(
     no_return=STORE,
     holds_locks=True,
     members=_members,
+    admit=admit,
 )
 UNPUBLISH: Final[Kind[RegionsEnv]] = Kind(REMOVE, (Step("remove", remove),), _demand, members=_members)

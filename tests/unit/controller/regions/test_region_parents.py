@@ -292,3 +292,17 @@ async def test_the_age_of_what_a_truncation_replaced_is_shown_and_forgotten_with
         await until(lambda: "discard_parent" in {one.kind for one in term.engine.live()})
         await ended(term, changes(term, "delete"))
         await until(lambda: not term.env.parents_ms)
+
+
+@virtual
+async def test_a_truncation_after_a_failover_knows_once_servers_have_come_whether_they_discard_data() -> None:
+    disk = RegionDisk()
+    async with one_inheriting(disk, lease_ms=30_000) as (term, server, (gone,)), serving(server):
+        await ended(term, changes(term, "disable"))
+    async with running(disk, replace(OPTIONS, lease_ms=30_000)) as term:
+        pid = await changes(term, "truncate")
+        await asyncio.sleep(5)
+        async with serving(server := Inheriting(term, "a")):
+            await ended(term, asyncio.sleep(0, pid))
+            await until(lambda: works(server))
+        assert works(server) == [("discard", b"%d" % gone.id)]
