@@ -21,7 +21,7 @@ from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, Row
 from state_machines.regions.damage import Damage, RowKind, shown
 from state_machines.regions.layout import KEY_BYTES_MAX
 from state_machines.regions.marks import MarkKind
-from state_machines.regions.states import REPLACED, RegionState, TableKind, TableState
+from state_machines.regions.states import REMEMBERED, REPLACED, RegionState, TableKind, TableState
 
 INT_MAX: Final = 2**63 - 1
 """Highest number that both stores hold."""
@@ -154,7 +154,7 @@ CHECKS: Final[Mapping[type[tuple[Any, ...]], Mapping[str, Check]]] = {
         "table": _name,
         "start": _key,
         "end": _key,
-        "state": _one_of(REPLACED),
+        "state": _one_of(REMEMBERED),
         "heirs": _ids,
         "token": _number(0),
         "sequence": _number(0),

@@ -7,7 +7,7 @@ from typing import Final
 
 from state_machines.journal.events import PARTITION_KINDS, Kind, Row
 from state_machines.model.types import LEADER_DURING_DELETE, NO_LEADER
-from state_machines.regions.states import VALID_PREVIOUS, RegionState
+from state_machines.regions.states import REMEMBERED, VALID_PREVIOUS, RegionState
 
 NOBODY: Final = (NO_LEADER, LEADER_DURING_DELETE)
 """Leaders that are none."""
@@ -144,12 +144,12 @@ def excusable(invariant: str, row: Row) -> bool:
 
 
 DISCARDED: Final = "DISCARDED"
-"""State of a region that was split or merged, and whose data is gone."""
+"""State of a region that was split, merged or truncated, and whose data is gone."""
 REGION_STEPS: Final = frozenset(
     {(before.name, after.name) for after, froms in VALID_PREVIOUS.items() for before in froms}
     | {(state.name, state.name) for state in RegionState}
     | {("", RegionState.OFFLINE.name), ("", RegionState.CLOSED.name)}
-    | {(RegionState.SPLIT.name, DISCARDED), (RegionState.MERGED.name, DISCARDED)}
+    | {(state.name, DISCARDED) for state in REMEMBERED}
 )
 """States of a region before and after. One that is new has none before; where a procedure begins it keeps its state.
 

@@ -63,6 +63,13 @@ class Damage(NamedTuple):
         return f" ({self.kind} {self.name})" if self.name else ""
 
 
+def _snapshot_of(damage: Damage) -> str:
+    """Returns the name of the snapshot that a row is about; empty where it is about none, or that cannot be read."""
+    if damage.kind is RowKind.SNAPSHOT_PART:
+        return damage.name.rpartition(" ")[2]  # its name is "NUMBER of NAME"
+    return damage.name if damage.kind is RowKind.SNAPSHOT else ""
+
+
 class Gap(NamedTuple):
     """Keys of a table that no region has, or that several have. ``regions``: those beside it, or those that overlap."""
 
@@ -165,6 +172,30 @@ class Damages:
             return ""
         own = next((str(one) for one in self.rows if one.region == region and one.kind is RowKind.REGION), "")
         return own or "its table is left out"
+
+    def of_snapshot(self, snapshot: str) -> str:
+        """Returns why a snapshot, or a part of it, is left out; empty where nothing of it is."""
+        return next((str(one) for one in self.rows if _snapshot_of(one) == snapshot), "")
+
+    def parts_of(self, snapshot: str) -> set[int]:
+        """Returns the numbers of the parts of a snapshot that are left out, as far as they can be read."""
+        mine = (one for one in self.rows if one.kind is RowKind.SNAPSHOT_PART and _snapshot_of(one) == snapshot)
+        numbers = (one.name.partition(" ")[0] for one in mine)
+        return {int(one) for one in numbers if one.isascii() and one.isdecimal()}
+
+    def drop_snapshot(self, snapshot: str) -> None:
+        """Forgets the damage of a snapshot whose rows are gone."""
+        self._drop([one for one in self.rows if _snapshot_of(one) == snapshot])
+
+    def drop_published(self, name: str) -> None:
+        """Forgets the damage of a published value whose row is stored anew."""
+        self._drop([one for one in self.rows if one.kind is RowKind.PUBLISHED and one.name == name])
+
+    def _drop(self, gone: Sequence[Damage]) -> None:
+        for one in gone:
+            self.rows.remove(one)
+            self.count[one.kind] -= 1
+        self.count = +self.count
 
     def drop_table(self, table: str) -> None:
         """Forgets the gaps of a table that is gone."""

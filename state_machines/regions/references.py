@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
@@ -36,6 +37,11 @@ def _is_of(model: Regions, region: int, table: Table) -> bool:
 def heirs_of_snapshot(model: Regions, name: str) -> Iterator[int]:
     """Yields regions whose data begins as that of a snapshot."""
     return (heir for heir, sources in model.sources.items() if any(one.snapshot == name for one in sources))
+
+
+def needed_snapshots(model: Regions) -> Counter[str]:
+    """Counts the regions whose data begins as that of each snapshot, by its name."""
+    return Counter(chain.from_iterable({one.snapshot for one in some} for some in model.sources.values()))
 
 
 def needed_by(model: Regions, table: Table) -> str | None:
@@ -82,6 +88,8 @@ def snapshot_problem(model: Regions, name: str, table: Table) -> str | None:
     """Returns why no snapshot of a table can be made with this name; None where one can."""
     if name in model.snapshots:
         return f"snapshot {name!r} exists already, of table {model.snapshots[name].row.table!r}: give another name"
+    if why := model.damages.of_snapshot(name):
+        return f"snapshot {name!r} is left out ({why}): give another name, or delete it"
     if table.state is not T.ENABLED:
         return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled"
     if len(model.snapshots) >= SNAPSHOTS_MAX:

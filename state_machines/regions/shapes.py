@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from state_machines.regions.states import REPLACED, RegionState
+
 HEIRS_MAX: Final = 50_000
 """Regions that refer to others at one time, and regions that are remembered: a list of ZooKeeper holds their names."""
 
@@ -26,9 +28,9 @@ class Source(NamedTuple):
 
 
 class ParentRow(NamedTuple):
-    """A region that was split or merged, until its data is discarded. ``state``: SPLIT or MERGED.
+    """A region that was split, merged or truncated, until its data is discarded. ``heirs``: what got its keys.
 
-    ``heirs``: the regions that got its keys.
+    ``state``: SPLIT, MERGED, or the one that it had as its table was truncated or restored.
     """
 
     id: int
@@ -39,6 +41,11 @@ class ParentRow(NamedTuple):
     heirs: tuple[int, ...]
     token: int
     sequence: int
+
+
+def end_of(parent: ParentRow) -> str:
+    """Returns what became of a region: SPLIT, MERGED or TRUNCATED, also by a restore of its table."""
+    return RegionState(parent.state).name if parent.state in REPLACED else "TRUNCATED"
 
 
 class SnapshotRow(NamedTuple):

@@ -71,6 +71,8 @@ REPLACED: Final = frozenset({S.SPLIT, S.MERGED})
 IN_TRANSITION: Final = frozenset(RegionState) - FINAL
 OWNED: Final = frozenset({S.OPENING, S.OPEN, S.CLOSING, S.SPLITTING, S.MERGING})
 """States in which a server may have the region."""
+REMEMBERED: Final = frozenset(RegionState) - OWNED
+"""States of a region that is remembered until its data is discarded: one that was truncated keeps its last state."""
 
 
 class TableKind(IntEnum):

@@ -75,7 +75,7 @@ class Made(Struct, frozen=True, gc=False):
 
 
 class Discarded(Struct, frozen=True, gc=False):
-    """A region that was split or merged, and whose data is discarded."""
+    """A region that was split, merged or truncated, and whose data is discarded."""
 
     parent: ParentRow
     pid: int

@@ -206,7 +206,7 @@ class RegionsJournal:
         self._add(Independent(region, server))
 
     def discarded(self, parent: ParentRow, pid: int) -> None:
-        """Takes a region that was split or merged, and whose data is discarded."""
+        """Takes a region that was split, merged or truncated, and whose data is discarded."""
         self._add(Discarded(parent, pid, self._live.get(pid)))
 
     def dispatched(self, server: Server, number: int, operations: Sequence[Operation]) -> None:

@@ -26,7 +26,7 @@ from controller.regions.term import RegionsTerm
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Caller, Record
 from state_machines.regions.model import Region, Regions, Server, Table
-from state_machines.regions.states import RegionState
+from state_machines.regions.shapes import end_of
 
 NAME_MAX: Final = 200
 """Characters of a name."""
@@ -79,7 +79,7 @@ def region_of(model: Regions, region: int) -> Region:
     if found is None and (why := model.damages.of_region(region)):
         raise NotFound(f"region {region} is left out: {why}", REMEDY)
     if found is None and (parent := model.parents.get(region)) is not None:
-        did, heirs = RegionState(parent.state).name.lower(), named(f"#{one}" for one in parent.heirs)
+        did, heirs = end_of(parent).lower(), named(f"#{one}" for one in parent.heirs)
         remedy = "name these; 'regent regions parents' says what its data waits for"
         raise NotFound(f"region {region} was {did}: {heirs} got its keys", remedy)
     if found is None:

@@ -31,8 +31,7 @@ from controller.regions.operator.requests import (
 from controller.regions.procedures import discard, merge, split
 from state_machines.regions.heirs import MERGED_MAX, MERGED_MIN
 from state_machines.regions.layout import KEY_BYTES_MAX, NotAKey, key_of, key_text
-from state_machines.regions.shapes import ParentRow
-from state_machines.regions.states import RegionState
+from state_machines.regions.shapes import ParentRow, end_of
 
 KEY_CHARS_MAX = 4 * KEY_BYTES_MAX
 """Characters of a key as text."""
@@ -55,7 +54,7 @@ class MergeRequest(Change):
 
 
 class RegionParent(Item):
-    """A region that was split or merged, and whose data heirs may need still."""
+    """A region that was split, merged or truncated, and whose data heirs may need still."""
 
     id: int
     table: str
@@ -141,7 +140,7 @@ def parent_item(env: RegionsEnv, parent: ParentRow, needed: dict[int, list[int]]
         table=parent.table,
         start=key_text(parent.start),
         end=key_text(parent.end),
-        state=RegionState(parent.state).name,
+        state=end_of(parent),
         heirs=list(parent.heirs),
         dependent=needed.get(parent.id, []),
         age_s=max(0, env.now_ms() - env.parents_ms[parent.id]) / 1000,

@@ -33,11 +33,9 @@ from controller.regions.procedures.messages import (
     SnapshotTask,
     TableTask,
 )
-from controller.regions.term import RegionsTerm
 from state_machines.regions.changes import change_problem
-from state_machines.regions.damage import RowKind
 from state_machines.regions.layout import name_problem
-from state_machines.regions.references import heirs_of_snapshot, needed_by, snapshot_needed_by
+from state_machines.regions.references import needed_by, needed_snapshots, snapshot_needed_by
 from state_machines.regions.shapes import SnapshotRow
 from state_machines.regions.states import TableKind, TableState
 
@@ -88,24 +86,27 @@ class SnapshotView:
     def list_snapshots(self) -> list[TableSnapshot]:
         """Lists snapshots by name."""
         model = active_term(self._domain).env.model
-        return [self._item(model.snapshots[name].row) for name in sorted(model.snapshots)]
+        needed = needed_snapshots(model)
+        return [self._item(model.snapshots[name].row, needed[name]) for name in sorted(model.snapshots)]
 
     def describe_snapshot(self, name: str) -> TableSnapshot:
         """Describes one snapshot."""
-        found = active_term(self._domain).env.model.snapshots.get(name)
+        model = active_term(self._domain).env.model
+        if (found := model.snapshots.get(name)) is None and (why := model.damages.of_snapshot(name)):
+            raise NotFound(f"snapshot {name} is left out: {why}", f"'regent snapshots delete {name}' removes it")
         if found is None:
             raise NotFound(f"snapshot {name!r} does not exist", "see 'regent snapshots list'")
-        return self._item(found.row)
+        return self._item(found.row, needed_snapshots(model)[name])
 
-    def _item(self, row: SnapshotRow) -> TableSnapshot:
-        term = active_term(self._domain)
+    def _item(self, row: SnapshotRow, needed: int) -> TableSnapshot:
+        env = active_term(self._domain).env
         return TableSnapshot(
             name=row.name,
             table=row.table,
             kind=TableKind(row.kind).name.lower(),
             regions=row.regions,
-            made=time_of(term.env.shown_ms(row.made_ms)),
-            needed_by=sum(1 for _ in heirs_of_snapshot(term.env.model, row.name)),
+            made=time_of(env.shown_ms(row.made_ms)),
+            needed_by=needed,
             options=dict(row.options),
         )
 
@@ -128,7 +129,7 @@ class SnapshotView:
         if (again := known(term, caller, request, snapshots.DELETE, name)) is not None:
             return again
         model = term.env.model
-        if name not in model.snapshots and name not in model.drafts and name not in _damaged(term):
+        if name not in model.snapshots and name not in model.drafts and not model.damages.of_snapshot(name):
             raise NotFound(f"snapshot {name!r} does not exist", "see 'regent snapshots list'")
         _refuse(snapshot_needed_by(model, name))
         data = SNAPSHOT_TASK.encode(SnapshotTask(name, why=request.reason))
@@ -169,11 +170,6 @@ def _refuse(why: str | None) -> None:
     if why is not None:
         problem, colon, remedy = why.rpartition(": ")
         raise Refused(problem, remedy) if colon else Refused(why, SEE)
-
-
-def _damaged(term: RegionsTerm) -> set[str]:
-    """Returns the names of snapshots that are left out."""
-    return {one.name for one in term.env.model.damages.rows if one.kind is RowKind.SNAPSHOT}
 
 
 def add_snapshot_routes(app: FastAPI, view: SnapshotView) -> None:

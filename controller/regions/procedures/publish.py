@@ -89,6 +89,7 @@ async def store(env: RegionsEnv, record: Record) -> Effect:
 
     def entered(_: Change) -> None:
         env.model.published[task.name] = row
+        env.model.damages.drop_published(task.name)
 
     return Effect(Next(record.step + 1, record.data), (Put(row),), entered)
 

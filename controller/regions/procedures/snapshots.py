@@ -128,6 +128,9 @@ async def unlist(env: RegionsEnv, record: Record) -> Outcome | Effect:
 async def commit(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Stores that the snapshot is complete."""
     task: SnapshotTask = SNAPSHOT_TASK.decode(record.data)
+    listed = env.model.drafts.get(task.name, {})
+    if missing := [number for number in range(task.parts) if number not in listed]:
+        return Failed(f"{MAKE}: part {missing[0]} of what it lists cannot be read: delete it, and make it again")
     table = env.model.tables[task.table]
     options = tuple(sorted(table.options.items()))
     row = SnapshotRow(task.name, table.name, table.kind, options, env.wall_ms(), task.made, task.parts)
@@ -170,13 +173,15 @@ async def drop(env: RegionsEnv, record: Record) -> Outcome | Effect:
     if (why := snapshot_needed_by(env.model, task.name)) is not None:
         return Failed(f"{DELETE}: {why}")
     found = env.model.snapshots.get(task.name)
-    numbers = {*range(found.row.parts if found is not None else 0), *env.model.drafts.get(task.name, ())}
+    whole, damages = range(found.row.parts if found is not None else 0), env.model.damages
+    numbers = {*whole, *env.model.drafts.get(task.name, ()), *damages.parts_of(task.name)}
     drops: list[Write] = [Drop(SnapshotRow, (task.name,))]
     drops += [Drop(SnapshotPartRow, (task.name, number)) for number in sorted(numbers)]
 
     def entered(_: Change) -> None:
         env.model.snapshots.pop(task.name, None)
         env.model.drafts.pop(task.name, None)
+        damages.drop_snapshot(task.name)
 
     return Effect(Next(record.step + 1, record.data), tuple(drops), entered)
 
@@ -195,6 +200,8 @@ async def discard(env: RegionsEnv, record: Record) -> Outcome | Effect:
     if result is not None and key is not None:
         return Effect(Retry(said("{},{}".format(*key), result), PAUSE_MS_MAX), (), over)
     able = _able(env)
+    if not able and env.unheard():
+        return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)  # servers come to this daemon still
     if not able:
         return Effect(Done(b"no server discards data: that of the snapshot is there still"), (), over)
     if key not in {one.key for one in able}:

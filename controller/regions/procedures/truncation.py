@@ -130,15 +130,15 @@ def _dropped(env: RegionsEnv, record: Record, table: Table, outcome: Outcome, he
 def _gone(env: RegionsEnv, table: Table, old: list[Region], heirs: list[int]) -> list[ParentRow] | None:
     """Returns what is remembered of regions whose data is to be discarded; None while there is no room for that.
 
-    Where no server discards data nothing is remembered: all of it is the service's to remove. After a failover that is
+    Where servers discard no data nothing is remembered: all of it is the service's to remove. After a failover that is
     known once all servers have come.
     """
-    if not any(DISCARD in one.features for one in env.model.servers.values()):
+    if env.model.servers and not any(DISCARD in one.features for one in env.model.servers.values()):
         return None if env.unheard() else []
     if len(env.model.parents) + len(old) > HEIRS_MAX:
         return None
     return [
-        ParentRow(one.id, table.name, one.start, one.end, RegionState.MERGED, (heir,), one.token, one.sequence)
+        ParentRow(one.id, table.name, one.start, one.end, one.state, (heir,), one.token, one.sequence)
         for one, heir in zip(old, heirs, strict=True)
     ]
 

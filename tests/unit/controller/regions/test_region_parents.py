@@ -287,7 +287,7 @@ async def test_the_age_of_what_a_truncation_replaced_is_shown_and_forgotten_with
         await ended(term, changes(term, "disable"))
         await ended(term, changes(term, "truncate"))
         [(gone, state, dependent, _)] = parents(term)
-        assert (state, dependent) == ("MERGED", [])
+        assert (state, dependent) == ("TRUNCATED", [])
         assert list(term.env.parents_ms) == [gone]
         await until(lambda: "discard_parent" in {one.kind for one in term.engine.live()})
         await ended(term, changes(term, "delete"))

@@ -6,7 +6,10 @@ import logging
 
 import pytest
 
+from controller.regions.procedures import publish, snapshots
 from controller.regions.procedures.discard import due
+from controller.regions.procedures.messages import SNAPSHOT_TASK, SnapshotTask
+from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
 from metadata_store.catalog.rows import (
     HeirRow,
     ParentRow,
@@ -22,9 +25,10 @@ from metadata_store.catalog.rows import (
     TableRow,
     flat,
 )
+from state_machines.regions.references import snapshot_problem
 from state_machines.regions.states import RegionState, TableKind, TableState
 from testing.memory.region_store import RegionDisk
-from tests.kit.regions.world import running, virtual
+from tests.kit.regions.world import ended, procedure, running, until, virtual
 
 S = RegionState
 WHOLE = RegionRow(7, "t", b"", b"m", S.CLOSED, "", 0, 90, 4, 3, 1)
@@ -88,7 +92,7 @@ async def test_a_region_that_would_open_without_its_data_is_left_out_alone(caplo
 @virtual
 async def test_a_damaged_parent_is_named_and_its_heirs_are_opened(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
-    disk = a_disk(PARENT._replace(state=S.CLOSED))
+    disk = a_disk(PARENT._replace(state=S.OPEN))
     async with running(disk) as term:
         model = term.env.model
         assert [one.id for one in model.tables["t"].regions] == [20, 21, 8]
@@ -116,5 +120,23 @@ def test_a_damaged_snapshot_is_left_out_alone(small: tuple[Small, ...], why: str
             assert list(model.snapshots) == ["whole"]
             assert any(why in str(one) for one in model.damages.rows), model.damages.rows
             assert [one.id for one in model.tables["t"].regions] == [20, 21, 8]
+            problem = snapshot_problem(model, "nightly", model.tables["t"]) or ""
+            assert problem.startswith("snapshot 'nightly' is left out ("), "its rows may be restored from a copy"
+            await procedure(term, snapshots.DELETE, SNAPSHOT_TASK.encode(SnapshotTask("nightly")))
+            await until(lambda: not model.damages.rows)
+            assert not model.damages.count, "the status is sound again, and parents are discarded"
+            assert [one for one in disk.small if one[1][0] == "nightly"] == []
+            assert not model.drafts
 
     story()
+
+
+@virtual
+async def test_a_damaged_value_that_is_published_again_is_damaged_no_more() -> None:
+    async with running(a_disk(PUBLISHED._replace(number=-1), PARENT._replace(id=9, state=99))) as term:
+        damages = term.env.model.damages
+        assert [one.name for one in damages.rows] == ["#9", "acl"]
+        term.env.model.servers.clear()  # none has to prepare it
+        await ended(term, procedure(term, publish.NAME, PUBLISH_TASK.encode(PublishTask("acl", b"some"))))
+        assert [one.name for one in damages.rows] == ["#9"]
+        assert damages.count.total() == 1

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from controller.http.documents import NotFound
+from controller.regions.operator.requests import region_of
 from controller.regions.procedures import snapshots, tables
 from controller.regions.procedures.messages import SNAPSHOT_TASK, TABLE_TASK, SnapshotTask, TableTask
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import HeirRow, SnapshotPartRow, SnapshotRow
 from regent_agent import protocol
-from regent_agent.protocol import Operation, Result
+from regent_agent.protocol import Operation, Owned, Refused, Registered, Result
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from state_machines.regions.shapes import end_of
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.world import (
@@ -45,6 +49,10 @@ class Worker(Server):
         self.works: list[tuple[str, int, bytes]] = []
         self.sources: dict[int, list[protocol.Source]] = {}
         self.refuses = self.hangs = ""
+
+    async def register(self, *owned: Owned) -> Registered | Refused:
+        """Registers it with what it has."""
+        return await super().register(*(owned or [Owned(*one) for one in self.has.items()]))
 
     async def serve(self) -> None:
         while True:
@@ -241,3 +249,48 @@ async def test_servers_discard_the_data_of_regions_that_a_truncation_replaced() 
         assert [parent.heirs for parent in term.env.model.parents.values()] == [
             (region.id,) for region in regions_of(term)
         ]
+
+
+def once_more(term: RegionsTerm) -> tuple[Worker, Worker]:
+    """Returns the servers as they come to the next daemon, with what they have."""
+    found = Worker(term, "a"), Worker(term, "b")
+    for region in regions_of(term):
+        for one in found:
+            if region.server is not None and region.server.name == one.name:
+                one.has[region.id] = region.token
+    return found
+
+
+@virtual
+async def test_the_next_daemon_has_a_snapshot_discarded_once_servers_have_come() -> None:
+    disk = RegionDisk()
+    async with stage(disk) as (term, one, two):
+        await snapshot(term)
+        one.hangs = two.hangs = protocol.DISCARD
+        pid = await procedure(term, snapshots.DELETE, SNAPSHOT_TASK.encode(SnapshotTask("s")))
+        await until(lambda: not small(disk, SnapshotRow))  # and then the daemon dies
+    async with running(disk) as term:
+        one, two = once_more(term)
+        await asyncio.sleep(2)
+        async with serving(one, two):
+            assert (await term.engine.result(pid)).result == b""
+            assert works(protocol.DISCARD, one, two) == [(0, b"snapshot s")]
+
+
+@virtual
+async def test_a_truncation_remembers_what_it_replaces_also_where_no_server_is_there() -> None:
+    disk = RegionDisk()
+    async with stage(disk) as (term, one, two):
+        old = [region.id for region in regions_of(term)]
+        await ended(term, changes(term, "disable"))
+        disk.servers.clear()  # all have stopped, and then the daemon, too
+    async with running(disk) as term:
+        await change(term, tables.TRUNCATE, "t")
+        assert sorted(term.env.model.parents) == old
+        assert {end_of(parent) for parent in term.env.model.parents.values()} == {"TRUNCATED"}
+        with pytest.raises(NotFound, match=f"region {old[0]} was truncated: #"):
+            region_of(term.env.model, old[0])
+        one, two = once_more(term)
+        async with serving(one, two):
+            await until(lambda: not term.env.model.parents)
+        assert works(protocol.DISCARD, one, two) == [(0, b"%d" % region) for region in old]
