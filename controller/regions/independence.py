@@ -1,4 +1,4 @@
-"""Takes the word of servers that regions have data of their own, and need that of others no more."""
+"""Takes the word of servers that regions need the data of others no more, and begins the discard of what none needs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from controller.regions.environment import RegionsEnv
+from controller.regions.procedures import discard
 from metadata_store.catalog.rows import Drop, HeirRow, Write
 from regent_agent.protocol import Owned
 from state_machines.regions.model import Server
 from state_machines.regions.states import RegionState
 
 TOGETHER: Final = 100
-"""Regions that one write enters."""
+"""Regions that one write enters, and discards that begin at a time."""
+UNDER_WAY_MAX: Final = 1_000
+"""Discards that go on at a time: each looks for its result once a second. The next ones begin as some end."""
+EVERY_S: Final = 1.0
 
 
 async def take(
@@ -39,3 +43,32 @@ async def take(
             if model.sources.pop(id_, None) is not None and (region := model.regions.get(id_)) is not None:
                 env.journal.independent(region, server)
     return again
+
+
+class Discards:
+    """Looks once a second for regions that were split or merged, and whose data no region needs, also after a failover.
+
+    ``start``: submits a procedure with a nonce; ``goes_on``: checks whether the one with a nonce is there.
+    """
+
+    def __init__(
+        self, env: RegionsEnv, start: Callable[[str, bytes, str], bool], goes_on: Callable[[str], bool]
+    ) -> None:
+        self._env, self._start, self._goes_on = env, start, goes_on
+        self._next_s = 0.0
+
+    def begin(self) -> None:
+        """Begins some discards; forgets the times of regions that went with their table."""
+        env = self._env
+        if not env.parents_ms or env.clock() < self._next_s:
+            return
+        self._next_s = env.clock() + EVERY_S
+        for gone in env.parents_ms.keys() - env.model.parents.keys():
+            del env.parents_ms[gone]
+        begun = 0
+        for parent in discard.due(env.model)[:UNDER_WAY_MAX]:
+            if self._goes_on(nonce := f"discard of region {parent.id}"):
+                continue
+            if begun == TOGETHER or not self._start(*discard.discarding(parent), nonce):
+                return
+            begun += 1

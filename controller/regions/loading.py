@@ -1,18 +1,18 @@
-"""Builds the model of a term from the catalog and its records before anything is served; takes it apart later."""
+"""Has the model of a new term know what its records are about, before anything is served; takes it apart later."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from operator import itemgetter
 from typing import Final
 
 import msgspec
 
-from controller.regions import admission, bypassed, damaged, small
+from controller.regions import bypassed
 from controller.regions.endings import Left
+from controller.regions.entering import ROWS_TOGETHER
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import (
     assign,
@@ -38,21 +38,14 @@ from controller.regions.procedures.messages import (
     Shape,
     Transit,
 )
-from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.damage import Gap, RowKind
-from state_machines.regions.marks import Mark, MarkKind
-from state_machines.regions.model import Region, Regions, Server, Table
-from state_machines.regions.states import PARTIAL, RegionState, ServerState, TableKind, TableState
+from state_machines.regions.model import Region, Regions
+from state_machines.regions.states import RegionState, ServerState
 
 S = RegionState
 
 _PLACES: Final = {region_work.NAME: 1, move.NAME: 1, split.NAME: 2, merge.NAME: 2}
-STATES: Final = {int(one): one for one in S}
-START, END = (itemgetter(RegionRow._fields.index(name)) for name in ("start", "end"))
-ROWS_TOGETHER: Final = 2_000
-"""Rows that are entered in one go: the loop has other work, too."""
 
 
 @contextmanager
@@ -65,115 +58,6 @@ def no_collections() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-async def enter(model: Regions, content: Content, now_ms: int) -> None:
-    """Enters what the catalog holds, and empties its regions: a million rows that end at once would stall the loop.
-
-    What cannot be entered is left out, and noted in ``model.damages``. Leases of servers begin later, once everything
-    is loaded.
-    """
-    for damage in content.damaged:
-        model.damages.add(damage)
-    model.namespaces.update(content.namespaces, ("default",))
-    model.buried.update(content.buried)
-    for mark in content.marks:
-        if mark.kind in set(MarkKind):
-            model.marks.put(Mark(MarkKind(mark.kind), *mark[1:]))
-    found = admission.proofs_in(content.marks)
-    for row in content.servers:
-        server = Server(*row, ServerState.ONLINE, {}, proof=found.get(row[:2]))
-        model.servers[server.key] = server
-    damaged.keep_away(model, content.damaged)
-    for table in content.tables:
-        made = Table(table.name, TableKind(table.kind), TableState(table.state), dict(table.options), [])
-        made.version = table.version
-        model.add_table(made)
-    rows = content.regions
-    rows.reverse()  # the end of a list is where it gets shorter at no cost
-    entry = _Entry(model, now_ms, damaged.Unknown.of(content.damaged))
-    heirs = {one.region for one in content.damaged if one.kind is RowKind.HEIR}
-    while rows:
-        some = rows[-ROWS_TOGETHER:]
-        del rows[-ROWS_TOGETHER:]
-        some.reverse()
-        entry.take(damaged.without_sources(model.damages, some, heirs) if heirs else some)
-        await asyncio.sleep(0)
-    entry.end()
-    small.enter(model, content.small)
-
-
-class _Entry:
-    """Enters regions that are in the order of their tables and keys."""
-
-    def __init__(self, model: Regions, now_ms: int, unknown: damaged.Unknown) -> None:
-        self._model = model
-        self._now_ms = now_ms
-        self._unknown = unknown
-        self._joints = damaged.Joints(model.damages)
-        self._table: Table | None = None
-        self._before: RegionRow | None = None
-        self._joint: bytes | None = None
-
-    def take(self, rows: Sequence[RegionRow]) -> None:
-        """Enters some regions."""
-        model, now_ms, before, joint = self._model, self._now_ms, self._before, self._joint
-        current = table = self._table
-        tables, servers_, regions = model.tables, model.servers, model.regions
-        joined = current is not None and not self._unknown and _are_joined(rows, current.name, joint)
-        for row in rows:
-            id_, name, start, end, number, server, incarnation, token, sequence, version, clean, former = row
-            state = STATES[number]
-            if not joined:
-                table = tables.get(name)
-            if table is None:
-                damaged.without_table(model.damages, row)
-                continue
-            owner = servers_.get((server, incarnation)) if server else None
-            if owner is None and state is S.OPEN:
-                if self._unknown and self._unknown.may_be(server):
-                    damaged.without_server(model.damages, row)
-                    continue
-                state = S.ABNORMALLY_CLOSED
-            if not joined:
-                if table is current and start == joint:
-                    joint = end or None
-                else:
-                    joint, current = self._joints.next(table, row, before), table
-                before = row
-            region = Region(
-                id_, table, start, end, state, owner, token, sequence, 0, now_ms, 0, True, version, clean == 1
-            )
-            if owner is not None:
-                owner.regions[id_] = region
-            elif former:
-                model.former[id_] = former
-            if version > table.version:  # an older daemon has stored the table since, without its version
-                table.version = version
-            regions[id_] = region
-            table.regions.append(region)
-            table.counts[state] += 1
-        if joined:
-            before, joint = rows[-1], rows[-1].end or None
-        self._before, self._joint, self._table = before, joint, current
-
-    def end(self) -> None:
-        """Ends the last table, and finds those of which no region is left."""
-        self._joints.end_table(self._before)
-        for table in self._model.tables.values():
-            if not table.regions and table.state not in (*PARTIAL, TableState.DISABLED):
-                self._model.damages.add_gap(Gap(table.name, b"", b"", False, ()))
-
-
-def _are_joined(rows: Sequence[RegionRow], table: str, joint: bytes | None) -> bool:
-    """Checks whether regions, in the order of tables and keys, are of one table, and each begins where one ends.
-
-    Compares whole lists: most tables are far longer than what is entered in one go.
-    """
-    if rows[0].table != table or rows[-1].table != table or rows[0].start != joint:
-        return False
-    starts = list(map(START, rows))[1:]
-    return starts == list(map(END, rows))[:-1] and all(starts)
 
 
 def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exception], None]) -> None:

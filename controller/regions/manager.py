@@ -15,7 +15,6 @@ from controller.procedures.requests import Refused
 from controller.regions import admission, independence
 from controller.regions.admission import Admission, ServerDead, ServerUnknown
 from controller.regions.comparison import LIST_EVERY_S, Comparison
-from controller.regions.discards import Discards
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import Silence
 from controller.regions.journal.journal import CRASHED, LEFT, ONLINE
@@ -48,7 +47,7 @@ class Manager:
         self.comparison = Comparison(env, self.start, self.expire, epoch)
         self.silence = Silence(env.model, env.options.lease_ms, self.comparison.is_under_way)
         self.admission = Admission(env, self.expire)
-        self.discards = Discards(env, self.start, self._goes_on)
+        self.discards = independence.Discards(env, self.start, self._goes_on)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises once the store has failed a write that is no procedure's: the term is over."""
 

@@ -16,7 +16,7 @@ from controller.procedures.parking import Parking
 from controller.procedures.requests import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
-from controller.regions import admission, damaged, fencing, in_transition, loading, restored
+from controller.regions import admission, damaged, entering, fencing, in_transition, loading, restored
 from controller.regions.bypassed import picked_up, see_to
 from controller.regions.clock import SteadyClock
 from controller.regions.dispatcher import Dispatcher, Limits
@@ -161,7 +161,7 @@ class RegionsTerm:
         over = list(admission.proofs_left_over(known, members))
         for at in range(0, len(over), PROOFS_TOGETHER):
             await self._store.write((), (), over[at : at + PROOFS_TOGETHER])
-        await loading.enter(self.env.model, content, self.env.now_ms())
+        await entering.enter(self.env.model, content, self.env.now_ms())
         self.env.parents_ms = dict.fromkeys(self.env.model.parents, self.env.now_ms())
         damaged.tell(self.env.model.damages)
         self.env.routes.unanswered = self.env.model.damages.overlapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from controller.regions import bypassed, loading, term
+from controller.regions import bypassed, entering, term
 from controller.regions.bypassed import picked_up
 from controller.regions.journal.journal import RELEASED, RegionsJournal
 from controller.regions.procedures import assign, servers
@@ -19,12 +19,12 @@ from tests.simulation.regions.planting import Step, audited, mutation, put_step
 @mutation
 def forget_marks_at_a_failover(stack: ExitStack) -> None:
     """Begins a term without the marks that are stored."""
-    enter = loading.enter
+    enter = entering.enter
 
     async def unmarked(model: Regions, content: Content, now_ms: int) -> None:
         await enter(model, content._replace(marks=[]), now_ms)
 
-    put(stack, loading, "enter", unmarked)
+    put(stack, entering, "enter", unmarked)
 
 
 @mutation

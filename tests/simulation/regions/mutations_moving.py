@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect
-from controller.regions import loading
+from controller.regions import entering
 from controller.regions.procedures import assign, every, messages, tables
 from controller.regions.procedures.messages import TRANSIT, Transit
 from controller.regions.server_lists import Claimants
@@ -77,7 +77,7 @@ def store_an_owner_later(stack: ExitStack) -> None:
 @mutation
 def restore_failed_opens_as_open(stack: ExitStack) -> None:
     """Takes a region that no server could open for an open one after a failover (HBASE-29364)."""
-    enter = loading.enter
+    enter = entering.enter
 
     async def entered(model: Regions, content: Content, now_ms: int) -> None:
         await enter(model, content, now_ms)
@@ -85,7 +85,7 @@ def restore_failed_opens_as_open(stack: ExitStack) -> None:
             if region.state is RegionState.FAILED_OPEN:
                 region.state = RegionState.OPEN
 
-    put(stack, loading, "enter", entered)
+    put(stack, entering, "enter", entered)
 
 
 def believe_rows_after_a_failover(stack: ExitStack) -> None:

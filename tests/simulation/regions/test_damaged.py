@@ -12,7 +12,7 @@ import pytest
 
 from configs.loading import load
 from controller.http.documents import NotFound, Refused
-from controller.regions import damaged, fencing, loading
+from controller.regions import damaged, entering, fencing
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.fencing import LeaseAndFence
 from controller.regions.operator.namespaces import NamespaceCreation
@@ -290,5 +290,5 @@ def test_a_table_without_any_region_has_no_answer_at_all() -> None:
 
 def _of(table: TableRow) -> list[Gap]:
     model = Regions()
-    asyncio.run(loading.enter(model, Content([], [table], [], []), 0))
+    asyncio.run(entering.enter(model, Content([], [table], [], []), 0))
     return list(model.damages.gaps)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.regions import loading
+from controller.regions import entering, loading
 from controller.regions.operator.counts import stranded
 from metadata_store.catalog.rows import Content, RegionRow, ServerRow, TableRow
 from metadata_store.records.port import StoreFailed
@@ -56,12 +56,12 @@ def content() -> Content:
 
 
 async def test_regions_are_entered_in_pieces_which_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "ROWS_TOGETHER", TOGETHER)
+    monkeypatch.setattr(entering, "ROWS_TOGETHER", TOGETHER)
     model, found = Regions(), content()
     wanted = {one.id: one for one in found.regions}
-    entering = asyncio.ensure_future(loading.enter(model, found, 5))
-    seen: list[int] = []
-    while not entering.done():
+    begun = asyncio.ensure_future(entering.enter(model, found, 5))
+    seen = [0]
+    while not begun.done():
         await asyncio.sleep(0)
         seen.append(len(model.regions))
         assert len(found.regions) == 2 * COUNT - len(model.regions), "what is entered is held twice no longer than that"
@@ -140,13 +140,13 @@ async def test_the_model_of_an_ended_term_keeps_nothing(tmp_path: Path) -> None:
 async def test_a_model_comes_apart_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "ROWS_TOGETHER", TOGETHER)
     model = Regions()
-    await loading.enter(model, content(), 5)
+    await entering.enter(model, content(), 5)
     region = next(iter(model.regions.values()))
     region.table.state = TableState.ENABLED
     model.move(region, RegionState.OPENING, next(iter(model.servers.values())), 5)
     model.attach(region, 1)
     unloading = asyncio.ensure_future(loading.unload(model))
-    seen: list[int] = []
+    seen = [len(model.regions)]
     while not unloading.done():
         await asyncio.sleep(0)
         seen.append(len(model.regions))

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.documents import NotFound
-from controller.regions.discards import UNDER_WAY_MAX
 from controller.regions.domain import RegionsDomain
+from controller.regions.independence import UNDER_WAY_MAX
 from controller.regions.operator.explain import explained
 from controller.regions.operator.regions import RegionView, region_item
 from controller.regions.operator.shapes import ShapeView
