@@ -25,7 +25,7 @@ from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.states import FINAL, OWNED, WANTED, RegionState, ServerState, TableState
 from testing.simulated.regions.storage import Key
 from tests.kit.simulation.loop import Process
-from tests.simulation.regions.locks import lock_faults
+from tests.simulation.regions.locks import lock_faults, work_faults
 from tests.simulation.regions.opens import Opens
 from tests.simulation.regions.shaped import Shapes
 
@@ -314,6 +314,9 @@ class Judge:
         if state is S.OPENING and region.state is S.OPEN and owner is not None:
             self._fail("TransitionValid", f"{region} is open at {owner} and is opened at {where}")
         term = world.term
+        if term is not None and owner is not None and state in (S.CLOSING, S.OPENING):
+            for fault in work_faults(term, region, owner):
+                self._fail("WorkLocksMove", fault)
         if state is S.OPENING and server is not None and term is not None and self._cordoned_in is term:
             since_s = self._cordoned.get(server.name, world.loop.now_s)
             # a look takes place once a write is durable, so the end of a cordon may have been entered since
