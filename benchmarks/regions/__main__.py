@@ -1,8 +1,8 @@
 """Measures the assignment of regions, beside HBase where its jars are on this machine.
 
-``python -m benchmarks.regions`` runs all cases in about ten minutes, a quarter of an hour more with HBase, with
-``--short`` small ones, with ``--full`` a million regions, too. Progress goes to standard error, the table to standard
-output, figures to ``build/regions.json``.
+``python -m benchmarks.regions`` runs all cases in about ten minutes, or a quarter of an hour more with HBase. Those of
+``--short`` are small; with ``--full`` a million regions are a case, too. Progress goes to standard error, the table to
+standard output, figures to ``build/regions.json``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Knows which znodes a catalog in ZooKeeper has, and what writes make of them before they are sent.
 
-A znode is replaced as a whole, while a write names only the new owner: so the table and keys of each region are known,
-and all of a region that refers to others, because it is written anew once it does not.
+A znode is replaced as a whole, while a write names only the new owner: so the table and keys of each region are known.
+Of a region that refers to others all is known, because it is written anew once it does not.
 """
 
 from __future__ import annotations

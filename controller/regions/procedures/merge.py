@@ -92,11 +92,7 @@ MERGE_REGIONS: Final[Kind[RegionsEnv]] = Kind(
     (
         Step("prepare", prepare, reshaping.undo),
         Step("move", together, reshaping.undo),
-        Step("close", reshaping.close_parents, reshaping.undo),
-        Step("check", reshaping.check, reshaping.undo),
-        Step("commit", reshaping.commit, reshaping.undo),
-        Step("open", reshaping.open_heirs),
-        Step("end", reshaping.end),
+        *reshaping.CHANGES,
     ),
     reshaping.demand,
     no_return=OPEN,

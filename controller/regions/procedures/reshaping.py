@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from controller.procedures.kinds import Effect
+from controller.procedures.kinds import Effect, Step
 from controller.process.wording import named
 from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
@@ -302,3 +302,13 @@ async def undo(env: RegionsEnv, record: Record) -> Outcome | Effect:
         for one in closed
     )
     return Effect(Done(), rows, entered)
+
+
+CHANGES: Final[tuple[Step[RegionsEnv], ...]] = (
+    Step("close", close_parents, undo),
+    Step("check", check, undo),
+    Step("commit", commit, undo),
+    Step("open", open_heirs),
+    Step("end", end),
+)
+"""The steps from the close on."""

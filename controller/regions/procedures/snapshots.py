@@ -1,8 +1,8 @@
 """Snapshots of tables: each region stages a copy of its data, and one write makes all of them count.
 
 Before that write an abort takes everything back; after it the snapshot is complete, and nothing is undone. Regions move
-meanwhile, but are neither split nor merged. A copy is the latest one that an owner up to the listed token has staged,
-so a region whose server crashed after its copy needs no second one.
+meanwhile, but are neither split nor merged. A copy is the latest one that an owner up to the listed token has staged:
+a region whose server crashed after its copy needs no second one.
 """
 
 from __future__ import annotations

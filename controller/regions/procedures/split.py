@@ -73,14 +73,7 @@ async def prepare(env: RegionsEnv, record: Record) -> Outcome | Effect:
 
 SPLIT_REGION: Final[Kind[RegionsEnv]] = Kind(
     NAME,
-    (
-        Step("prepare", prepare, reshaping.undo),
-        Step("close", reshaping.close_parents, reshaping.undo),
-        Step("check", reshaping.check, reshaping.undo),
-        Step("commit", reshaping.commit, reshaping.undo),
-        Step("open", reshaping.open_heirs),
-        Step("end", reshaping.end),
-    ),
+    (Step("prepare", prepare, reshaping.undo), *reshaping.CHANGES),
     reshaping.demand,
     no_return=OPEN,
     holds_locks=True,
