@@ -48,7 +48,7 @@ def due(model: Regions) -> list[ParentRow]:
     """
     if not model.parents or model.damages.count.total():
         return []
-    needed = dependents(model)
+    needed = {one.region for sources in model.sources.values() for one in sources if not one.snapshot}
     return [one for one in model.parents.values() if one.id not in needed]
 
 
