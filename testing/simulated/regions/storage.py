@@ -3,7 +3,8 @@
 A write goes into the log of its server where servers are fenced by their log, else beside the data of its region. A new
 owner sees what is beside the data: a clean close and the split of a log bring edits there. A region whose data begins
 in that of others sees theirs in its range, until it has a copy; the copy of an open counts for none that follows it
-and is told the sources again.
+and is told the sources again. It stays where the data of a source is discarded: a store that went back to a copy tells
+of that source all the same.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Storage:
         self._data: dict[int, list[Edit]] = defaultdict(list)
         self._copies: dict[int, tuple[int, list[Edit]]] = {}
         """What regions have copied of their sources, with the token of the open that did it."""
+        self._discarded: set[int | str] = set()
+        """Regions and snapshots whose data is discarded."""
         self._staged: dict[str, dict[int, dict[int, list[Edit]]]] = defaultdict(lambda: defaultdict(dict))
         """Copies for snapshots, by snapshot, region and token."""
         self._logs: dict[Key, list[Edit]] = defaultdict(list)
@@ -63,7 +66,8 @@ class Storage:
         """Enters an owner's token; returns the edits that it sees. Raises :class:`StaleToken`."""
         self._check(region.region, region.token)
         self.tokens[region.region] = region.token
-        if region.sources and self._copies.get(region.region, (region.token,))[0] < region.token:
+        there = not any((one.snapshot or one.region) in self._discarded for one in region.sources)
+        if region.sources and there and self._copies.get(region.region, (region.token,))[0] < region.token:
             del self._copies[region.region]
         return self.visible(region)
 
@@ -85,11 +89,13 @@ class Storage:
     def discard(self, region: int) -> None:
         """Removes the data of a region."""
         self.discarding(region)
+        self._discarded.add(region)
         self._data.pop(region, None)
         self._copies.pop(region, None)
 
     def stage(self, name: str, region: OpenedRegion, edits: Iterable[Edit]) -> None:
         """Keeps a copy of a region's data for a snapshot."""
+        self._discarded.discard(name)
         self._staged[name][region.region][region.token] = list(edits)
 
     def unstage(self, name: str, region: int) -> None:
@@ -98,6 +104,7 @@ class Storage:
 
     def discard_snapshot(self, name: str) -> None:
         """Removes all copies for a snapshot."""
+        self._discarded.add(name)
         self._staged.pop(name, None)
 
     def staged(self, name: str, region: int, token: int) -> list[Edit] | None:
