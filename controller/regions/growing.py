@@ -19,7 +19,7 @@ import msgspec
 from controller.procedures.engine import Engine
 from controller.process.wording import in_bytes
 from controller.regions.environment import RegionsEnv
-from controller.regions.growth import Judge, figures
+from controller.regions.growth_judge import Judge, figures
 from controller.regions.manager import ITSELF, Manager
 from controller.regions.procedures import merge, split
 from controller.regions.procedures.messages import SHAPE, Shape

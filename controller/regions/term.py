@@ -22,7 +22,7 @@ from controller.regions.clock import SteadyClock
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.growing import Growth
-from controller.regions.growth import Judge
+from controller.regions.growth_judge import Judge
 from controller.regions.in_transition import Ages
 from controller.regions.journal.journal import RegionsJournal
 from controller.regions.manager import Manager

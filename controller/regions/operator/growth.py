@@ -8,7 +8,7 @@ from typing import Final
 from controller.process.wording import in_bytes
 from controller.regions.environment import RegionsEnv
 from controller.regions.growing import Growth
-from controller.regions.growth import figures
+from controller.regions.growth_judge import figures
 from state_machines.regions.growth import Bar, Policy, Seen, split_bar, split_cause
 from state_machines.regions.model import Region, Table
 

@@ -14,8 +14,8 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.in_transition import age_ms, wait_of
 from controller.regions.operator.counts import waiting_of_tables
 from controller.regions.operator.explain import without_inherit, without_servers
+from controller.regions.operator.published import waits_of
 from controller.regions.operator.records import message_of
-from controller.regions.operator.values import waits_of
 from controller.regions.operator.ways import failures_of
 from controller.regions.procedures import modification, tables
 from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG

@@ -1,8 +1,9 @@
-"""Shows the values that all servers have, and takes requests to publish and remove them."""
+"""Shows the values that all servers have, takes requests to publish and remove them, and words what these wait for."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Final
 
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
@@ -11,13 +12,19 @@ from controller.http.documents import Invalid, NotFound, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
+from controller.process.wording import named
 from controller.regions.domain import RegionsDomain
+from controller.regions.environment import RegionsEnv
 from controller.regions.operator.requests import Change, Name, acting_term, active_term, caller_of, known, refuse, start
 from controller.regions.procedures import publish
-from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
+from controller.regions.procedures.publish import PUBLISH, PUBLISH_TASK, STORE, PublishTask
 from regent_agent.protocol import VALUE_BYTES_MAX
+from state_machines.procedures.record import Record
 
-LISTS = "see 'regent published list'"
+LISTS: Final = "see 'regent published list'"
+SHOWN_MAX: Final = 3
+"""Processes that one sentence names."""
+NO_TASK: Final = "it waits until all processes have registered at this daemon"
 
 
 class Published(Item):
@@ -90,3 +97,32 @@ def add_published_routes(app: FastAPI, view: PublishedView) -> None:
     @app.post("/v1/regions/published/{name:path}/remove", response_model=Document[Procedure])
     async def remove_value(name: str, wanted: Change, request: Request) -> Response:
         return document("Procedure", [await view.remove(name, wanted, principal_of(request))])
+
+
+def _awaited(task: PublishTask) -> list[str]:
+    """Returns the processes whose result of the present phase has not come."""
+    known = {one.server for one in task.sent.results}
+    return [str(one) for one in task.sent.servers if one not in known]
+
+
+def waits_of(record: Record, task: PublishTask, env: RegionsEnv) -> str:
+    """Returns which processes a publication waits for, and what the latest message to them came to."""
+    if record.kind != PUBLISH.name:
+        return ""
+    missing = _awaited(task)
+    if not missing:
+        return NO_TASK if not record.step else ""
+    causes = env.bus.responses.causes(record.pid)
+    shown = named((f"{one} ({causes[one]})" if one in causes else one for one in missing), SHOWN_MAX)
+    return f"it waits for {shown}"
+
+
+def ends_of(record: Record, task: PublishTask) -> Iterator[str]:
+    """Yields the commands that go on with a publication, or take it back."""
+    if record.kind != PUBLISH.name:
+        return
+    for process in _awaited(task)[:SHOWN_MAX]:
+        name = process.rpartition(",")[0]
+        yield f"'regent servers expire {name}' has {process} fenced, where it never responds"
+    if record.step < STORE and not record.aborted:
+        yield f"'regent regions procedures abort {record.pid}' takes the value back"

@@ -9,8 +9,8 @@ from controller.procedures.engine import Engine
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import COMMAND, LEASE, fences_in
+from controller.regions.operator.published import ends_of
 from controller.regions.operator.records import cause_of, message_of
-from controller.regions.operator.values import ends_of
 from controller.regions.procedures import crash, snapshots, tables
 from controller.regions.procedures.assign import NAME as ASSIGN
 from controller.regions.procedures.messages import (
