@@ -83,7 +83,8 @@ def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
                 return _of_server(found, env) + _nowhere(found, env) + _awaited(record, found, env, engine)
             return "; ".join((_of_server(found, env), *failures_of(found.key, engine)))
         case SnapshotTask(name, table_name, begun=begun) if table := env.model.tables.get(table_name):
-            return f"{begun:,} of {counted(len(table.regions), 'region')} staged for snapshot {name}"
+            left = sum(one.parent == record.pid for one in engine.live())
+            return f"{begun - left:,} of {counted(len(table.regions), 'region')} staged for snapshot {name}"
         case RegionWork(region, what=what):
             at = None if (one := env.model.regions.get(region)) is None else one.server
             return f"it waits until {at or 'a server'} has done {what!r}"

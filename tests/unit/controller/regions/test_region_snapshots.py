@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.http.documents import NotFound
+from controller.regions.operator.progress import progress_of
 from controller.regions.operator.requests import region_of
 from controller.regions.procedures import snapshots, tables
 from controller.regions.procedures.messages import SNAPSHOT_TASK, TABLE_TASK, SnapshotTask, TableTask
@@ -139,6 +140,8 @@ async def test_a_snapshot_that_is_not_complete_is_taken_back(by: str) -> None:
             two.hangs = protocol.STAGE
             pid = await procedure(term, snapshots.MAKE, SNAPSHOT_TASK.encode(SnapshotTask("s", "t")))
             await until(lambda: works(protocol.STAGE, one))
+            done = "2 of 4 regions staged for snapshot s"
+            await until(lambda: progress_of(term.engine.records[pid], term.env, term.engine) == done)
             locks = {str(lock.resource): lock.exclusive for lock in term.engine.locks() if lock.pid == pid}
             assert locks == {
                 "table default t": False,
