@@ -41,6 +41,7 @@ from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.states import State
 from state_machines.regions.marks import MarkKind
 from tests.kills.region_daemons import Life, Story
 from tests.kills.region_servers import COMPACT
@@ -85,6 +86,21 @@ def changes(kind: str) -> Story:
 def snapshot(kind: str, table: str = "", aborts: Callable[[Record], bool] | None = None) -> Story:
     async def story(life: Life) -> Record:
         return await life.run(kind, SNAPSHOT_TASK.encode(SnapshotTask("s", table)), aborts=aborts)
+
+    return story
+
+
+def unstaged(aborts: Callable[[Record], bool] | None = None) -> Story:
+    """A snapshot is taken back: in the end no region keeps a copy that it has staged, whenever a daemon died."""
+
+    async def story(life: Life) -> Record:
+        record = await snapshot("snapshot_table", TABLE, aborts)(life)
+        assert record is not None
+        await life.calm()
+        latest = {one.region: one.what for _, one in life.service.works}
+        kept = [region for region, what in latest.items() if what == protocol.STAGE]
+        assert (record.state, kept) == (State.ROLLEDBACK, []), latest
+        return record
 
     return story
 
@@ -380,12 +396,8 @@ CASES: dict[str, Case] = {
     "modify a disabled table": Case(changed("modify_table", options={"ttl": "60"}), DISABLED),
     "snapshot": Case(snapshot("snapshot_table", TABLE), CREATED),
     "snapshot in pieces": Case(snapshot("snapshot_table", TABLE), CREATED, pieces=True),
-    "snapshot and abort": Case(
-        snapshot("snapshot_table", TABLE, is_staging), (nothing, changed("create_table", uniform=12)), pieces=True
-    ),
-    "snapshot whose work fails": Case(
-        snapshot("snapshot_table", TABLE), CREATED, failing=3 * (protocol.FAILED,), takes=True
-    ),
+    "snapshot and abort": Case(unstaged(is_staging), (nothing, changed("create_table", uniform=12)), pieces=True),
+    "snapshot whose work fails": Case(unstaged(), CREATED, failing=3 * (protocol.FAILED,), takes=True),
     "delete a snapshot": Case(snapshot("delete_snapshot"), SNAPSHOT),
     "clone a snapshot": Case(cloned(snapshot="s"), SNAPSHOT, whole=True),
     "clone a snapshot in pieces": Case(cloned(snapshot="s"), SNAPSHOT, pieces=True, whole=True),
