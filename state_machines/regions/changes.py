@@ -11,6 +11,8 @@ from state_machines.regions.model import Region, Table
 from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
 
 T = TableState
+OPTIONS_MAX: Final = 100
+"""Options of a table."""
 
 ALLOWED: Final[Mapping[TableState, tuple[TableState, ...]]] = {
     T.ENABLING: (T.DISABLED, T.ENABLING, T.CREATING),
@@ -83,6 +85,13 @@ def options_after(options: Mapping[str, str], changed: Mapping[str, str], remove
     """Returns the options of a table after a change of some and the removal of others."""
     gone = frozenset(removed)
     return {name: value for name, value in {**options, **changed}.items() if name not in gone}
+
+
+def too_many(table: str, options: Mapping[str, str]) -> str | None:
+    """Returns why a table cannot have so many options; None where it can."""
+    if len(options) <= OPTIONS_MAX:
+        return None
+    return f"table {table!r} would have {len(options)} options, at most {OPTIONS_MAX} are possible"
 
 
 def is_outdated(region: Region) -> bool:

@@ -25,7 +25,7 @@ from controller.regions.operator.requests import (
     start,
     table_of,
 )
-from controller.regions.operator.tables import OPTIONS_MAX, OptionValue
+from controller.regions.operator.tables import OptionValue
 from controller.regions.procedures import clones, snapshots, tables
 from controller.regions.procedures.messages import (
     SNAPSHOT_TASK,
@@ -33,7 +33,8 @@ from controller.regions.procedures.messages import (
     SnapshotTask,
     TableTask,
 )
-from state_machines.regions.changes import change_problem
+from state_machines.regions.changes import OPTIONS_MAX, change_problem
+from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import name_problem
 from state_machines.regions.references import needed_by, needed_snapshots, snapshot_needed_by
 from state_machines.regions.shapes import SnapshotRow
@@ -144,6 +145,8 @@ class SnapshotView:
             raise Invalid("a clone is one of a table or of a snapshot", "give source or snapshot, one of them")
         if (problem := name_problem(table)) is not None:
             raise Invalid(problem, "give another name")
+        if (problem := option_problem(request.options)) is not None:
+            raise Invalid(problem, "correct it, or leave it out")
         options = dict(sorted(request.options.items()))
         task = TableTask(table, why=request.reason, options=options, source=request.source, snapshot=request.snapshot)
         _refuse(clones.clone_problem(term.env, task))

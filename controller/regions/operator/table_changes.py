@@ -25,14 +25,16 @@ from controller.regions.operator.requests import (
     start,
     table_of,
 )
-from controller.regions.operator.tables import OPTIONS_MAX, OptionValue
+from controller.regions.operator.tables import OptionValue
 from controller.regions.procedures import modification, stopping, tables
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.regions.changes import (
+    OPTIONS_MAX,
     change_problem,
     is_outdated,
     modification_problem,
     options_after,
+    too_many,
     truncation_problem,
 )
 from state_machines.regions.growth import option_problem
@@ -170,8 +172,8 @@ def options_problem(table: ModelTable, request: Modification) -> str | None:
     if why := option_problem(request.options):
         return why
     after = options_after(table.options, request.options, request.remove)
-    if len(after) > OPTIONS_MAX:
-        return f"table {table.name!r} would have {len(after)} options, at most {OPTIONS_MAX} are possible"
+    if (why := too_many(table.name, after)) is not None:
+        return why
     if after != table.options or any(map(is_outdated, table.regions)):
         return None
     return f"table {table.name!r} has these options already"

@@ -40,7 +40,7 @@ from controller.regions.procedures import tables
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
-from state_machines.regions.changes import change_problem, is_outdated, partly_made
+from state_machines.regions.changes import OPTIONS_MAX, change_problem, is_outdated, partly_made
 from state_machines.regions.damage import Damages
 from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import NotAKey, count_of, key_of, layout_problem, name_problem
@@ -65,7 +65,6 @@ SPLITS_MAX: Final = 10_000
 """Split keys of one request."""
 KEY_CHARS_MAX: Final = 4_096
 """Characters of a key of 1,024 bytes, all of them escaped."""
-OPTIONS_MAX: Final = 100
 GAPS_SHOWN_MAX: Final = 3
 """Gaps in the keys of a table that its item describes; the others are counted."""
 SCANNED_ROWS_MAX: Final = 20_000

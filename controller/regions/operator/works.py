@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from fastapi import FastAPI, Request, Response
@@ -28,12 +29,21 @@ from controller.regions.operator.requests import (
 from controller.regions.operator.tables import table_remedy
 from controller.regions.procedures import region_work, table_work
 from controller.regions.procedures.messages import REGION_WORK, TABLE_WORK, RegionWork, TableWork
-from regent_agent.protocol import DATA_BYTES_MAX
+from regent_agent.protocol import COMMIT, DATA_BYTES_MAX, DISCARD, STAGE, UNSTAGE
 from state_machines.regions.model import Region
 from state_machines.regions.states import WANTED, RegionState
 
 TRIES_MOST: Final = 1_000
 TIMEOUT_MS_MAX: Final = 7 * 86_400_000
+
+
+PROCEDURES: Final[Mapping[str, str]] = {
+    DISCARD: "it removes data: the daemon sends it once nothing needs that",
+    STAGE: "'regent tables snapshot' has all regions of a table do it",
+    UNSTAGE: "the daemon sends it where a snapshot ends early",
+    COMMIT: "'regent published put' has all servers do it",
+}
+"""Work that procedures send alone, because other rows go with it, and the remedy."""
 
 
 class WorkRequest(Change):
@@ -59,6 +69,7 @@ class Works:
         term, caller = acting_term(self._domain), caller_of(request, principal)
         if (again := known(term, caller, request, region_work.NAME, str(region))) is not None:
             return again
+        _check(request)
         found, data = region_of(term.env.model, region), _data(request)
         refuse(region_problem(found), f"see 'regent regions explain {region}'")
         refuse(lacking_problem(term.env, request.work), "start versions of them that name it among their features")
@@ -72,6 +83,7 @@ class Works:
         term, caller = acting_term(self._domain), caller_of(request, principal)
         if (again := known(term, caller, request, table_work.NAME, table)) is not None:
             return again
+        _check(request)
         found, data = table_of(term.env.model, table), _data(request)
         if found.state not in WANTED:
             problem = f"table {table} is {found.state.name.lower()}: no server has its regions"
@@ -98,6 +110,11 @@ def lacking_problem(env: RegionsEnv, feature: str) -> str | None:
     if not lacking:
         return None
     return f"work {feature!r} is not done by {named(lacking)}"
+
+
+def _check(request: WorkRequest) -> None:
+    if (remedy := PROCEDURES.get(request.work)) is not None:
+        raise Invalid(f"work {request.work!r} is sent by procedures of the daemon alone", remedy)
 
 
 def _data(request: WorkRequest) -> bytes:

@@ -22,6 +22,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Failed, Next, Outcome
 from state_machines.procedures.record import Record
+from state_machines.regions.changes import too_many
 from state_machines.regions.model import Region, Table, namespace_of
 from state_machines.regions.references import of_snapshot, of_table, source_problem
 from state_machines.regions.reshaping import no_room
@@ -41,7 +42,7 @@ def clone_problem(env: RegionsEnv, task: TableTask) -> str | None:
         return f"table {task.table!r} is stored already, and left out ({why}): restore its rows first"
     if (namespace := namespace_of(task.table)) not in model.namespaces:
         return f"namespace {namespace!r} does not exist: create it first"
-    return _source_problem(env, task)
+    return _source_problem(env, task) or too_many(task.table, {**_as_source(env, task)[1], **task.options})
 
 
 def restore_problem(env: RegionsEnv, task: TableTask) -> str | None:

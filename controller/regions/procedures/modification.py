@@ -21,7 +21,14 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
-from state_machines.regions.changes import is_outdated, may_be_outdated, modification_problem, options_after, to_reopen
+from state_machines.regions.changes import (
+    is_outdated,
+    may_be_outdated,
+    modification_problem,
+    options_after,
+    to_reopen,
+    too_many,
+)
 from state_machines.regions.states import ServerState, TableState
 
 NAME: Final = "modify_table"
@@ -41,6 +48,8 @@ async def commit(env: RegionsEnv, record: Record) -> Outcome | Effect:
     if (why := modification_problem(table)) is not None:
         return Failed(f"{NAME}: {why}")
     options, version = options_after(table.options, task.options, task.removed), table.version + 1
+    if (why := too_many(table.name, options)) is not None:
+        return Failed(f"{NAME}: {why}: remove some")  # another change has come first
     row = tables.row_of(table, table.state)._replace(options=tuple(sorted(options.items())), version=version)
 
     def entered(_: Change) -> None:

@@ -54,8 +54,14 @@ async def work(env: RegionsEnv, record: Record) -> Outcome:
 
 
 def _behind(table: Table, task: TableWork) -> Iterator[Region]:
-    """Returns the next regions, in the order of their keys."""
+    """Returns the next regions, in the order of their keys; the first may be one that was merged of others meanwhile.
+
+    Work on a part of its keys was done then; done twice, it is as done once.
+    """
     first = bisect_left(table.regions, task.begun, key=start_of)
+    before = table.regions[first - 1] if first else None
+    if before is not None and (not before.end or before.end > task.begun):
+        first -= 1
     return islice(table.regions, first, first + LOOKED_MAX)
 
 

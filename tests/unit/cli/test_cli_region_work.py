@@ -81,6 +81,14 @@ def test_work_needs_a_region_that_is_to_be_open() -> None:
     assert "does not exist" in regent("tables", "work", "nothing", "flush", code=Exit.FAILED).stderr
 
 
+@pytest.mark.parametrize("work", ["discard", "stage", "unstage", "commit"])
+def test_work_that_procedures_alone_send_is_refused(work: str) -> None:
+    [region] = created(work)
+    for subject in (("regions", "work", region["id"]), ("tables", "work", work)):
+        refused = unwrapped(regent(*subject, work, code=Exit.USAGE).stderr)
+        assert f"work '{work}' is sent by procedures of the daemon alone" in refused
+
+
 def test_data_that_no_server_takes_is_refused() -> None:
     [region] = created("data")
     words = ("regions", "work", region["id"], "flush", "--data", "ä" * (DATA_BYTES_MAX // 2 + 1))

@@ -11,8 +11,15 @@ import pytest
 from controller.http.documents import NotFound
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.requests import region_of
-from controller.regions.procedures import snapshots, tables
-from controller.regions.procedures.messages import SNAPSHOT_TASK, TABLE_TASK, SnapshotTask, TableTask
+from controller.regions.procedures import modification, snapshots, table_work, tables
+from controller.regions.procedures.messages import (
+    SNAPSHOT_TASK,
+    TABLE_TASK,
+    TABLE_WORK,
+    SnapshotTask,
+    TableTask,
+    TableWork,
+)
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import HeirRow, SnapshotPartRow, SnapshotRow
 from regent_agent import protocol
@@ -22,6 +29,7 @@ from state_machines.procedures.states import State
 from state_machines.regions.shapes import end_of
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import RegionDisk
+from tests.kit.regions.shapes import merges
 from tests.kit.regions.world import (
     Server,
     at_rest,
@@ -297,3 +305,28 @@ async def test_a_truncation_remembers_what_it_replaces_also_where_no_server_is_t
         async with serving(one, two):
             await until(lambda: not term.env.model.parents)
         assert works(protocol.DISCARD, one, two) == [(0, b"%d" % region) for region in old]
+
+
+@virtual
+async def test_a_table_has_no_more_options_than_it_may_whatever_came_first() -> None:
+    """A request is judged as it comes; another one may change the table before it begins."""
+    some, others = ({f"{name}{at}": "1" for at in range(60)} for name in "ab")
+    async with stage(RegionDisk()) as (term, _, _two):
+        assert (await change(term, modification.NAME, "t", options=some)).state is State.SUCCESS
+        record = await change(term, modification.NAME, "t", options=others)
+        assert "table 't' would have 120 options, at most 100 are possible: remove some" in record.error
+        assert (term.env.model.tables["t"].options, term.env.model.tables["t"].version) == (some, 1)
+        await ended(term, changes(term, "disable"))
+        record = await change(term, tables.CLONE, "copy", source="t", options=others)
+        assert "table 'copy' would have 120 options" in record.error
+
+
+@virtual
+async def test_work_on_a_table_leaves_no_keys_out_where_regions_were_merged_meanwhile() -> None:
+    async with stage(RegionDisk()) as (term, one, two):
+        _, second, third, fourth = regions_of(term)
+        await ended(term, merges(term, [second, third]))
+        [_, heir, _] = regions_of(term)
+        task = TableWork("t", protocol.FLUSH, begun=third.start)  # the second one is done by now
+        assert await ended(term, procedure(term, table_work.NAME, TABLE_WORK.encode(task))) == b"2"
+        assert works(protocol.FLUSH, one, two) == [(fourth.id, b""), (heir.id, b"")]
