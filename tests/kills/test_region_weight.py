@@ -18,9 +18,10 @@ from state_machines.procedures.states import State
 from state_machines.regions.layout import NAME_CHARS_MAX
 from tests.kills import region_servers
 from tests.kills.harness import Clock, Deaths
-from tests.kills.region_cases import CASES, Case, crashes, create, nothing
+from tests.kills.region_cases import CASES, Case
 from tests.kills.region_daemons import LEASE_MS, End, Life, Story, play
 from tests.kills.region_servers import Service
+from tests.kills.region_stories import crashes, create, nothing
 from tests.kills.test_regions import STORES, end_of, in_memory, narrow_end_of
 
 WIDE = "\U0001f680"

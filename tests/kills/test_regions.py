@@ -25,9 +25,10 @@ from testing.memory import MemoryZooKeeper
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.contracts.memory import MemoryBackend
 from tests.kills.harness import Clock, Death, Deaths
-from tests.kills.region_cases import CASES, CREATED, TABLE, Case
+from tests.kills.region_cases import CASES, CREATED, Case
 from tests.kills.region_daemons import LEASE_MS, Domains, End, Life, Opened, play
 from tests.kills.region_servers import Service
+from tests.kills.region_stories import TABLE
 from tests.kills.tally import RecordProperty, tally
 
 # -- stores

@@ -1,0 +1,347 @@
+"""What operators and servers do in the kill tests of regions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from controller.regions.procedures import (
+    assign,
+    close,
+    merge,
+    move,
+    publish,
+    region_work,
+    servers,
+    snapshots,
+    split,
+    table_work,
+)
+from controller.regions.procedures.messages import (
+    CRASH,
+    MOVE,
+    REGION_WORK,
+    SNAPSHOT_TASK,
+    TABLE_TASK,
+    TABLE_WORK,
+    TRANSIT,
+    Crash,
+    Move,
+    RegionWork,
+    SnapshotTask,
+    TableTask,
+    TableWork,
+    Transit,
+)
+from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
+from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
+from controller.regions.procedures.servers import MARK_TASK, MarkTask
+from controller.regions.procedures.stopping import STOP_TASK, StopTask
+from regent_agent import protocol
+from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.states import State
+from state_machines.regions.marks import MarkKind
+from tests.kills.region_daemons import Life, Story
+from tests.kills.region_servers import COMPACT
+
+TABLE: Final = "t"
+Then = Callable[[Life, int], Awaitable[None]]
+"""What happens while a procedure is under way."""
+
+
+# -- what operators do
+
+
+async def create(life: Life) -> Record:
+    task = TableTask(TABLE, splits=(b"g", b"n", b"t"))
+    return await life.run("create_table", TABLE_TASK.encode(task))
+
+
+def changed(kind: str, **fields: Any) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, TABLE_TASK.encode(TableTask(TABLE, **fields)))
+
+    return story
+
+
+async def create_and_abort(life: Life) -> Record:
+    """Creates a table; the operator aborts once some of its rows are stored."""
+    task = TableTask(TABLE, uniform=12)
+
+    def is_half_made(record: Record) -> bool:
+        return TABLE in life.term.env.model.tables or record.state.is_final
+
+    return await life.run("create_table", TABLE_TASK.encode(task), aborts=is_half_made)
+
+
+def changes(kind: str) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, TABLE_TASK.encode(TableTask(TABLE)))
+
+    return story
+
+
+def snapshot(kind: str, table: str = "", aborts: Callable[[Record], bool] | None = None) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, SNAPSHOT_TASK.encode(SnapshotTask("s", table)), aborts=aborts)
+
+    return story
+
+
+def unstaged(aborts: Callable[[Record], bool] | None = None) -> Story:
+    """A snapshot is taken back: in the end no region keeps a copy that it has staged, whenever a daemon died."""
+
+    async def story(life: Life) -> Record:
+        record = await snapshot("snapshot_table", TABLE, aborts)(life)
+        assert record is not None
+        await life.calm()
+        latest = {one.region: one.what for _, one in life.service.works}
+        kept = [region for region, what in latest.items() if what == protocol.STAGE]
+        assert (record.state, kept) == (State.ROLLEDBACK, []), latest
+        return record
+
+    return story
+
+
+def cloned(**fields: Any) -> Story:
+    """A new table begins as the data of another one, or of a snapshot."""
+
+    async def story(life: Life) -> Record:
+        return await life.run("clone_table", TABLE_TASK.encode(TableTask("copy", **fields)))
+
+    return story
+
+
+def is_staging(record: Record) -> bool:
+    return record.step == snapshots.STAGE or record.state.is_final
+
+
+def all_tables(kind: str) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, STOP_TASK.encode(StopTask("a test")))
+
+    return story
+
+
+def namespace(kind: str) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, NAMESPACE_TASK.encode(NamespaceTask("n")))
+
+    return story
+
+
+def marked(kind: str) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, MARK_TASK.encode(MarkTask(MarkKind.CORDON, "s1")))
+
+    return story
+
+
+async def forgets(life: Life) -> Record:
+    """An operator has a server forgotten that crashed."""
+    return await life.run(servers.FORGET, CRASH.encode(Crash("s1", 1)))
+
+
+async def assigns(life: Life) -> Record:
+    region = first(life)
+    return await life.run(assign.NAME, TRANSIT.encode(Transit(region, TABLE)))
+
+
+async def fails_once(life: Life) -> Record:
+    life.service.failing = {first(life): [protocol.FAILED_OPEN]}
+    return await life.run(assign.NAME, TRANSIT.encode(Transit(first(life), TABLE, "fails")))
+
+
+async def closes(life: Life) -> Record:
+    return await life.run(close.NAME, TRANSIT.encode(Transit(first(life), TABLE)))
+
+
+def moves(*, reopens: bool = False) -> Story:
+    async def story(life: Life) -> Record:
+        to = "" if reopens else "s3"
+        return await life.run(move.NAME, MOVE.encode(Move(first(life), TABLE, to, "", reopens)))
+
+    return story
+
+
+def works(*, tries_max: int = 0) -> Story:
+    async def story(life: Life) -> Record:
+        task = RegionWork(first(life), TABLE, COMPACT, b"all", tries_max=tries_max)
+        return await life.run(region_work.NAME, REGION_WORK.encode(task))
+
+    return story
+
+
+async def works_and_aborts(life: Life) -> Record:
+    """Has work done whose server does not do it; the operator aborts once it has said so."""
+    life.service.failing = {first(life): [protocol.FAILED] * 1_000}
+    task = RegionWork(first(life), TABLE, COMPACT)
+
+    def has_failed(record: Record) -> bool:
+        return record.state.is_final or bool(life.term.env.causes.of(record.pid))
+
+    try:
+        return await life.run(region_work.NAME, REGION_WORK.encode(task), aborts=has_failed)
+    finally:
+        life.service.failing = {}
+
+
+async def works_on_all(life: Life) -> Record:
+    """Has work done on all regions: each was worked on at its present owner, or before that crashed."""
+    record = await life.run(table_work.NAME, TABLE_WORK.encode(TableWork(TABLE, COMPACT, b"all")))
+    regions = {one.id for one in life.term.env.model.tables[TABLE].regions}
+    assert {one.region for _, one in life.service.works if one.what == COMPACT} >= regions
+    return record
+
+
+async def publishes(life: Life) -> Record:
+    """Publishes a value: in the end each server has it, or none has, and none keeps it staged."""
+    record = await life.run(publish.NAME, PUBLISH_TASK.encode(PublishTask("acl", b"a=rw")))
+    await life.calm()
+    stored = {one.name: (one.number, one.data) for one in life.term.env.model.published.values()}
+    for server in life.service.alive:
+        has = {one.name: (one.number, one.data) for one in server.published.values()}
+        assert (has, server.staged) == (stored, set()), (server.key, has, stored, server.staged)
+    return record
+
+
+async def publishes_what_one_rejects(life: Life) -> Record:
+    life.service.failing = {0: [protocol.FAILED]}
+    try:
+        return await publishes(life)
+    finally:
+        life.service.failing = {}
+
+
+async def publishes_and_aborts(life: Life) -> Record:
+    """Publishes a value that no server prepares; the operator aborts."""
+    life.service.failing = {0: [protocol.BUSY] * 6}
+
+    def is_staging(record: Record) -> bool:
+        return record.state.is_final or record.step == 1
+
+    task = PublishTask("acl", b"a=rw")
+    try:
+        return await life.run(publish.NAME, PUBLISH_TASK.encode(task), aborts=is_staging)
+    finally:
+        life.service.failing = {}
+
+
+async def unpublishes(life: Life) -> Record:
+    return await life.run(publish.REMOVE, PUBLISH_TASK.encode(PublishTask("acl")))
+
+
+async def drains(life: Life) -> Record:
+    return await life.run(servers.DRAIN, CRASH.encode(Crash("s1", 1)))
+
+
+async def leaves(life: Life) -> None:
+    """A server stops: it repeats its request until it has nothing left."""
+    server = life.service.servers["s1", 1]
+    while server.alive:
+        await life.until(lambda: server.key in life._here)
+        response = await life.term.service.handle(protocol.Leave(*server.key, server.epoch))
+        if isinstance(response, protocol.Left) and response.regions:
+            await life.turns(3)
+        else:
+            server.dies()
+
+
+async def crashes(life: Life) -> None:
+    life.service.servers["s1", 1].dies()
+
+
+async def restarts(life: Life) -> None:
+    """A process ends, and the next one of the same server comes at once."""
+    life.service.servers["s1", 1].dies()
+    if ("s1", 2) not in life.service.servers:
+        life.service.start("s1", 2)
+
+
+def crashes_while(story: Story) -> Story:
+    """A server crashes while an operator's procedure is under way."""
+
+    async def both(life: Life) -> Record | None:
+        life.service.servers["s1", 1].dies()
+        return await story(life)
+
+    return both
+
+
+async def has_a_stray(life: Life) -> None:
+    """A server has a region that is another one's, since before this daemon began."""
+    owner = life.service.owners[first(life)]
+    other = next(one for one in life.service.alive if one is not owner)
+    if not life.service.strays:
+        other.owned[first(life)] = 1
+        life.service.strays.append(other)
+    await life.until(lambda: first(life) not in life.service.strays[0].owned)
+
+
+def splits(then: Then | None = None, key: bytes = b"c") -> Story:
+    """An operator splits the first region. ``then``: what happens once it is closing."""
+
+    async def story(life: Life) -> Record:
+        region = life.term.env.model.tables[TABLE].regions[0]
+        return await shaped(life, split.NAME, await split.splitting(life.term.env, region, key, ""), then)
+
+    return story
+
+
+async def discards(life: Life) -> None:
+    """Both heirs of a split become independent of their parent, which a server discards then."""
+    model = life.term.env.model
+    while model.sources:
+        await life.until(lambda: all(one.key in life._here for one in life.service.alive))
+        region = next(iter(model.sources))
+        owner = life.service.owners[region]
+        owned = [protocol.Owned(region, owner.owned[region])]
+        await life.term.service.handle(protocol.Independent(*owner.key, owner.epoch, owned))
+    await life.until(lambda: not model.parents)
+    (discarded,) = {work.data for _, work in life.service.works if work.what == protocol.DISCARD}
+    assert int(discarded) < min(model.regions), "it was the first region"
+
+
+def merges(then: Then | None = None) -> Story:
+    """An operator merges the first three regions, which are at three servers."""
+
+    async def story(life: Life) -> Record:
+        regions = life.term.env.model.tables[TABLE].regions[:3]
+        return await shaped(life, merge.NAME, await merge.merging(life.term.env, regions, ""), then)
+
+    return story
+
+
+async def shaped(life: Life, kind: str, data: bytes, then: Then | None) -> Record:
+    """Runs a split or a merge; its result is left out, because it names ids, of which a death may waste some."""
+    caller, engine = Caller("User:ops", nonce=kind), life.term.engine
+    known = engine.pid_of(caller)
+    pid = known if known is not None else await life._driven(engine.submit(kind, data, caller))
+    if then is not None:
+        checks = (split.COMMIT if kind == split.NAME else merge.COMMIT) - 1
+        await life.until(lambda: engine.records[pid].state.is_final or engine.records[pid].step >= checks)
+        await then(life, pid)
+    return replace(await life._driven(engine.result(pid)), result=b"")
+
+
+async def aborts(life: Life, pid: int) -> None:
+    await life._driven(life.term.engine.abort(pid))
+
+
+async def kills_owner(life: Life, _: int) -> None:
+    """The server that is about to close dies; no second one does."""
+    servers = life.service.servers.values()
+    for region in life.term.env.model.transit.values():
+        if region.server is not None and all(one.alive for one in servers):
+            life.service.servers[region.server.key].dies()
+
+
+def first(life: Life) -> int:
+    """Returns the id of the table's first region."""
+    return life.term.env.model.tables[TABLE].regions[0].id
+
+
+async def nothing(life: Life) -> None:
+    await life.until(lambda: len(life._here) == len(life.service.alive))
