@@ -82,7 +82,6 @@ async def test_neighbours_are_merged_once_they_are_independent(world: Blocking) 
 def test_what_cannot_be_split_says_what_would_help(world: Blocking) -> None:
     [region] = created("refuses")
     for options, code, text in (
-        ((), Exit.REFUSED, 'lacks the feature "split_key"'),
         (("--key", "\\xZZ"), Exit.USAGE, "key: "),
         (("--key", "m" * 1_100), Exit.REFUSED, "1100 bytes, at most 1024"),
     ):
