@@ -143,6 +143,7 @@ def suggested(socket: Path, words: str) -> list[str]:
         ("regent events show --kind LEAD", ["LEADER"]),
     ],
 )
+@pytest.mark.usefixtures("view")
 def test_values_complete(surface: tuple[Answering, Path], words: str, expected: list[str]) -> None:
     assert suggested(surface[1], words) == expected
 
