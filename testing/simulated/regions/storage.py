@@ -53,6 +53,8 @@ class Storage:
         self.opened: dict[tuple[int, int], Key] = {}
         self.acknowledged: dict[int, list[Edit]] = defaultdict(list)
         self._data: dict[int, list[Edit]] = defaultdict(list)
+        self._recovered: dict[int, list[Edit]] = defaultdict(list)
+        """Edits of logs that were split: they wait beside the data of their region until that is opened."""
         self._copies: dict[int, tuple[int, list[Edit]]] = {}
         """What regions have copied of their sources, with the token of the open that did it."""
         self._discarded: set[int | str] = set()
@@ -66,6 +68,7 @@ class Storage:
         """Enters an owner's token; returns the edits that it sees. Raises :class:`StaleToken`."""
         self._check(region.region, region.token)
         self.tokens[region.region] = region.token
+        self._data[region.region] += self._recovered.pop(region.region, ())
         there = not any((one.snapshot or one.region) in self._discarded for one in region.sources)
         if region.sources and there and self._copies.get(region.region, (region.token,))[0] < region.token:
             del self._copies[region.region]
@@ -126,7 +129,7 @@ class Storage:
         """Moves the edits of a region from a server's log to its data."""
         if server in self._fenced:
             raise LogFenced(f"{server} is fenced")
-        self._move(server, lambda edit: edit.region == region)
+        self._move(server, self._data, lambda edit: edit.region == region)
 
     def fence(self, server: Key) -> list[str]:
         """Keeps a server from writing; returns the parts of its log that have edits."""
@@ -134,8 +137,8 @@ class Storage:
         return [part for part in PARTS if any(_part(edit) == part for edit in self._logs[server])]
 
     def split(self, server: Key, part: str) -> None:
-        """Moves the edits of a part to the data of their regions."""
-        self._move(server, lambda edit: _part(edit) == part)
+        """Moves the edits of a part beside the data of their regions."""
+        self._move(server, self._recovered, lambda edit: _part(edit) == part)
 
     def is_fenced(self, server: Key) -> bool:
         """Checks whether the log of a server takes no edits any more."""
@@ -171,11 +174,11 @@ class Storage:
         if token < self.tokens.get(region, 0):
             raise StaleToken(f"region {region}: token {token}, an owner with {self.tokens[region]} has opened it")
 
-    def _move(self, server: Key, chosen: Callable[[Edit], bool]) -> None:
+    def _move(self, server: Key, to: dict[int, list[Edit]], chosen: Callable[[Edit], bool]) -> None:
         left = []
         for edit in self._logs[server]:
             if chosen(edit):
-                self._data[edit.region].append(edit)
+                to[edit.region].append(edit)
             else:
                 left.append(edit)
         self._logs[server] = left

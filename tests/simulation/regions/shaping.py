@@ -15,7 +15,7 @@ from controller.regions.procedures.messages import (
     TableTask,
     TableWork,
 )
-from metadata_store.catalog.rows import RegionRow, SnapshotRow
+from metadata_store.catalog.rows import HeirRow, RegionRow, SnapshotRow
 from metadata_store.records.port import StoreFailed
 from regent_agent.protocol import FLUSH
 from state_machines.procedures.record import Caller
@@ -123,7 +123,10 @@ def snapshot(world: World, name: str, number: str) -> None:
 
 @verb
 def forget_snapshot(world: World, name: str) -> None:
-    """Deletes a snapshot."""
+    """Deletes a snapshot: one that regions need, where there is one."""
+    heirs = [one for one in world.disk.small.values() if isinstance(one, HeirRow)]
+    needed = sorted({source.snapshot for heir in heirs for source in heir.sources if source.snapshot})
+    name = name if name in needed or not needed else needed[0]
     submit(world, snapshots.DELETE, SNAPSHOT_TASK.encode(SnapshotTask(name)))
 
 
