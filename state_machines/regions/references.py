@@ -109,6 +109,12 @@ def source_problem(model: Regions, table: Table) -> str | None:
         return f"table {table.name!r} is {state}, and must be disabled, or be cloned from a snapshot of it"
     if not table.regions or table.regions[-1].end:
         return f"table {table.name!r} has only some of its regions: it was not created whole"
+    waits = next((one for one in table.regions if one.token and not one.clean), None)
+    if waits is not None:
+        return (
+            f"region {waits} was not closed by its server, so edits may wait beside its data: enable table "
+            f"{table.name!r}, and disable it again"
+        )
     return dependent(table, model)
 
 
