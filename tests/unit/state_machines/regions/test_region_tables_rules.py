@@ -125,6 +125,18 @@ def test_data_that_depends_on_others_is_neither_cloned_nor_kept() -> None:
     assert (references.source_problem(model, table) or "").startswith(expected)
 
 
+def test_a_table_is_not_cloned_while_edits_may_wait_beside_its_data() -> None:
+    """A region that was never open has none; of one that was, its owner says that it has closed it, or none does."""
+    model = Regions()
+    table = a_table(model, state=T.DISABLED, regions=2)
+    table.regions[0].token, table.regions[0].clean = 5, True
+    assert references.source_problem(model, table) is None
+    table.regions[1].token = 7
+    why = references.source_problem(model, table) or ""
+    assert why.startswith("region t#2 was not closed by its server, so edits may wait")
+    assert why.endswith("enable table 't', and disable it again")
+
+
 def test_snapshots_have_bounds() -> None:
     model = Regions()
     table = a_table(model)
