@@ -199,7 +199,7 @@ async def test_a_failed_open_that_is_accepted_before_it_is_durable_is_found() ->
 async def _judged() -> set[str]:
     """Reports an open that failed with one that takes longer to be stored; returns the invariants that fail."""
     disk, failed = RegionDisk(), set[str]()
-    world: Any = SimpleNamespace(disk=disk, spoiled=set(), term=None, note=lambda _: None)
+    world: Any = SimpleNamespace(disk=disk, spoiled=set(), term=None, note=lambda _: None, storage=SimpleNamespace())
     world.violated = lambda invariant, _: failed.add(invariant)
     judge = Judge(world)
     with judge.watching():
