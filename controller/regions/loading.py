@@ -158,8 +158,11 @@ def distrust(env: RegionsEnv, records: Iterable[Record]) -> None:
     """Enters that processes crashed whose crash was bypassed, or has a record that cannot be used.
 
     They may have been fenced in part. The next check of leases begins their crashes anew, without the parts of their
-    logs that were left out.
+    logs that were left out. Where such a record may have moved regions, a live record says no more where they are.
     """
+    if env.torn:
+        for region in env.model.transit.values():
+            region.doubtful = True
     for record in records:
         if record.kind != crash.NAME or (record.state.is_final and not record.bypassed):
             continue

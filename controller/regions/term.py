@@ -169,8 +169,8 @@ class RegionsTerm:
         self.env.former_number = self.engine.last_number
         self.env.contradictions.begin(self.env.former_number)
         loading.resume(self.env, self.engine.live(), self.engine.park)
-        loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))
         self.env.torn = bool(self.engine.unusable) or any(one.bypassed for one in self.engine.records.values())
+        loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))
         self.journal.begin(self.engine.live())
         self.env.model.observer = self.journal
         for pid, why in islice(self.engine.parked.items(), UNUSABLE_LOGGED_MAX):

@@ -145,6 +145,7 @@ async def test_a_word_about_an_open_that_is_not_stored_yet_is_repeated() -> None
             await until(lambda: len(a.opens) == 8)
             open_ = next(one for one in a.opens[4:] if one.region == region.id)
             assert await a.says(region, open_.token) == [region.id]
+            assert await a.says(region, region.token) == [], "late, about the open before: this one copies anew"
             assert region.id in term.env.model.sources
             a.hangs = False
             await a.report(*map(a.do, a.opens[4:]))
