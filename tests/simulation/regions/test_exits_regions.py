@@ -200,6 +200,24 @@ def test_a_failover_opens_the_region_that_a_move_has_closed_whose_record_cannot_
     story()
 
 
+@pytest.mark.parametrize("rotten", [False, True])
+@virtual
+async def test_a_region_that_is_closing_is_in_doubt_after_a_failover_where_a_record_cannot_be_used(
+    rotten: bool,
+) -> None:
+    """A procedure without a record may have sent it to another server, which is to say so before it goes elsewhere."""
+    disk = RegionDisk()
+    async with one_region(disk) as (term, server, region):
+        await moves(term, region)
+        await server.operation()
+    if rotten:
+        disk.bodies[min(disk.bodies)] = b"rotten"
+    async with running(disk) as term:
+        [region] = regions_of(term)
+        assert (region.state, region.doubtful) == (S.CLOSING, rotten)
+        assert term.env.claimants.is_held(region) is rotten
+
+
 def test_a_move_between_its_parts_goes_on_after_a_failover_and_nothing_else_picks_its_region_up() -> None:
     async def waits(_env: RegionsEnv, record: Record) -> Wait:
         return Wait(0, record.data, durable=False)
