@@ -51,6 +51,8 @@ LEAVE_PAUSE_S: Final = 0.2
 TRIES_IN_LEASE: Final = 4
 POLL_MARGIN: Final = 0.2
 """Part of the lease that a response to a poll may be late, before the agent tries another daemon."""
+WAIT_S_MIN: Final = 0.001
+"""Least wait for a time to come: a sum of floats may stay below one that is nearer."""
 
 
 class Died(Exception):
@@ -332,7 +334,8 @@ class Agent:
         """Returns the time until something is to be sent to the present daemon; None without."""
         known = () if self._registration is None else self._registration.requests
         waits = self._outbox.wait_s(), self._news.wait_s(known)
-        return min((one for one in waits if one is not None), default=None)
+        wait_s = min((one for one in waits if one is not None), default=None)
+        return max(wait_s, WAIT_S_MIN) if wait_s else wait_s
 
     async def _accepted(self, registration: Registered, message: protocol.Request) -> Accepted:
         return await self._request(registration, message, Accepted)
