@@ -30,6 +30,7 @@ from tests.simulation.regions.opens import Opens
 from tests.simulation.regions.shaped import Shapes
 
 if TYPE_CHECKING:
+    from tests.simulation.regions.servers import ServerProcess
     from tests.simulation.regions.world import World
 
 S = RegionState
@@ -79,24 +80,32 @@ class Judge:
         if process is None:
             return
         if process.name.startswith("s"):
-            self._owners()
+            self._owners(process)
         elif process is self._world.claimant:
             self._daemon()
 
-    def _owners(self) -> None:
-        world = self._world
-        owners: dict[int, Key] = {}
-        for one in world.processes:
-            agent = one.agent
-            if agent is None or not one.process.alive or not agent.serving:
-                continue
-            if world.storage.logged and world.storage.is_fenced(one.key):
-                continue
-            for region, owned in agent.owned.items():
-                if self.opens.knows_nothing_of(region, owned.token):
+    def _owners(self, process: Process) -> None:
+        """Looks for others that serve a region of this process: both serve from an event of one of them on."""
+        processes = self._world.processes
+        here = next((one for one in processes if one.process is process), None)
+        if here is None or not here.agent or not here.agent.owned or not self._serves(here):
+            return
+        others = [one for one in processes if one is not here and one.agent and one.process.alive]
+        for region, owned in here.agent.owned.items():
+            for other in others:
+                found = other.agent.owned.get(region) if other.agent else None
+                if found is None or not self._serves(other):
                     continue
-                if (other := owners.setdefault(region, one.key)) != one.key:
-                    world.violated("NoDoubleAssignment", f"region {region} is served by {other} and {one.key}")
+                if not any(self.opens.knows_nothing_of(region, token) for token in (owned.token, found.token)):
+                    self._world.violated(
+                        "NoDoubleAssignment", f"region {region} is served by {other.key} and {here.key}"
+                    )
+
+    def _serves(self, one: ServerProcess) -> bool:
+        """Checks whether a process answers clients, and its edits count."""
+        if one.agent is None or not one.process.alive or not one.agent.serving:
+            return False
+        return not (self._world.storage.logged and self._world.storage.is_fenced(one.key))
 
     # -- daemons
 
