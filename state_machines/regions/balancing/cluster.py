@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from array import array
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
+
+REQUESTS_MAX: Final = 1e9
+"""Requests per second of a region, from which on more count as that many: a server may report anything."""
+BYTES_MAX: Final = 1 << 50
+FILES_MAX: Final = 1 << 30
 
 
 class Cluster(Struct, frozen=True, gc=False, eq=False):
     """A snapshot of open regions and of servers. Row i of each array is one region; servers and tables are positions.
 
     ``held``: 1 where a region stays: it is pinned, rests after a move, or a procedure has it. It counts as load still.
-    ``requests``: reads and writes per second; ``size_bytes``, ``files``: as servers report them; 0 where unknown.
-    ``targets``: 1 where a server may get regions: it is online, not cordoned, not leaving. ``weights``: the share of a
-    server beside the others, 1.0 by default.
+    ``reads``, ``writes``: per second; ``size_bytes``, ``files``: as servers report them; 0 where unknown. All are
+    :func:`clamped`. ``targets``: 1 where a server may get regions: it is online, not cordoned, not leaving. Regions of
+    other servers stay, and count nowhere. ``weights``: the share of a server beside the others, 1.0 by default.
     """
 
     ids: array[int]
     server: array[int]
     table: array[int]
     held: bytearray
-    requests: array[float]
+    reads: array[float]
+    writes: array[float]
     size_bytes: array[int]
     files: array[int]
     servers: tuple[str, ...]
@@ -61,3 +67,8 @@ class Balancer(Protocol):
     def plan(self, cluster: Cluster, seed: int) -> BalancePlan:
         """Returns moves that lower the total of the costs; none of a held region, none to a server without target."""
         ...
+
+
+def clamped(figure: float, most: float) -> float:
+    """Returns a figure as balancers take it: from 0 to ``most``, and 0 for one that is no number."""
+    return min(figure, most) if figure > 0 else 0
