@@ -29,6 +29,15 @@ TABLES: Final = "tables"
 MOVES: Final = "moves"
 LOADS: Final = ("reads", "writes", "bytes", "files")
 WEIGHTS: Final[Mapping[str, float]] = {REGIONS: 500.0, TABLES: 35.0, MOVES: 7.0, **dict.fromkeys(LOADS, 5.0)}
+WHY: Final[Mapping[str, str]] = {
+    REGIONS: "its server has more regions than its share",
+    TABLES: "its server has more regions of the table than its share",
+    "reads": "its server has more reads than its share",
+    "writes": "its server has more writes than its share",
+    "bytes": "its server has more bytes than its share",
+    "files": "its server has more files than its share",
+}
+"""Why a region moves that lowers a cost, for operators."""
 CELLS_MAX: Final = 4_000_000
 """Pairs of table and server that are counted: where there are more, the smallest tables have no cost of their own."""
 _LEAST: Final = 1e-12

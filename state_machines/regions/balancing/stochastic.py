@@ -1,0 +1,52 @@
+"""Balances regions by all their costs (HBase ``StochasticLoadBalancer``): one greedy pass, then random steps.
+
+HBase begins with random steps, and needs ten times as many of them to come as far. Only what lowers the total of the
+costs is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from state_machines.regions.balancing.cluster import BalancePlan, Cluster, Move
+from state_machines.regions.balancing.costs import WHY, framed, judged, total
+from state_machines.regions.balancing.greedy import spread
+from state_machines.regions.balancing.ordering import Ordering
+from state_machines.regions.balancing.placing import LEAST_GAIN, Placing
+from state_machines.regions.balancing.steps import walk
+
+STEPS_MAX: Final = 200_000
+STEPS_OF_PAIR: Final = 100
+"""Steps for each pair of a region and a server: a few regions need fewer."""
+MOVES_MAX: Final = 2_000
+"""Moves of a plan: what is left is the next plan's."""
+
+
+class Stochastic(Struct, frozen=True, gc=False):
+    """Makes plans with at most ``moves_max`` moves, after at most ``steps_max`` random steps."""
+
+    steps_max: int = STEPS_MAX
+    moves_max: int = MOVES_MAX
+
+    def plan(self, cluster: Cluster, seed: int) -> BalancePlan:
+        """Returns moves that lower the total of the costs; the same arguments give the same plan."""
+        frame = framed(cluster)
+        before = judged(cluster, frame, frame.home)
+        placing = Placing(cluster, frame, frame.home)
+        if placing.servers < 2 or not placing.free:
+            return BalancePlan((), before, before)
+        spread(placing)
+        if total(judged(cluster, frame, placing.where)) > total(before) - LEAST_GAIN:
+            placing = Placing(cluster, frame, frame.home)
+        walk(placing, min(self.steps_max, STEPS_OF_PAIR * len(placing.free) * placing.servers), seed)
+        order = Ordering(Placing(cluster, frame, frame.home), placing.where, self.moves_max)
+        order.run()
+        names = [cluster.servers[one] for one in frame.targets]
+        where = frame.home[:]
+        moves = list[Move]()
+        for one, cause in order.made:
+            where[one] = placing.where[one]
+            moves.append(Move(cluster.ids[frame.rows[one]], names[frame.home[one]], names[where[one]], WHY[cause]))
+        return BalancePlan(tuple(moves), before, judged(cluster, frame, where))
