@@ -28,11 +28,12 @@ from controller.regions.operator.requests import (
     region_of,
     start,
 )
-from controller.regions.operator.tables import table_remedy
+from controller.regions.operator.table_checks import met_by, table_remedy
 from controller.regions.procedures import assign, close, move
 from controller.regions.procedures.messages import MOVE, TRANSIT, Move, Transit
 from controller.regions.term import RegionsTerm
 from regent_agent.protocol import INHERIT
+from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.model import Region, Regions
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState
@@ -69,9 +70,10 @@ class RegionChanges:
         if (again := known(term, caller, request, REGION_KINDS[act], str(region))) is not None:
             return again
         found = region_of(term.env.model, region)
+        met = met_by(found.table, "enable", term.engine)
         refuse(
             region_problem(term.env, found, act, request.server, force=request.force),
-            region_remedy(term.env.model, found, act, request.server, _goes_on_with_crash(term, found)),
+            region_remedy(term.env.model, found, act, request.server, _goes_on_with_crash(term, found), met),
         )
         kind, data = _of_region(act, found, request)
         return await start(term, kind, data, caller, request, f"region {found}: {act}")
@@ -182,10 +184,13 @@ def _target_problem(env: RegionsEnv, region: Region, server: str) -> str | None:
     return None
 
 
-def region_remedy(model: Regions, region: Region, act: RegionAct, server: str, of_crash: str = "") -> str:
+def region_remedy(
+    model: Regions, region: Region, act: RegionAct, server: str, of_crash: str = "", met: Record | None = None
+) -> str:
     """Returns what lets the change of a region begin, or where an operator finds that.
 
-    ``of_crash``: what goes on with the crash of its server, where that crashed.
+    ``of_crash``: what goes on with the crash of its server, where that crashed. ``met``: the change that an enabling of
+    its table would meet.
     """
     explains = f"'regent regions explain {region.id}'"
     if server and act in ("unassign", "reopen"):
@@ -197,7 +202,7 @@ def region_remedy(model: Regions, region: Region, act: RegionAct, server: str, o
         wait = f"wait for its end: {explains} says what that waits for"
         return f"{wait}; {of_crash}" if of_crash else wait
     if act != "unassign" and region.table.state not in WANTED:
-        return table_remedy(model, region.table, "enable")
+        return table_remedy(model, region.table, "enable", met)
     if act in ("move", "reopen") and region.state is not S.OPEN:
         return f"'regent regions assign {region.id}' opens it"
     if act == "assign" and region.state is S.OPEN:

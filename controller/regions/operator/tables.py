@@ -15,7 +15,6 @@ from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
 from controller.procedures.engine import DATA_BYTES_MAX, Engine
 from controller.process.wording import counted
-from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator import growth, ways
@@ -36,30 +35,29 @@ from controller.regions.operator.requests import (
     start,
     table_of,
 )
+from controller.regions.operator.table_checks import (
+    TableAct,
+    creation_problem,
+    creation_remedy,
+    met_by,
+    table_problem,
+    table_remedy,
+)
 from controller.regions.procedures import tables
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
-from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
-from state_machines.regions.changes import OPTIONS_MAX, change_problem, is_outdated, partly_made
+from state_machines.regions.changes import OPTIONS_MAX, is_outdated
 from state_machines.regions.damage import Damages
 from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import NotAKey, count_of, key_of, layout_problem, name_problem
-from state_machines.regions.model import Regions, namespace_of
+from state_machines.regions.model import Regions
 from state_machines.regions.model import Table as ModelTable
-from state_machines.regions.references import needed_by
-from state_machines.regions.states import RegionState, TableKind, TableState
+from state_machines.regions.states import RegionState, TableKind
 
-TableAct = Literal["enable", "disable", "delete"]
 TABLE_KINDS: Final[Mapping[TableAct, str]] = {
     "enable": "enable_table",
     "disable": "disable_table",
     "delete": "delete_table",
-}
-ENDS: Final[Mapping[TableAct, TableState]] = {"enable": TableState.ENABLED, "disable": TableState.DISABLED}
-BEGINS: Final[Mapping[TableAct, TableState]] = {
-    "enable": TableState.ENABLING,
-    "disable": TableState.DISABLING,
-    "delete": TableState.DELETING,
 }
 SPLITS_MAX: Final = 10_000
 """Split keys of one request."""
@@ -173,9 +171,9 @@ class TableView:
         term, caller = acting_term(self._domain), caller_of(request, principal)
         if (again := known(term, caller, request, TABLE_KINDS[act], table)) is not None:
             return again
-        found = table_of(term.env.model, table)
-        model, opens = term.env.model, _opens(term, table)
-        refuse(table_problem(model, found, act, opens), table_remedy(model, found, act))
+        model, found = term.env.model, table_of(term.env.model, table)
+        met = met_by(found, act, term.engine)
+        refuse(table_problem(model, found, act, met), table_remedy(model, found, act, met))
         data = TABLE_TASK.encode(TableTask(table, why=request.reason))
         about = f"table {table} with {counted(len(found.regions), 'region')}: {act}"
         return await start(term, TABLE_KINDS[act], data, caller, request, about)
@@ -248,76 +246,3 @@ def changing(table: str, engine: Engine[RegionsEnv]) -> Iterator[Record]:
         task = message_of(record)
         if isinstance(task, TableTask) and task.table == table:
             yield record
-
-
-def _opens(term: RegionsTerm, table: str) -> int:
-    """Returns the procedure that opens the regions of a table that is being created or enabled, 0 without one."""
-    for record in term.engine.live():
-        if record.kind in tables.OPENS and not record.bypassed:
-            task: TableTask = TABLE_TASK.decode(record.data)
-            if task.table == table:
-                return record.pid
-    return 0
-
-
-# -- checks
-
-
-def creation_problem(model: Regions, table: str) -> str | None:
-    """Returns why a table cannot be created; None where it can."""
-    if table in model.tables:
-        return f"table {table!r} exists already"
-    if why := model.damages.of_table(table):
-        return f"table {table!r} is stored already, and left out ({why})"
-    if namespace_of(table) not in model.namespaces:
-        return f"namespace {namespace_of(table)!r} does not exist"
-    return None
-
-
-def creation_remedy(model: Regions, table: str) -> str:
-    """Returns what lets the creation of a table begin."""
-    if model.damages.of_table(table) and table not in model.tables:
-        return REMEDY
-    if namespace_of(table) not in model.namespaces:
-        return f"'regent namespaces create {namespace_of(table)}' creates it"
-    if (found := model.tables.get(table)) is not None and found.state is TableState.CREATING:
-        return f"'regent tables enable {table}' goes on with its creation, 'regent tables delete {table}' takes it back"
-    return f"give another name; 'regent tables describe {table}' has what is there"
-
-
-def table_problem(model: Regions, table: ModelTable, act: TableAct, opens: int = 0) -> str | None:
-    """Returns why a table cannot be changed; None where it can. ``opens``: pid of a change that opens its regions."""
-    if act == "delete" and (left_out := model.damages.of_rows(table.name)):
-        return f"table {table.name!r} cannot be deleted whole: {left_out}"
-    if table.state is ENDS.get(act):
-        return f"table {table.name!r} is {table.state.name.lower()} already"
-    if act == "enable" and opens:
-        return f"table {table.name!r} is {table.state.name.lower()}: procedure {opens} opens its regions"
-    why = change_problem(table.name, table.state, BEGINS[act])
-    if why is None and act != "disable":
-        why = needed_by(model, table)
-    return partly_made(table) if why is None and act == "enable" else why
-
-
-def table_remedy(model: Regions, table: ModelTable, act: TableAct) -> str:
-    """Returns what lets the change of a table begin: where it is on its way to another state, it goes there first."""
-    name = table.name
-    if act == "delete" and model.damages.of_rows(name):
-        return REMEDY
-    match table.state:
-        case TableState.CREATING | TableState.ENABLING if act == "enable":
-            delete = f" or 'regent tables delete {name}'" if table.state is TableState.CREATING else ""
-            return f"wait for its end; 'regent tables disable {name}'{delete} ends it before"
-        case TableState.DELETING:
-            return f"'regent tables delete {name} --wait' goes on with that"
-        case TableState.TRUNCATING:
-            goes_on = f"'regent tables truncate {name} --wait' goes on with that; then repeat this"
-            return f"{goes_on}, or 'regent tables delete {name}'"
-        case TableState.DISABLING if act != "disable":
-            return f"'regent tables disable {name} --wait' goes on with that; then repeat this"
-        case TableState.ENABLED | TableState.ENABLING if act == "delete":
-            return f"regent tables disable {name} --wait"
-        case TableState.DISABLED if act == "enable":
-            return f"'regent tables enable {name}' opens its regions"
-        case _:
-            return f"see 'regent tables describe {name}'"

@@ -45,6 +45,8 @@ SUPERSEDED: Final = b"superseded by procedure "
 DROPS: Final = 1
 CLOSES: Final = 2
 """Steps of a deletion."""
+LASTING: Final = {TableState.ENABLING: TableState.ENABLED, TableState.DISABLING: TableState.DISABLED}
+"""States that changes end with, by those that they begin with."""
 SERVER_OF: Final = attrgetter("server")
 
 
@@ -180,6 +182,8 @@ def begun(env: RegionsEnv, record: Record, state: TableState, then: int = 1) -> 
     task: TableTask = TABLE_TASK.decode(record.data)
     name = task.table
     table = env.model.tables.get(name)
+    if table is not None and (needless := _needless(env, table, state)) is not None:
+        return _not_started(env, task, needless) if task.stops else Done(needless.encode())
     why = change_problem(name, None if table is None else table.state, state)
     if why is None and state is TableState.ENABLING and table is not None:
         why = partly_made(table)
@@ -190,6 +194,14 @@ def begun(env: RegionsEnv, record: Record, state: TableState, then: int = 1) -> 
     if why is not None:
         return Failed(f"{record.kind}: {why}")
     return _marked(env, task, stated(env, record, state, Next(then, record.data)))
+
+
+def _needless(env: RegionsEnv, table: Table, state: TableState) -> str | None:
+    """Returns why a change has nothing to do: an earlier one has done it, or a later one deletes the table next."""
+    if table.state is LASTING.get(state):
+        return f"it is {table.state.name.lower()} already"
+    ending = env.endings.of(table) if state is TableState.ENABLING else None
+    return superseded(ending).decode() if ending is not None and ending.begins is not None else None
 
 
 def _not_started(env: RegionsEnv, task: TableTask, why: str) -> Effect:

@@ -18,7 +18,8 @@ from controller.regions.operator.namespaces import NamespaceCreation
 from controller.regions.operator.region_changes import RegionChange, region_problem
 from controller.regions.operator.requests import Change, server_of
 from controller.regions.operator.servers import ServerChange, drain_remedy
-from controller.regions.operator.tables import TableCreation, table_problem
+from controller.regions.operator.table_checks import table_problem
+from controller.regions.operator.tables import TableCreation
 from controller.regions.operator.view import View, gauges_of
 from controller.regions.operator.ways import held_until_ms
 from controller.regions.term import RegionsTerm
