@@ -1,0 +1,99 @@
+"""Decides whether regions are balanced now, and whether one move of a stored plan is still to be made.
+
+A plan is a wish: by the time of a move the region may be elsewhere, and its target gone. So each move is judged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from state_machines.regions.model import Region
+from state_machines.regions.states import WANTED, RegionState
+
+SERVERS_MIN: Final = 2
+
+
+class Bar(StrEnum):
+    """What keeps a balance from beginning. The first one that holds is named."""
+
+    OFF = "off"
+    RUNNING = "running"
+    CRASH = "crash"
+    UNHEARD = "unheard"
+    SERVERS = "servers"
+    TRANSIT = "transit"
+
+
+class Seen(Struct, frozen=True, gc=False):
+    """The domain as a balance judges it. ``running``: pid of another balance, 0 without; the others are numbers.
+
+    ``unheard``: servers that have not registered at this daemon, or whose list of regions is not compared yet.
+    ``transit``: regions that are in transition, or that procedures have.
+    """
+
+    off: bool = False
+    running: int = 0
+    crashed: int = 0
+    unheard: int = 0
+    targets: int = 0
+    transit: int = 0
+
+
+def bar_of(seen: Seen, *, force: bool = False) -> Bar | None:
+    """Returns what keeps a balance from beginning; None where it may. ``force``: regions may be in transition."""
+    holds = {
+        Bar.OFF: seen.off,
+        Bar.RUNNING: seen.running != 0,
+        Bar.CRASH: seen.crashed > 0,
+        Bar.UNHEARD: seen.unheard > 0,
+        Bar.SERVERS: seen.targets < SERVERS_MIN,
+        Bar.TRANSIT: seen.transit > 0 and not force,
+    }
+    return next((bar for bar, holding in holds.items() if holding), None)
+
+
+class Skip(StrEnum):
+    """Why a move of a plan is not made."""
+
+    GONE = "gone"
+    CLOSED = "not open"
+    ELSEWHERE = "elsewhere"
+    BUSY = "busy"
+    PINNED = "pinned"
+    RESTS = "rests"
+    TARGET = "target"
+
+
+SKIPPED: Final[dict[Skip, str]] = {
+    Skip.GONE: "the region is gone",
+    Skip.CLOSED: "the region is not open, or is not to be",
+    Skip.ELSEWHERE: "the region is not where the plan found it",
+    Skip.BUSY: "a procedure has the region",
+    Skip.PINNED: "the region is pinned",
+    Skip.RESTS: "the region rests after a move",
+    Skip.TARGET: "its new server is offline, cordoned, leaving, or unable to open it",
+}
+"""Each cause in words of operators."""
+
+
+def skip_of(
+    region: Region | None, source: str, to: str, targets: Container[str], *, pinned: bool, rests: bool
+) -> Skip | None:
+    """Returns why a move is not made; None where it is. ``targets``: names of servers that may get the region."""
+    if region is None:
+        return Skip.GONE
+    if region.server is None or region.server.name != source:
+        return Skip.ELSEWHERE
+    if region.pid:
+        return Skip.BUSY
+    if region.state is not RegionState.OPEN or region.table.state not in WANTED:
+        return Skip.CLOSED
+    if pinned:
+        return Skip.PINNED
+    if rests:
+        return Skip.RESTS
+    return None if to in targets else Skip.TARGET

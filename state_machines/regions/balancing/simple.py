@@ -1,0 +1,187 @@
+"""Spreads regions evenly by their number alone (HBase ``SimpleLoadBalancer``): linear in regions, and without a draw.
+
+Each server gets its share by weight, rounded down or up. A server keeps as many of its regions as it may, and gives the
+newest ones away, those with the highest ids. By table, each table is spread like this. Then servers that have too many
+regions of all tables give some that others may have as well: the tables stay even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from math import ceil
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from state_machines.regions.balancing.cluster import BalancePlan, Cluster, Cost, Move
+
+REGIONS: Final = "regions"
+TABLES: Final = "tables"
+WHY: Final = "its server has more regions than its share"
+WHY_TABLE: Final = "its server has more regions of the table, or of all, than its share"
+TARGETS_MIN: Final = 2
+CLOSE: Final = 1e-9
+"""Part of a region that a share may lack by the rounding of floats."""
+
+
+class _Group(NamedTuple):
+    """Regions that are spread together, by target. ``counts``: with held ones; ``free``: rows that it may give."""
+
+    counts: list[int]
+    free: list[list[int]]
+
+
+class Simple(Struct, frozen=True, gc=False):
+    """Spreads all regions together, or first those of each table (``by_table``)."""
+
+    by_table: bool = False
+
+    def plan(self, cluster: Cluster, seed: int) -> BalancePlan:
+        """Returns moves after which each server has its share; ``seed`` changes nothing."""
+        targets = [at for at, is_target in enumerate(cluster.targets) if is_target]
+        if len(targets) < TARGETS_MIN:
+            return BalancePlan((), (), ())
+        groups = _groups(cluster, targets, by_table=self.by_table)
+        weights = [cluster.weights[one] for one in targets]
+        before, counts = self._costs(groups, weights), _sums(groups, len(targets))
+        for one in groups:
+            _even(cluster, one, weights)
+        if self.by_table:
+            _even_all(groups, weights)
+        why = WHY_TABLE if self.by_table else WHY
+        moves = [
+            Move(cluster.ids[row], cluster.servers[source], cluster.servers[to], why)
+            for row, source, to in _in_order(_moved(cluster, targets, groups), targets, counts, weights)
+        ]
+        return BalancePlan(tuple(moves), before, self._costs(groups, weights))
+
+    def _costs(self, groups: Sequence[_Group], weights: Sequence[float]) -> tuple[Cost, ...]:
+        all_ = Cost(REGIONS, 1.0, skew(_sums(groups, len(weights)), weights))
+        if not self.by_table:
+            return (all_,)
+        filled = [one.counts for one in groups if any(one.counts)]
+        mean = sum(skew(one, weights) for one in filled) / len(filled) if filled else 0.0
+        return (all_, Cost(TABLES, 1.0, mean))
+
+
+# -- shares
+
+
+def shares(total: int, weights: Sequence[float], least: Sequence[int], have: Sequence[int]) -> list[int]:
+    """Returns how many regions each server is to have: its share by weight, rounded down or up.
+
+    It is never less than ``least``, which a server cannot give away; the others share the rest then. Rounded up are
+    first those that ``have`` more already.
+    """
+    sharing, left, weight = set(range(len(weights))), total, sum(weights)
+    while full := [one for one in sharing if least[one] > left * weights[one] / weight]:
+        sharing.difference_update(full)
+        left -= sum(least[one] for one in full)
+        weight = sum(weights[one] for one in sharing)
+    exact = {one: left * weights[one] / weight for one in sharing}
+    found = [int(exact[one] + CLOSE) if one in sharing else count for one, count in enumerate(least)]
+    first = sorted(sharing, key=lambda one: (found[one] >= have[one], found[one] - exact[one], one))
+    for number in range(total - sum(found)):
+        found[first[number % len(first)]] += 1
+    return found
+
+
+def skew(counts: Sequence[int], weights: Sequence[float]) -> float:
+    """Returns how far counts are from their shares, rounded up: 0 where none is above, 1 where one server has all."""
+    total, weight = sum(counts), sum(weights)
+    most = [ceil(total * one / weight - CLOSE) for one in weights]
+    over = sum(max(0, count - share) for count, share in zip(counts, most, strict=True))
+    worst = total - min(most)
+    return over / worst if worst > 0 else 0.0
+
+
+# -- spreading
+
+
+def _groups(cluster: Cluster, targets: Sequence[int], *, by_table: bool) -> list[_Group]:
+    """Sorts the regions of the targets into groups; regions of other servers stay, and count nowhere."""
+    position = {one: at for at, one in enumerate(targets)}
+    count = max(1, len(cluster.tables)) if by_table else 1
+    groups = [_Group([0] * len(targets), [[] for _ in targets]) for _ in range(count)]
+    of = cluster.table if by_table else bytes(len(cluster.ids))
+    for row, (server, group, held) in enumerate(zip(cluster.server, of, cluster.held, strict=True)):
+        at = position.get(server)
+        if at is not None:
+            found = groups[group]
+            found.counts[at] += 1
+            if not held:
+                found.free[at].append(row)
+    return groups
+
+
+def _even(cluster: Cluster, group: _Group, weights: Sequence[float]) -> None:
+    """Has servers above their share give their newest regions to those below."""
+    counts, free = group
+    least = [count - len(rows) for count, rows in zip(counts, free, strict=True)]
+    wanted = shares(sum(counts), weights, least, counts)
+    below = [(counts[at] / weights[at], at) for at in range(len(counts)) if counts[at] < wanted[at]]
+    heapify(below)
+    for at, rows in enumerate(free):
+        if counts[at] > wanted[at]:
+            rows.sort(key=cluster.ids.__getitem__)
+        while counts[at] > wanted[at]:
+            to = below[0][1]
+            _give(group, at, to)
+            if counts[to] < wanted[to]:
+                heapreplace(below, (counts[to] / weights[to], to))
+            else:
+                heappop(below)
+
+
+def _even_all(groups: Sequence[_Group], weights: Sequence[float]) -> None:
+    """Has servers above their share of all regions give some of tables of which another one is below its share."""
+    counts = _sums(groups, len(weights))
+    wanted = shares(sum(counts), weights, [0] * len(counts), counts)
+    for group in groups:
+        part = sum(group.counts) / sum(weights)
+        above = [at for at in range(len(counts)) if counts[at] > wanted[at] and group.counts[at] > part * weights[at]]
+        below = [at for at in range(len(counts)) if counts[at] < wanted[at] and group.counts[at] < part * weights[at]]
+        for at, to in zip([one for one in above if group.free[one]], below, strict=False):
+            _give(group, at, to)
+            counts[at], counts[to] = counts[at] - 1, counts[to] + 1
+
+
+def _give(group: _Group, at: int, to: int) -> None:
+    group.free[to].append(group.free[at].pop())
+    group.counts[at] -= 1
+    group.counts[to] += 1
+
+
+def _sums(groups: Sequence[_Group], servers: int) -> list[int]:
+    """Returns how many regions of all groups each server has."""
+    return [sum(one.counts[at] for one in groups) for at in range(servers)]
+
+
+# -- moves
+
+
+def _moved(cluster: Cluster, targets: Sequence[int], groups: Sequence[_Group]) -> Iterator[tuple[int, int, int]]:
+    """Yields the rows that have another server now, with the former one and this one."""
+    for group in groups:
+        for to, rows in zip(targets, group.free, strict=True):
+            yield from ((row, cluster.server[row], to) for row in rows if cluster.server[row] != to)
+
+
+def _in_order(
+    moved: Iterator[tuple[int, int, int]], targets: Sequence[int], counts: Sequence[int], weights: Sequence[float]
+) -> Iterator[tuple[int, int, int]]:
+    """Yields moves so that the server with the most regions for its weight, at each time, gives one first."""
+    load = dict(zip(targets, counts, strict=True))
+    weight = dict(zip(targets, weights, strict=True))
+    of: dict[int, list[tuple[int, int, int]]] = {}
+    for one in moved:
+        of.setdefault(one[1], []).append(one)
+    turns = [(-load[source] / weight[source], source) for source in of]
+    heapify(turns)
+    while turns:
+        _, source = heappop(turns)
+        yield of[source].pop()
+        load[source] -= 1
+        if of[source]:
+            heappush(turns, (-load[source] / weight[source], source))
