@@ -179,6 +179,23 @@ class RegionsSettings(Section):
         ge=1,
         le=1_000,
     )
+    balancer_by_table: bool = key(
+        False,
+        "Whether a balance spreads the regions of each table over the servers first, and then those of all tables.",
+    )
+    balancer_moves_together: int = key(
+        20,
+        "Regions that a balance moves at a time; the others go on serving.",
+        ge=1,
+        le=1_000,
+    )
+    balancer_spread_ms: int = key(
+        0,
+        "Time, in milliseconds, over which a balance spreads its moves: each wave of them waits for its part of it. "
+        "With 0 a wave begins once the one before has ended.",
+        ge=0,
+        le=86_400_000,
+    )
     transit_max: int = key(
         20_000,
         "Regions in transition from which on changes of tables and crashes begin no further batch.",

@@ -17,10 +17,12 @@ from controller.regions.endings import Causes, Endings, GivenUp, Left
 from controller.regions.fencing import Fencing, LeaseAndFence, is_late
 from controller.regions.journal.journal import RegionsJournal
 from controller.regions.loads import RegionLoads
+from controller.regions.planner import Planner
 from controller.regions.routes import RouteLog
 from controller.regions.server_lists import Claimants, Contradictions
 from regent_agent.protocol import INHERIT
 from state_machines.regions import marks
+from state_machines.regions.balancing.simple import Simple
 from state_machines.regions.marks import LostParts
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.placement import Cooldown, Placement
@@ -33,6 +35,8 @@ KEYS: Final = RegionsSettings.model_fields
 """Keys of the section ``[regions]``, which declares the defaults."""
 KEY_BYTES_MAX: Final = 192 * 1024
 """Bytes of the keys of regions that one step writes: a request to ZooKeeper has a bound."""
+SEEDS: Final = 1 << 32
+"""Numbers that balancers may begin to draw from."""
 _NO_SERVERS: Final[Mapping[Server, int]] = {}
 
 
@@ -94,6 +98,9 @@ class Options(msgspec.Struct, frozen=True):
     reshapes_per_minute_max: int = KEYS["reshapes_per_minute_max"].default
     reopen_per_server: int = KEYS["reopen_per_server"].default
     split: str = KEYS["split"].default
+    balancer_by_table: bool = KEYS["balancer_by_table"].default
+    balancer_moves_together: int = KEYS["balancer_moves_together"].default
+    balancer_spread_ms: int = KEYS["balancer_spread_ms"].default
     transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100
@@ -190,6 +197,15 @@ class RegionsEnv:
         self.former = LeaseAndFence(options.lease_ms, options.fence)
         """The lease and fence of servers that have not polled since they registered at this daemon."""
         self.cooldown = Cooldown(options.move_cooldown_ms)
+        self.planner = Planner(
+            model,
+            self.loads,
+            self.claimants,
+            self.cooldown,
+            self.now_ms,
+            lambda: draw(SEEDS),
+            Simple(options.balancer_by_table),
+        )
         self.wake: Callable[[int], None] = lambda _: None
         self.fencing = Fencing(options.fence_command, options.fence_timeout_ms, self._wake)
 

@@ -50,6 +50,14 @@ class RegionCounters:
     """Loads that came of regions which their server does not have open."""
     grown: Counter[str] = field(default_factory=Counter)
     """Splits and merges that began by themselves, by their cause."""
+    balances: int = 0
+    balance_cost: float = 0.0
+    """Cost of the placement that the latest balance of this process found."""
+    balance_moves: int = 0
+    balance_moves_left_out: Counter[str] = field(default_factory=Counter)
+    """Planned moves that were of no use any more, by their cause."""
+    balance_refusals: Counter[str] = field(default_factory=Counter)
+    """Balances that could not begin, by what kept them."""
     submitted: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     times: defaultdict[str, Timer] = field(default_factory=lambda: defaultdict(Timer))
@@ -109,6 +117,7 @@ class RegionGauges:
     """Pieces of work on regions that are under way."""
     work_failing: int = 0
     """Those whose latest attempt failed."""
+    balancer_off: bool = False
 
 
 class RegionsCollector(Collector):
@@ -166,6 +175,7 @@ def _gauges(g: RegionGauges) -> Iterator[Metric]:
     yield gauge("regent_region_parents_age_seconds", "Age of the oldest, of this term at most", g.oldest_parent_s)
     yield gauge("regent_region_snapshots", "Snapshots of tables", g.snapshots)
     yield gauge("regent_region_work", "Pieces of work on regions that are under way", g.work)
+    yield gauge("regent_region_balancer_off", "1 while operators have switched balances off", float(g.balancer_off))
     yield gauge("regent_region_work_failing", "Those whose latest attempt failed", g.work_failing)
 
 
@@ -190,6 +200,16 @@ def _counters(c: RegionCounters) -> Iterator[Metric]:
     yield by_label("regent_region_hellos_refused", "Connections that ended at their Hello", "cause", c.hellos_refused)
     yield counter("regent_region_loads_ignored", "Loads of regions that their server does not have", c.loads_ignored)
     yield by_label("regent_region_reshapes", "Splits and merges that began by themselves", "cause", c.grown)
+    yield counter("regent_region_balances", "Balances that have made a plan", c.balances)
+    yield gauge("regent_region_balance_cost", "Cost that the latest of them found, 0 is even", c.balance_cost)
+    yield counter("regent_region_balance_moves", "Moves of regions that balances have begun", c.balance_moves)
+    yield by_label(
+        "regent_region_balance_moves_left_out",
+        "Planned moves that were of no use any more",
+        "cause",
+        c.balance_moves_left_out,
+    )
+    yield by_label("regent_region_balance_refusals", "Balances that could not begin", "cause", c.balance_refusals)
     yield by_label("regent_region_procedures_submitted", "Procedures that began", "kind", c.submitted)
     yield by_label("regent_region_procedures_failed", "Those that were rolled back", "kind", c.failed)
     yield histogram("regent_region_procedure_seconds", "From begin to end of a procedure", dict(c.times), "kind")

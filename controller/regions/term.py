@@ -17,6 +17,7 @@ from controller.procedures.requests import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
 from controller.regions import admission, damaged, entering, fencing, in_transition, loading, restored
+from controller.regions.balancing import Balancing
 from controller.regions.bypassed import picked_up, see_to
 from controller.regions.clock import SteadyClock
 from controller.regions.dispatcher import Dispatcher, Limits
@@ -125,6 +126,7 @@ class RegionsTerm:
         self.growth = Growth(
             self.env, self.engine, self.manager, Judge(self.env, self.engine, self.manager, suspended), counters.grown
         )
+        self.balancing = Balancing(self.env, self.engine, counters)
         self.service = RegionService(self.manager, counters, leads, look, suspended)
         self._catalog = catalog
         self._store = store
@@ -221,6 +223,7 @@ class RegionsTerm:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self.env.bus.close()
+            self.env.planner.close()
             await self.env.fencing.stop()
 
     def close(self, why: Exception) -> None:
@@ -234,6 +237,7 @@ class RegionsTerm:
         see_to(self.env, moved)
         self.journal.changed(moved)
         self.growth.changed(moved)
+        self.balancing.changed(moved)
         self.env.causes.over(after.pid for _, after in moved if after.state.is_final)
         for before, after in moved:
             if after.kind == publish.NAME and after.state.is_final:

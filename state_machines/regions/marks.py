@@ -5,6 +5,7 @@ kind     subject      meaning
 =======  ===========  =============================================================================================
 cordon   server name  it gets no regions; those that it has stay
 hold     server name  until a time its regions wait for its next process instead of going to other servers
+off      balancer     regions are not balanced until it is switched on
 pin      region id    it is opened at the server of this name wherever that is online; balancers leave it there
 stopped  table name   it was enabled when all tables were stopped, and is enabled again when they are started
 =======  ===========  =============================================================================================
@@ -27,6 +28,7 @@ class MarkKind(StrEnum):
 
     CORDON = "cordon"
     HOLD = "hold"
+    OFF = "off"
     PIN = "pin"
     STOPPED = "stopped"
 

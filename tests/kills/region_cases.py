@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from controller.regions.procedures.balance import SWITCH
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from regent_agent import protocol
+from state_machines.regions.marks import MarkKind
 from tests.kills.region_daemons import Story
 from tests.kills.region_stories import (
     TABLE,
     aborts,
     all_tables,
     assigns,
+    balances,
+    balances_and_aborts,
+    balances_while_a_target_dies,
     changed,
     changes,
     cloned,
@@ -68,6 +73,8 @@ CREATED: Final = (nothing, create)
 DISABLED: Final = (*CREATED, changes("disable_table"))
 FAILED: Final = (protocol.FAILED_OPEN,)
 SNAPSHOT: Final = (*CREATED, snapshot("snapshot_table", TABLE))
+LOPSIDED: Final = (nothing, changed("create_table", uniform=9), drains)
+"""One server of three has no region."""
 RESTORABLE: Final = (*SNAPSHOT, changes("disable_table"))
 
 CASES: dict[str, Case] = {
@@ -146,6 +153,14 @@ CASES: dict[str, Case] = {
     "merge": Case(merges(), CREATED, whole=True),
     "merge while their server dies": Case(merges(kills_owner), CREATED, whole=True),
     "merge and abort": Case(merges(aborts), CREATED),
+    "balance": Case(balances, LOPSIDED, {"balancer_moves_together": 2}),
+    "balance one at a time": Case(balances, LOPSIDED, {"balancer_moves_together": 1}),
+    "balance and abort": Case(balances_and_aborts, LOPSIDED, {"balancer_moves_together": 1}),
+    "balance without a plan to move": Case(balances, CREATED),
+    "balance that is switched off": Case(balances, (*LOPSIDED, marked("mark", MarkKind.OFF, SWITCH))),
+    "balance while a target dies": Case(
+        balances_while_a_target_dies, LOPSIDED, {"balancer_moves_together": 2, "fence": "log"}
+    ),
     "drain": Case(drains, CREATED),
     "leave": Case(leaves, CREATED),
     "forget": Case(forgets, (*CREATED, crashes)),

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from controller.regions.procedures import (
     assign,
+    balance,
     close,
     merge,
     move,
@@ -19,6 +20,7 @@ from controller.regions.procedures import (
     split,
     table_work,
 )
+from controller.regions.procedures.balance import BALANCE_TASK, BalanceTask
 from controller.regions.procedures.messages import (
     CRASH,
     MOVE,
@@ -132,9 +134,9 @@ def namespace(kind: str) -> Story:
     return story
 
 
-def marked(kind: str) -> Story:
+def marked(kind: str, of: MarkKind = MarkKind.CORDON, subject: str = "s1") -> Story:
     async def story(life: Life) -> Record:
-        return await life.run(kind, MARK_TASK.encode(MarkTask(MarkKind.CORDON, "s1")))
+        return await life.run(kind, MARK_TASK.encode(MarkTask(of, subject)))
 
     return story
 
@@ -235,6 +237,28 @@ async def unpublishes(life: Life) -> Record:
 
 async def drains(life: Life) -> Record:
     return await life.run(servers.DRAIN, CRASH.encode(Crash("s1", 1)))
+
+
+async def balances(life: Life) -> Record:
+    return await life.run(balance.NAME, BALANCE_TASK.encode(BalanceTask()))
+
+
+def _moves_have_begun(record: Record) -> bool:
+    return record.state.is_final or BALANCE_TASK.decode(record.data).begun > 0
+
+
+async def balances_and_aborts(life: Life) -> Record:
+    """Regions are balanced; the operator aborts once the first moves have begun."""
+    return await life.run(balance.NAME, BALANCE_TASK.encode(BalanceTask()), aborts=_moves_have_begun)
+
+
+async def balances_while_a_target_dies(life: Life) -> None:
+    """The server that is to get regions dies once the first moves have begun: how many are left out is not said."""
+    caller = Caller("User:ops", nonce="balance")
+    pid = await life._driven(life.term.engine.submit(balance.NAME, BALANCE_TASK.encode(BalanceTask()), caller))
+    await life.until(lambda: _moves_have_begun(life.term.engine.records[pid]))
+    life.service.servers["s1", 1].dies()
+    await life._driven(life.term.engine.result(pid))
 
 
 async def leaves(life: Life) -> None:

@@ -11,6 +11,7 @@ from controller.http.procedures import Procedure, record_item
 from controller.procedures.kinds import Kind
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
+from controller.regions.procedures.balance import BALANCE_TASK, SWITCH, BalanceTask, skips
 from controller.regions.procedures.every import KINDS
 from controller.regions.procedures.messages import (
     CRASH,
@@ -59,6 +60,7 @@ CODECS: Final[Mapping[str, Any]] = {
     "assign_many": MANY,
     "close_many": MANY,
     "crash": CRASH,
+    "balance": BALANCE_TASK,
     "drain_server": CRASH,
     "forget_server": CRASH,
     "fence_log": LOG_TASK,
@@ -88,6 +90,7 @@ WHERE: Final = "see 'regent regions transitions' and 'regent regions list --stat
 STRANDED: Final = "'regent regions list --stranded' lists regions that it has left"
 LEFT: Final[Mapping[str, str]] = {
     "crash": "it begins anew: 'regent regions procedures list --kind crash --live' has its pid",
+    "balance": "regions that have moved stay where they are: 'regent balancer run' begins another one",
     "drain_server": "the server may have regions still, and gets some again: 'regent servers list' counts them",
     "create_table": f"'regent tables list' shows the state of the table, and {STRANDED}",
     "enable_table": f"'regent tables list' shows the state of the table, and {STRANDED}",
@@ -149,6 +152,8 @@ def subject_of(record: Record) -> str:
             return str(task.region)
         case Shape() as task:
             return " ".join(map(str, sorted(task.parents)))
+        case BalanceTask():
+            return SWITCH
         case TableTask() as task:
             return task.table
         case TableWork() as task:
@@ -203,6 +208,8 @@ def detail_of(record: Record) -> str:
             parents, heirs = ("+".join(f"#{one}" for one in some) for some in (task.parents, task.heirs))
             at = f" at {key_text(task.key)!r}" if task.key else ""
             return f"regions {parents} of {task.table}{at}, heirs {heirs}"
+        case BalanceTask() as task:
+            return _detail_of_balance(task)
         case Many() as task:
             count = len(task.ids) or task.count
             return f"up to {count} regions of {task.table}"
@@ -220,6 +227,17 @@ def detail_of(record: Record) -> str:
             return f"namespace {task.namespace}"
         case _:
             return ""
+
+
+def _detail_of_balance(task: BalanceTask) -> str:
+    """Returns how many moves a plan has, and how many of these have begun."""
+    if not task.servers:
+        return "a plan is made"
+    out = skips(task).total()
+    left_out = f", {out} left out" if out else ""
+    return (
+        f"{task.begun - out} of {len(task.moves)} moves begun{left_out}, cost {task.before:.3f}, then {task.after:.3f}"
+    )
 
 
 def _work(task: RegionWork | TableWork | PublishTask) -> str:

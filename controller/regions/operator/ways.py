@@ -13,6 +13,7 @@ from controller.regions.operator.published import ends_of
 from controller.regions.operator.records import cause_of, message_of
 from controller.regions.procedures import crash, snapshots, tables
 from controller.regions.procedures.assign import NAME as ASSIGN
+from controller.regions.procedures.balance import NAME as BALANCE
 from controller.regions.procedures.messages import (
     Crash,
     LogTask,
@@ -254,8 +255,8 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
     if root.kind == crash.NAME and isinstance(task, Crash):
         server = env.model.servers.get((task.server, task.incarnation))
         return "" if server is None else "; ".join(of_crash(server, env, engine))
-    if root.kind == DRAIN:
-        return "; ".join(_of_drain(root, env, engine))
+    if root.kind in (DRAIN, BALANCE):
+        return "; ".join(_of_moves(root, env, engine))
     if isinstance(task, Shape):
         return "; ".join(dict.fromkeys(_of_shape(root, task, env, engine)))
     if isinstance(task, SnapshotTask | TableWork):
@@ -275,8 +276,8 @@ def _of_work(root: Record) -> str:
     return f"'{ENDS} abort {root.pid}' ends it{takes_back}"
 
 
-def _of_drain(root: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
-    """Yields what ends a drain: its moves that have begun cannot be undone, so it ends after them."""
+def _of_moves(root: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
+    """Yields what ends a drain or a balance: its moves that have begun cannot be undone, so it ends after them."""
     parts = (region for pid in _parts(root, engine) if (region := _moved(pid, env, engine)) is not None)
     hung = [one for one in parts if one.pid and one.server is not None and one.state in (S.OPENING, S.CLOSING)]
     for server in sorted({one.server for one in hung if one.server is not None}, key=str)[:FAILURES_SHOWN]:

@@ -8,6 +8,7 @@ from controller.procedures.kinds import Kind, Kinds
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import (
     assign,
+    balance,
     clones,
     close,
     crash,
@@ -58,6 +59,7 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     snapshots.DELETE_SNAPSHOT,
     stopping.STOP_TABLES,
     stopping.START_TABLES,
+    balance.BALANCE,
     servers.DRAIN_SERVER,
     servers.CLOSE_STRAY,
     servers.FORGET_SERVER,

@@ -18,8 +18,8 @@ from state_machines.regions.balancing.cluster import BalancePlan, Cluster, Cost,
 
 REGIONS: Final = "regions"
 TABLES: Final = "tables"
-WHY: Final = "its server has more regions than its share"
-WHY_TABLE: Final = "its server has more regions of the table, or of all, than its share"
+WHY: Final = "more regions at its server than its share"
+WHY_TABLE: Final = "more regions of its table, or of all, at its server than its share"
 TARGETS_MIN: Final = 2
 CLOSE: Final = 1e-9
 """Part of a region that a share may lack by the rounding of floats."""

@@ -1,0 +1,148 @@
+"""Makes plans of balances beside the engine: a snapshot of the model in pieces, then the plan of a balancer.
+
+A plan is of no use in another process of the daemon: one that dies makes another plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from controller.regions.loads import RegionLoads
+from controller.regions.server_lists import Claimants
+from regent_agent.protocol import INHERIT
+from state_machines.regions.balancing.cluster import BalancePlan, Balancer, Cluster
+from state_machines.regions.model import Region, Regions, Server, Table, start_of
+from state_machines.regions.placement import Cooldown
+from state_machines.regions.states import WANTED, RegionState
+
+PIECE: Final = 500
+"""Regions at which one turn of the loop looks."""
+ALONE_MAX: Final = 10_000
+"""Regions whose plan the loop makes itself; a thread makes that of more."""
+TAKEN: Final = frozenset({RegionState.OPEN, RegionState.OPENING})
+
+
+class Made(Struct, frozen=True, gc=False):
+    """A plan, and of how many regions and servers it is."""
+
+    plan: BalancePlan
+    regions: int
+    servers: int
+
+
+class Planner:
+    """Makes at most one plan for each procedure. ``seed``: returns a number for balancers that draw."""
+
+    def __init__(
+        self,
+        model: Regions,
+        loads: RegionLoads,
+        claimants: Claimants,
+        cooldown: Cooldown,
+        now_ms: Callable[[], int],
+        seed: Callable[[], int],
+        balancer: Balancer,
+    ) -> None:
+        self._model, self._loads, self._claimants, self._cooldown = model, loads, claimants, cooldown
+        self._now_ms, self._seed, self._balancer = now_ms, seed, balancer
+        self._works: dict[int, asyncio.Task[Made]] = {}
+
+    def begin(self, pid: int, wake: Callable[[int], None]) -> None:
+        """Begins the plan of a procedure, once; ``wake`` is called with its pid at the end."""
+        if pid not in self._works:
+            work = self._works[pid] = asyncio.ensure_future(self.make())
+            work.add_done_callback(lambda _: wake(pid))
+
+    def made(self, pid: int) -> Made | str | None:
+        """Returns the plan of a procedure, or why there is none; None while it is made."""
+        work = self._works[pid]
+        if not work.done():
+            return None
+        if work.cancelled():
+            return "it was cancelled"
+        error = work.exception()
+        return work.result() if error is None else f"{type(error).__name__}: {error}"
+
+    def has_begun(self, pid: int) -> bool:
+        """Checks whether the plan of a procedure was begun."""
+        return pid in self._works
+
+    def forget(self, pid: int) -> None:
+        """Forgets the plan of a procedure: it is stored, or of no use any more."""
+        if (work := self._works.pop(pid, None)) is not None:
+            work.cancel()
+
+    def close(self) -> None:
+        """Ends all work: the term is over."""
+        for pid in list(self._works):
+            self.forget(pid)
+
+    async def make(self) -> Made:
+        """Makes a plan of the present regions."""
+        cluster = await self.snapshot()
+        seed = self._seed()
+        plan: Awaitable[BalancePlan]
+        if len(cluster.ids) > ALONE_MAX:
+            plan = asyncio.to_thread(self._balancer.plan, cluster, seed)
+            return Made(await plan, len(cluster.ids), sum(cluster.targets))
+        return Made(self._balancer.plan(cluster, seed), len(cluster.ids), sum(cluster.targets))
+
+    async def snapshot(self) -> Cluster:
+        """Returns what balancers look at; a few hundred regions in a turn of the loop.
+
+        What changes meanwhile may be in it or not: each move is judged again before it is made.
+        """
+        model = self._model
+        servers, targets = list(model.servers.values()), {one.key for one in model.online()}
+        position = {one.key: at for at, one in enumerate(servers)}
+        tables = [one for one in model.tables.values() if one.state in WANTED]
+        inheriting = all(INHERIT in one.features for one in servers if one.key in targets)
+        found = Cluster(
+            *(array("q"), array("q"), array("q"), bytearray(), array("d"), array("q"), array("q")),
+            servers=tuple(one.name for one in servers),
+            targets=bytes(one.key in targets for one in servers),
+            weights=(1.0,) * len(servers),
+            tables=tuple(one.name for one in tables),
+        )
+        for number, table in enumerate(tables):
+            at = 0
+            while some := self._piece(table, at):
+                for region, server in _owned(some):
+                    if (where := position.get(server.key)) is not None:
+                        found.server.append(where)
+                        found.table.append(number)
+                        self._enter(found, region, inheriting=inheriting)
+                at = bisect_right(table.regions, some[-1].start, key=start_of)
+                await asyncio.sleep(0)
+        return found
+
+    def _piece(self, table: Table, at: int) -> Sequence[Region]:
+        """Returns some regions of a table; none of one that is gone."""
+        return table.regions[at : at + PIECE] if self._model.tables.get(table.name) is table else ()
+
+    def _enter(self, found: Cluster, region: Region, *, inheriting: bool) -> None:
+        load = self._loads.of(region)
+        found.ids.append(region.id)
+        found.held.append(self._is_held(region, inheriting=inheriting))
+        found.requests.append(0.0 if load is None else (load.reads_per_s or 0.0) + (load.writes_per_s or 0.0))
+        found.size_bytes.append(0 if load is None else load.size_bytes)
+        found.files.append(0 if load is None else load.files)
+
+    def _is_held(self, region: Region, *, inheriting: bool) -> bool:
+        """Checks whether a region stays where it is; one with sources does unless all servers can open it."""
+        if region.state is not RegionState.OPEN or region.pid or self._model.marks.pinned(region.id):
+            return True
+        if self._cooldown.left_ms(region.id, self._now_ms()) or self._claimants.is_held(region):
+            return True
+        return not inheriting and region.id in self._model.sources
+
+
+def _owned(regions: Sequence[Region]) -> Iterator[tuple[Region, Server]]:
+    """Yields the regions that a server has, or is about to have, with it."""
+    return ((one, one.server) for one in regions if one.server is not None and one.state in TAKEN)

@@ -1,0 +1,311 @@
+"""Balance: a plan is stored, then regions move by it, some at a time (HBase ``BalanceRegions``).
+
+The plan is in the record before anything is sent, so operators see it, and another daemon goes on with it. Each move is
+a procedure of its own, and judged again before it begins. One that is of no use by then is left out, and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from controller.procedures.kinds import Effect, Kind, Step
+from controller.process.wording import counted, named
+from controller.regions.environment import RegionsEnv
+from controller.regions.planner import Made
+from controller.regions.procedures.messages import MOVE, Codec, Message, Move
+from controller.regions.procedures.move import NAME as MOVE_NAME
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import Demand, Resource, Scope
+from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
+from state_machines.procedures.record import Record, child
+from state_machines.procedures.transition import Members
+from state_machines.regions.balancing.checks import SKIPPED, Bar, Seen, Skip, bar_of, skip_of
+from state_machines.regions.balancing.cluster import Cost
+from state_machines.regions.marks import MarkKind
+from state_machines.regions.states import ServerState
+from state_machines.regions.transit import PAUSE_MS_MAX
+
+log = logging.getLogger("regent.regions")
+
+NAME: Final = "balance"
+SWITCH: Final = "balancer"
+"""Subject of the mark that switches it off."""
+AGAIN_MS: Final = 500
+MOVES_MAX: Final = 2_000
+"""Moves of one plan; the next balance makes a plan of what is left."""
+PLAN_BYTES_MAX: Final = 128 * 1024
+"""Bytes of a plan as it is stored: each wave stores it again, and a request to ZooKeeper has a bound."""
+
+
+class PlannedMove(Message, frozen=True):
+    """A region that is to move. ``source``, ``to``, ``why``: positions in the names of the plan.
+
+    ``skip``: why it was not moved, empty where it was, or is to be.
+    """
+
+    region: int
+    source: int
+    to: int
+    why: int
+    skip: str = ""
+
+
+class BalanceTask(Message, frozen=True):
+    """A balance. ``force``: it was begun while regions were in transition.
+
+    ``names``: of servers; ``whys``: causes of moves. ``moves``: the plan, in its order; ``begun``: how many of these
+    are judged. ``left``: further moves that did not fit. ``before``, ``after``: costs, with all moves.
+    ``regions``, ``servers``: how many the plan is about. ``not_before_ms``: time of the next wave. ``off``: it ended
+    early, because the balancer was switched off.
+    """
+
+    why: str = ""
+    force: bool = False
+    names: tuple[str, ...] = ()
+    whys: tuple[str, ...] = ()
+    moves: tuple[PlannedMove, ...] = ()
+    begun: int = 0
+    left: int = 0
+    before: float = 0.0
+    after: float = 0.0
+    regions: int = 0
+    servers: int = 0
+    not_before_ms: int = 0
+    off: bool = False
+
+
+BALANCE_TASK = Codec(BalanceTask)
+
+
+# -- conditions
+
+
+class Problem(NamedTuple):
+    """Why no balance begins now, and what would let one begin."""
+
+    bar: Bar
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.remedy}"
+
+
+def problem_of(env: RegionsEnv, running: int = 0, *, force: bool = False) -> Problem | None:
+    """Returns why no balance begins now; None where one may. ``running``: pid of another one, 0 without."""
+    model, servers = env.model, env.model.servers.values()
+    crashed = [one for one in servers if one.state is not ServerState.ONLINE]
+    unheard = sorted(
+        {str(one) for one in env.unheard()} | {f"{name},{number}" for name, number in env.claimants.processes}
+    )
+    targets, transit = len(env.servers()), len(model.transit)
+    off = model.marks.get(MarkKind.OFF, SWITCH)
+    seen = Seen(off is not None, running, len(crashed), len(unheard), targets, transit)
+    match bar_of(seen, force=force):
+        case None:
+            return None
+        case Bar.OFF as bar:
+            by = f" by {off.by}" if off is not None and off.by else ""
+            return Problem(bar, f"the balancer is switched off{by}", "'regent balancer on' switches it on")
+        case Bar.RUNNING as bar:
+            abort = f"'regent regions procedures abort {running}' ends it after its moves under way"
+            return Problem(bar, f"procedure {running} balances already", f"wait for its end, or {abort}")
+        case Bar.CRASH as bar:
+            remedy = "wait for its end: 'regent regions procedures list --kind crash --live' shows it"
+            return Problem(bar, f"the crash of {named(sorted(map(str, crashed)))} is dealt with", remedy)
+        case Bar.UNHEARD as bar:
+            what = f"servers {named(unheard)} have not listed their regions at this daemon yet"
+            return Problem(bar, what, "try again in some seconds")
+        case Bar.SERVERS as bar:
+            what = f"{counted(targets, 'server')} may get regions, and a balance needs two"
+            return Problem(bar, what, "start another one, or 'regent servers uncordon' one that is kept from regions")
+        case Bar.TRANSIT as bar:
+            remedy = "wait until 'regent regions transitions' is empty, or balance the others with --force"
+            return Problem(bar, f"{counted(transit, 'region')} in transition, or at work", remedy)
+
+
+# -- the plan
+
+
+async def plan(env: RegionsEnv, record: Record) -> Outcome | Effect:
+    """Has a plan made, and stores it: nothing was sent before. After a failover it waits for the lists of servers."""
+    task: BalanceTask = BALANCE_TASK.decode(record.data)
+    if not env.planner.has_begun(record.pid):
+        if env.unheard() or env.claimants.processes or not env.places:
+            return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
+        if (problem := problem_of(env, force=task.force)) is not None:
+            return Failed(str(problem))
+        env.planner.begin(record.pid, env.wake)
+    made = env.planner.made(record.pid)
+    if made is None:
+        return Wait(0, record.data, durable=False)
+    if isinstance(made, str):
+        return Failed(f"no plan could be made: {made}; the daemon's log may have more")
+    found = planned(task, made)
+
+    def entered(_: Change) -> None:
+        env.planner.forget(record.pid)
+        if found.moves:
+            _tell(env, record.pid, found)
+
+    return Effect(Next(record.step + 1, BALANCE_TASK.encode(found)), (), entered)
+
+
+def planned(task: BalanceTask, made: Made) -> BalanceTask:
+    """Returns the message with a plan, as much of it as may be stored."""
+    names, whys, moves = dict[str, int](), dict[str, int](), list[PlannedMove]()
+    size = 0
+    for one in islice(made.plan.moves, MOVES_MAX):
+        size += sum(len(name) + 5 for name in {one.source, one.to} - names.keys()) + 40
+        if moves and size > PLAN_BYTES_MAX:
+            break
+        source, to = (names.setdefault(name, len(names)) for name in (one.source, one.to))
+        moves.append(PlannedMove(one.region, source, to, whys.setdefault(one.why, len(whys))))
+    return replace(
+        task,
+        names=tuple(names),
+        whys=tuple(whys),
+        moves=tuple(moves),
+        left=len(made.plan.moves) - len(moves),
+        before=total(made.plan.before),
+        after=total(made.plan.after),
+        regions=made.regions,
+        servers=made.servers,
+    )
+
+
+def total(costs: Sequence[Cost]) -> float:
+    """Returns the cost of a placement: the mean of all costs, by weight."""
+    weight = sum(one.weight for one in costs)
+    return sum(one.weight * one.value for one in costs) / weight if weight else 0.0
+
+
+def _tell(env: RegionsEnv, pid: int, task: BalanceTask) -> None:
+    left = f", {task.left} further ones are left to the next balance" if task.left else ""
+    log.info(
+        "pid=%d %s: moves %d of %d regions between %d servers, %d at a time (cost %.3f, then %.3f)%s; "
+        "'regent balancer plan %d' lists them, 'regent regions procedures abort %d' ends it",
+        *(pid, NAME, len(task.moves), task.regions, task.servers, env.options.balancer_moves_together),
+        *(task.before, task.after, left, pid, pid),
+    )
+
+
+# -- moves
+
+
+async def move_some(env: RegionsEnv, record: Record) -> Outcome:
+    """Has the next regions moved that are still where the plan found them; the step is repeated until the last one."""
+    task: BalanceTask = BALANCE_TASK.decode(record.data)
+    if task.begun >= len(task.moves):
+        return Next(record.step + 1, record.data)
+    if env.model.marks.get(MarkKind.OFF, SWITCH) is not None:
+        return Next(record.step + 1, BALANCE_TASK.encode(replace(task, off=True)))
+    if env.left_ms(task.not_before_ms):
+        return Wait(task.not_before_ms, record.data, durable=False)
+    judged, wave = _wave(env, task)
+    if not wave:
+        return Next(record.step + 1, _judged(task, judged))
+    children = tuple(_moving(task, judged[at], table) for at, table in wave)
+    pause_ms = min(PAUSE_MS_MAX, env.options.balancer_spread_ms * len(wave) // len(task.moves))
+    after = replace(task, not_before_ms=env.wall_ms() + pause_ms if pause_ms else 0)
+
+    def rest(count: int) -> bytes:
+        return _judged(after, judged[: wave[count][0]])
+
+    return Children(children, record.step, _judged(after, judged), rest=rest)
+
+
+def _moving(task: BalanceTask, one: PlannedMove, table: str) -> Record:
+    return child(MOVE_NAME, MOVE.encode(Move(one.region, table, task.names[one.to], task.whys[one.why])))
+
+
+def _wave(env: RegionsEnv, task: BalanceTask) -> tuple[list[PlannedMove], list[tuple[int, str]]]:
+    """Judges the next moves until a wave is full; returns these, and positions and tables of those to make."""
+    model, now_ms = env.model, env.now_ms()
+    targets = {one.name for one in env.servers()}
+    judged, wave = list[PlannedMove](), list[tuple[int, str]]()
+    for one in task.moves[task.begun :]:
+        region = model.regions.get(one.region)
+        able = targets if region is None or one.region not in model.sources else {it.name for it in env.able(region)}
+        skip = skip_of(
+            region,
+            task.names[one.source],
+            task.names[one.to],
+            able,
+            pinned=bool(model.marks.pinned(one.region)),
+            rests=env.cooldown.left_ms(one.region, now_ms) > 0,
+        )
+        judged.append(one if skip is None else replace(one, skip=skip.value))
+        if region is not None and skip is None:
+            wave.append((len(judged) - 1, region.table.name))
+        if len(wave) >= env.options.balancer_moves_together:
+            break
+    return judged, wave
+
+
+def _judged(task: BalanceTask, judged: Sequence[PlannedMove]) -> bytes:
+    """Returns the message after some further moves were judged."""
+    begun = task.begun + len(judged)
+    moves = (*task.moves[: task.begun], *judged, *task.moves[begun:])
+    return BALANCE_TASK.encode(replace(task, moves=moves, begun=begun))
+
+
+async def end(env: RegionsEnv, record: Record) -> Outcome:
+    """Ends with the number of regions that are where the plan wanted them, and why others were left out."""
+    task: BalanceTask = BALANCE_TASK.decode(record.data)
+    there = sum(_is_there(env, task, one) for one in task.moves[: task.begun] if not one.skip)
+    return Done(told(task, there).encode())
+
+
+def _is_there(env: RegionsEnv, task: BalanceTask, one: PlannedMove) -> bool:
+    region = env.model.regions.get(one.region)
+    return region is not None and region.server is not None and region.server.name == task.names[one.to]
+
+
+def skips(task: BalanceTask) -> Counter[str]:
+    """Counts the moves that were left out, by their cause."""
+    return Counter(one.skip for one in task.moves if one.skip)
+
+
+def told(task: BalanceTask, there: int) -> str:
+    """Returns the result of a balance in words."""
+    if not task.moves:
+        return f"nothing to move: {counted(task.regions, 'region')} at {counted(task.servers, 'server')}"
+    found = [f"{there} of {counted(len(task.moves), 'region')} moved"]
+    found += [f"{count} left out: {SKIPPED[Skip(cause)]}" for cause, count in sorted(skips(task).items())]
+    if task.off:
+        found.append(f"{len(task.moves) - task.begun} not begun: the balancer was switched off")
+    if task.left:
+        found.append(f"{task.left} further moves are left to the next balance")
+    return "; ".join(found)
+
+
+def _demand(record: Record) -> Demand:
+    """Demands that no other balance is under way."""
+    BALANCE_TASK.decode(record.data)
+    return Demand(Resource(Scope.SERVER, "balance of regions"), exclusive=True)
+
+
+def _admit(_: Record, live: Sequence[Record]) -> str | None:
+    """Refuses a balance beside another one: it would plan what the other one moves."""
+    return f"procedure {live[0].pid} balances already: wait for its end" if live else None
+
+
+def _members(record: Record) -> Members:
+    return Members(why=BALANCE_TASK.decode(record.data).why)
+
+
+BALANCE: Final[Kind[RegionsEnv]] = Kind(
+    NAME,
+    (Step("plan", plan), Step("move", move_some), Step("end", end)),
+    _demand,
+    holds_locks=True,
+    members=_members,
+    admit=_admit,
+)

@@ -1,0 +1,319 @@
+"""A balance stores its plan before it sends anything, moves regions in waves, and judges each move again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from msgspec.structs import replace
+
+from controller.regions.environment import Options
+from controller.regions.planner import Made
+from controller.regions.procedures import balance
+from controller.regions.procedures.balance import BALANCE_TASK, SWITCH, BalanceTask, planned, problem_of
+from controller.regions.term import RegionsTerm
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+from state_machines.regions.balancing.checks import Bar, Skip
+from state_machines.regions.balancing.cluster import BalancePlan, Cost, Move
+from state_machines.regions.marks import Mark, MarkKind
+from state_machines.regions.model import Region
+from state_machines.regions.states import ServerState
+from testing.memory.region_store import RegionDisk
+from tests.kit.regions.world import (
+    OPTIONS,
+    Server,
+    at_rest,
+    creates,
+    ended,
+    moves,
+    procedure,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
+
+LONG = replace(OPTIONS, lease_ms=100_000)
+REGIONS = 9
+
+
+@asynccontextmanager
+async def lopsided(
+    options: Options = LONG, late: Sequence[Server] = (), disk: RegionDisk | None = None
+) -> AsyncIterator[tuple[RegionsTerm, list[Server]]]:
+    """Runs a term with nine regions at servers a and b; c, which has none, comes last."""
+    async with running(disk or RegionDisk(), options) as term, AsyncExitStack() as stack:
+        servers = [Server(term, name) for name in ("a", "b", "c")]
+        await stack.enter_async_context(serving(*servers[:2]))
+        await ended(term, creates(term, regions=REGIONS))
+        await stack.enter_async_context(serving(servers[2]))
+        yield term, servers
+
+
+def counts(term: RegionsTerm) -> Counter[str]:
+    """Returns how many regions each server has."""
+    return Counter(one.server.name for one in regions_of(term) if one.server is not None)
+
+
+async def balances(term: RegionsTerm, *, force: bool = False) -> int:
+    return await procedure(term, balance.NAME, BALANCE_TASK.encode(BalanceTask(force=force)))
+
+
+def task_of(term: RegionsTerm, pid: int) -> BalanceTask:
+    task: BalanceTask = BALANCE_TASK.decode(term.engine.records[pid].data)
+    return task
+
+
+async def planned_by(term: RegionsTerm, pid: int) -> BalanceTask:
+    """Waits until the plan of a balance is stored."""
+    await until(lambda: task_of(term, pid).servers)
+    return task_of(term, pid)
+
+
+async def result(term: RegionsTerm, pid: int) -> Record:
+    return await term.engine.result(pid)
+
+
+def pin(term: RegionsTerm, region: Region, server: str = "a") -> None:
+    term.env.model.marks.put(Mark(MarkKind.PIN, str(region.id), server))
+
+
+@pytest.mark.seed("S1-11", "S1-54")
+@virtual
+async def test_a_balance_gives_a_new_server_its_share_by_moves_that_are_procedures() -> None:
+    async with lopsided() as (term, servers):
+        await ended(term, creates(term, "u", regions=6))
+        begun = await balances(term)
+        record = await result(term, begun)
+        assert record.state is State.SUCCESS
+        together = Counter(one.server.name for one in term.env.model.regions.values() if one.server is not None)
+        assert together == {"a": 5, "b": 5, "c": 5}
+        children = [one for one in term.engine.records.values() if one.parent == begun]
+        assert not children, "their records are gone with their end"
+        assert task_of(term, begun).begun == len(task_of(term, begun).moves)
+        assert {len(one.has) for one in servers} == {5}
+        await at_rest(term)
+
+
+@virtual
+async def test_what_is_even_is_left_alone() -> None:
+    async with lopsided() as (term, _):
+        await result(term, await balances(term))
+        assert counts(term) == {"a": 3, "b": 3, "c": 3}
+        assert await ended(term, balances(term)) == b"nothing to move: 9 regions at 3 servers"
+
+
+@pytest.mark.seed("S0-6", "S0-19", "S0-20")
+@virtual
+async def test_the_plan_is_stored_before_the_first_request_and_goes_on_after_a_failover() -> None:
+    disk = RegionDisk()
+    async with lopsided(disk=disk) as (term, servers):
+        durable: list[int] = []
+        pid = await balances(term)
+        assert not task_of(term, pid).moves
+        term.env.dispatcher.send = lambda *_: durable.append(len(task_of(term, pid).moves))  # type: ignore[method-assign]
+        await until(lambda: durable)
+        assert set(durable) == {3}, "moves that were stored as something was sent"
+        plan = task_of(term, pid)
+        assert (plan.left, plan.regions, plan.servers) == (0, 9, 3)
+        held = {one.name: one.has for one in servers}
+    async with running(disk, LONG) as term, AsyncExitStack() as stack:
+        again = [Server(term, name) for name in held]
+        for one in again:
+            one.has = held[one.name]
+        await stack.enter_async_context(serving(*again))
+        record = await result(term, pid)
+        assert (record.state, record.result) == (State.SUCCESS, b"3 of 3 regions moved")
+        assert counts(term) == {"a": 3, "b": 3, "c": 3}
+        assert [replace(one, skip="") for one in task_of(term, pid).moves] == list(plan.moves)
+
+
+@virtual
+async def test_moves_come_in_waves() -> None:
+    async with lopsided(replace(LONG, balancer_moves_together=2)) as (term, _):
+        pid = await balances(term)
+        most = 0
+
+        async def watch() -> None:
+            nonlocal most
+            while not term.engine.records[pid].state.is_final:
+                most = max(most, sum(one.parent == pid for one in term.engine.live()))
+                await asyncio.sleep(0.001)
+
+        await planned_by(term, pid)
+        await watch()
+        assert most == 2
+        assert counts(term) == {"a": 3, "b": 3, "c": 3}
+
+
+@virtual
+async def test_waves_are_spread_over_the_time_of_the_settings() -> None:
+    options = replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)
+    async with lopsided(options) as (term, _):
+        begun_s = term.env.clock()
+        assert await ended(term, balances(term)) == b"3 of 3 regions moved"
+        assert 20 <= term.env.clock() - begun_s < 40
+
+
+@virtual
+async def test_a_move_that_is_of_no_use_any_more_is_left_out_with_its_cause() -> None:
+    async with lopsided(replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)) as (term, _):
+        pid = await balances(term)
+        plan = await planned_by(term, pid)
+        await until(lambda: task_of(term, pid).begun == 1)
+        model = term.env.model
+        pin(term, model.regions[plan.moves[1].region])
+        await ended(term, moves(term, model.regions[plan.moves[2].region], "c"))
+        record = await result(term, pid)
+        assert [one.skip for one in task_of(term, pid).moves] == ["", Skip.PINNED, Skip.ELSEWHERE]
+        assert record.result == (
+            b"1 of 3 regions moved; 1 left out: the region is not where the plan found it; "
+            b"1 left out: the region is pinned"
+        )
+        assert term.balancing.counters.balance_moves_left_out == {"pinned": 1, "elsewhere": 1}
+        assert (term.balancing.counters.balance_moves, term.balancing.counters.balances) == (1, 1)
+
+
+@virtual
+async def test_no_move_goes_to_a_server_that_was_cordoned_or_drained_meanwhile() -> None:
+    async with lopsided(replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)) as (term, _):
+        pid = await balances(term)
+        await until(lambda: task_of(term, pid).begun == 1)
+        term.env.model.marks.put(Mark(MarkKind.CORDON, "c"))
+        await result(term, pid)
+        assert [one.skip for one in task_of(term, pid).moves] == ["", Skip.TARGET, Skip.TARGET]
+
+
+@virtual
+async def test_pinned_and_resting_regions_are_in_no_plan_and_cordoned_servers_keep_theirs() -> None:
+    async with lopsided(replace(LONG, move_cooldown_ms=600_000)) as (term, _):
+        mine = [one for one in regions_of(term) if one.server is not None and one.server.name == "a"]
+        for one in mine:
+            pin(term, one)
+        others = [one for one in regions_of(term) if one not in mine]
+        term.env.cooldown.moved(others[0].id, term.env.now_ms())
+        plan = await planned_by(term, await balances(term))
+        assert {one.region for one in plan.moves} <= {one.id for one in others[1:]}
+        assert plan.moves
+        await at_rest(term)
+        term.env.model.marks.put(Mark(MarkKind.CORDON, "a"))
+        assert (await term.env.planner.make()).servers == 2
+
+
+@virtual
+async def test_a_switched_off_balancer_ends_its_balance_before_the_next_wave() -> None:
+    async with lopsided(replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)) as (term, _):
+        pid = await balances(term)
+        await until(lambda: task_of(term, pid).begun == 1)
+        term.env.model.marks.put(Mark(MarkKind.OFF, SWITCH))
+        record = await result(term, pid)
+        assert record.result == b"1 of 3 regions moved; 2 not begun: the balancer was switched off"
+        refused = await result(term, await balances(term))
+        assert (refused.state, "'regent balancer on'" in refused.error) == (State.ROLLEDBACK, True)
+
+
+@virtual
+async def test_an_abort_ends_it_between_waves_and_what_has_moved_stays() -> None:
+    async with lopsided(replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)) as (term, _):
+        pid = await balances(term)
+        await until(lambda: task_of(term, pid).begun == 1)
+        assert await term.engine.abort(pid)
+        assert (await result(term, pid)).state is State.ROLLEDBACK
+        await at_rest(term)
+        assert counts(term)["c"] == 1
+
+
+@pytest.mark.seed("S0-17")
+@virtual
+async def test_what_keeps_a_balance_from_beginning_is_named_with_a_remedy() -> None:
+    async with lopsided() as (term, _):
+        env, model = term.env, term.env.model
+        assert problem_of(env) is None
+        region = regions_of(term)[0]
+        model.attach(region, 99)
+        found = problem_of(env)
+        assert found is not None
+        assert (found.bar, found.what) == (Bar.TRANSIT, "1 region in transition, or at work")
+        assert problem_of(env, force=True) is None
+        model.detach(region, 99)
+        for bar, word in (
+            (Bar.OFF, "switched off by ops"),
+            (Bar.RUNNING, "procedure 7 balances"),
+            (Bar.SERVERS, "1 server may get regions"),
+            (Bar.CRASH, "the crash of c,1"),
+            (Bar.UNHEARD, "c,1 have not listed"),
+        ):
+            server = model.servers["c", 1]
+            if bar is Bar.OFF:
+                model.marks.put(Mark(MarkKind.OFF, SWITCH, by="ops"))
+            elif bar is Bar.SERVERS:
+                for name in ("b", "c"):
+                    model.marks.put(Mark(MarkKind.CORDON, name))
+            elif bar is Bar.CRASH:
+                server.state = ServerState.CRASHED
+            elif bar is Bar.UNHEARD:
+                server.here = False
+            found = problem_of(env, 7 if bar is Bar.RUNNING else 0)
+            assert found is not None
+            assert (found.bar, word in found.what, bool(found.remedy)) == (bar, True, True), found
+            model.marks.drop(MarkKind.OFF, SWITCH)
+            for name in ("b", "c"):
+                model.marks.drop(MarkKind.CORDON, name)
+            server.state, server.here = ServerState.ONLINE, True
+
+
+@virtual
+async def test_a_second_balance_is_refused_beside_the_first() -> None:
+    async with lopsided(replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)) as (term, _):
+        pid = await balances(term)
+        await planned_by(term, pid)
+        with pytest.raises(Exception, match=f"procedure {pid} balances already"):
+            await balances(term)
+        assert term.balancing.running() == pid
+        found = term.balancing.problem()
+        assert found is not None
+        assert found.bar is Bar.RUNNING
+        await result(term, pid)
+        last = term.balancing.last()
+        assert last is not None
+        assert (last.pid, term.balancing.running()) == (pid, 0)
+
+
+def test_a_plan_is_stored_as_far_as_it_may_be_large() -> None:
+    def of(count: int, chars: int) -> BalancePlan:
+        cost = Cost("regions", 1.0, 0.5)
+        found = [Move(one, f"s{one:0{chars}}", f"t{one:0{chars}}", "uneven") for one in range(count)]
+        return BalancePlan(tuple(found), (cost,), (replace(cost, value=0.0),))
+
+    many = planned(BalanceTask(), Made(of(balance.MOVES_MAX + 5, 4), 9, 3))
+    assert (len(many.moves), many.left, many.before, many.after) == (balance.MOVES_MAX, 5, 0.5, 0.0)
+    long = planned(BalanceTask(), Made(of(1_000, 200), 9, 3))
+    assert 0 < len(long.moves) < 1_000
+    assert len(long.moves) + long.left == 1_000
+    assert len(BALANCE_TASK.encode(long)) <= balance.PLAN_BYTES_MAX
+    skipped = replace(many, moves=tuple(replace(one, skip=Skip.ELSEWHERE.value) for one in many.moves))
+    assert len(BALANCE_TASK.encode(skipped)) <= balance.PLAN_BYTES_MAX
+
+
+@virtual
+async def test_a_balancer_that_fails_ends_the_balance_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with lopsided() as (term, _):
+
+        class Faulty:
+            def plan(self, *_: object) -> BalancePlan:
+                raise ZeroDivisionError("a fault")
+
+        good, term.env.planner._balancer = term.env.planner._balancer, Faulty()
+        record = await result(term, await balances(term))
+        assert record.state is State.ROLLEDBACK
+        assert "no plan could be made: ZeroDivisionError: a fault" in record.error
+        term.env.planner._balancer = good
+        assert await ended(term, balances(term)) == b"3 of 3 regions moved"
+        assert "moves 3 of 9 regions between 3 servers, 20 at a time (cost 0.500, then 0.000)" in caplog.text
