@@ -13,10 +13,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.regions.loads import RegionLoads
+from controller.regions.loads import Load, RegionLoads
 from controller.regions.server_lists import Claimants
 from regent_agent.protocol import INHERIT
-from state_machines.regions.balancing.cluster import BalancePlan, Balancer, Cluster
+from state_machines.regions.balancing.cluster import (
+    BYTES_MAX,
+    FILES_MAX,
+    REQUESTS_MAX,
+    BalancePlan,
+    Balancer,
+    Cluster,
+    clamped,
+)
 from state_machines.regions.model import Region, Regions, Server, Table, start_of
 from state_machines.regions.placement import Cooldown
 from state_machines.regions.states import WANTED, RegionState
@@ -25,6 +33,7 @@ PIECE: Final = 500
 """Regions at which one turn of the loop looks."""
 ALONE_MAX: Final = 10_000
 """Regions whose plan the loop makes itself; a thread makes that of more."""
+NO_LOAD: Final = Load(0, 0, None, None, 0.0)
 TAKEN: Final = frozenset({RegionState.OPEN, RegionState.OPENING})
 
 
@@ -104,7 +113,7 @@ class Planner:
         tables = [one for one in model.tables.values() if one.state in WANTED]
         inheriting = all(INHERIT in one.features for one in servers if one.key in targets)
         found = Cluster(
-            *(array("q"), array("q"), array("q"), bytearray(), array("d"), array("q"), array("q")),
+            *(array("q"), array("q"), array("q"), bytearray(), array("d"), array("d"), array("q"), array("q")),
             servers=tuple(one.name for one in servers),
             targets=bytes(one.key in targets for one in servers),
             weights=(1.0,) * len(servers),
@@ -127,12 +136,13 @@ class Planner:
         return table.regions[at : at + PIECE] if self._model.tables.get(table.name) is table else ()
 
     def _enter(self, found: Cluster, region: Region, *, inheriting: bool) -> None:
-        load = self._loads.of(region)
+        load = self._loads.of(region) or NO_LOAD
         found.ids.append(region.id)
         found.held.append(self._is_held(region, inheriting=inheriting))
-        found.requests.append(0.0 if load is None else (load.reads_per_s or 0.0) + (load.writes_per_s or 0.0))
-        found.size_bytes.append(0 if load is None else load.size_bytes)
-        found.files.append(0 if load is None else load.files)
+        found.reads.append(clamped(load.reads_per_s or 0.0, REQUESTS_MAX))
+        found.writes.append(clamped(load.writes_per_s or 0.0, REQUESTS_MAX))
+        found.size_bytes.append(int(clamped(load.size_bytes, BYTES_MAX)))
+        found.files.append(int(clamped(load.files, FILES_MAX)))
 
     def _is_held(self, region: Region, *, inheriting: bool) -> bool:
         """Checks whether a region stays where it is; one with sources does unless all servers can open it."""

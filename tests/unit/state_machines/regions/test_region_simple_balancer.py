@@ -36,6 +36,7 @@ def a_cluster(
         array("q", tables),
         bytearray(one in held for one in range(count)),
         array("d", bytes(8 * count)),
+        array("d", bytes(8 * count)),
         array("q", bytes(8 * count)),
         array("q", bytes(8 * count)),
         tuple(f"s{one}" for one in range(servers)),
