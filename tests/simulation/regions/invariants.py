@@ -15,18 +15,19 @@ from unittest import mock
 from controller.regions import admission
 from controller.regions.manager import Manager
 from controller.regions.procedures import assign, close, crash, many
-from controller.regions.procedures.messages import CRASH, MANY, TRANSIT, Crash, Transit
+from controller.regions.procedures.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.records import codec
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region, Regions, Server
-from state_machines.regions.states import FINAL, OWNED, WANTED, RegionState, ServerState, TableState
+from state_machines.regions.states import FINAL, OWNED, RegionState, ServerState, TableState
 from testing.simulated.regions.storage import Key
 from tests.kit.simulation.loop import Process
 from tests.simulation.regions.locks import lock_faults, work_faults
 from tests.simulation.regions.opens import Opens
+from tests.simulation.regions.order import Order
 from tests.simulation.regions.shaped import Shapes
 
 if TYPE_CHECKING:
@@ -49,14 +50,11 @@ class Judge:
         self._world = world
         self.opens = Opens(world)
         self.shapes = Shapes(world)
+        self.order = Order(world)
         self._writes = 0
         self._seen: object = None
         self._crash_steps: dict[int, int] = {}
         self._crashed: set[Key] = set()
-        self._moved: dict[int, set[int]] = {}
-        """Regions that other procedures moved when a batch of a crash was seen first."""
-        self._ended_in_transit: set[int] = set()
-        """Regions whose procedure an operator ended in transition; after a failover the catalog has them as before."""
         self._early: dict[tuple[str, int, int], str] = {}
         self._cordoned: dict[str, float] = {}
         """Since when this term knows of the cordon of a server."""
@@ -231,7 +229,7 @@ class Judge:
                 self._fail("Counted", f"table {table.name} has other regions than it counts: {wrong}")
         for record in records.values():
             if record.kind == many.ASSIGN_MANY and not record.state.is_final:
-                self._order(term, record)
+                self.order.look(term, record)
         for server in model.servers.values():
             for region in server.regions.values():
                 if region.server is not server:
@@ -259,27 +257,8 @@ class Judge:
         self._cordoned = {name: before.get(name, self._world.loop.now_s) for name in names}
         self._cordoned_in = term
 
-    def _order(self, term: RegionsTerm, record: Record) -> None:
-        """Looks whether a crash assigns a class of tables while one that others depend on waits (MetaFirst)."""
-        model, parent = term.env.model, term.engine.records.get(record.parent)
-        table = model.tables.get(MANY.decode(record.data).table)
-        if parent is None or parent.kind != crash.NAME or table is None:
-            return
-        task: Crash = CRASH.decode(parent.data)
-        server = model.servers.get((task.server, task.incarnation))
-        regions = [] if server is None else list(server.regions.values())
-        moved = self._moved.setdefault(record.pid, {one.id for one in regions if one.pid})
-        for region in regions:
-            left = region.id in self._ended_in_transit or region.state in (S.OPENING, S.CLOSING)
-            waits = not region.pid and region.id not in moved and not left and term.env.endings.of(region.table) is None
-            if region.table.kind < table.kind and region.table.state in WANTED and waits:
-                self._fail("MetaFirst", f"{region} waits, pid {record.pid} assigns regions of {table.name}")
-
     def _region(self, region: Region, record: Record | None) -> None:
-        if region.pid:
-            self._ended_in_transit.discard(region.id)
-        elif region.state in (S.OPENING, S.CLOSING):
-            self._ended_in_transit.add(region.id)
+        self.order.region(region)
         if region.pid and (record is None or record.state.is_final):
             self._fail("OneProcedure", f"{region} is attached to pid {region.pid}, which is over")
         if region.server is not None and region.server.regions.get(region.id) is not region:
@@ -312,7 +291,11 @@ class Judge:
             self._taken(server.key, results, awaited)
             return again
 
-        with mock.patch.object(Regions, "move", watched), mock.patch.object(Manager, "report", reported):
+        with (
+            mock.patch.object(Regions, "move", watched),
+            mock.patch.object(Manager, "report", reported),
+            self.order.watching(),
+        ):
             yield
 
     def _transition(self, region: Region, state: RegionState, server: Server | None) -> None:
