@@ -190,6 +190,8 @@ class RegionsEnv:
         """Whether the store was restored from a copy, and whether a lease has passed since the term began."""
         self.restored_ends_s = 0.0
         """End of that lease, by ``clock``."""
+        self.copied_number = 0
+        """The number above which a restored store goes on, 0 for another one. Regions that it lost had ids up to it."""
         self.former_number = 0
         """The highest number of the store as the term begins. Any up to it may have been a token, of a copy or not."""
         self.outdated: set[int] = set()

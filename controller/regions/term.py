@@ -167,7 +167,8 @@ class RegionsTerm:
         self.env.parents_ms = dict.fromkeys(self.env.model.parents, self.env.now_ms())
         damaged.tell(self.env.model.damages)
         self.env.routes.unanswered = self.env.model.damages.overlapping
-        await self.engine.load(max(self.copy.above.number, restored.number_above(content.marks)))
+        self.env.copied_number = max(self.copy.above.number, restored.number_above(content.marks))
+        await self.engine.load(self.env.copied_number)
         self.env.former_number = self.engine.last_number
         self.env.contradictions.begin(self.env.former_number)
         loading.resume(self.env, self.engine.live(), self.engine.park)

@@ -7,7 +7,7 @@ region is opened and closed once more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -108,7 +108,7 @@ def _of_region(env: RegionsEnv, region: Region, pids: Collection[int]) -> Proble
     if pinned := env.model.marks.pinned(region.id):
         return Problem(f"region {region} is pinned to {pinned}", f"'regent regions unpin {region.id}' ends that")
     if sources := env.model.sources.get(region.id):
-        names = named(f"#{one.region}" for one in sources)
+        names = _named(one.region for one in sources)
         return Problem(
             f"region {region} is not yet independent of {names}", "wait until its server has copied what it needs"
         )
@@ -126,6 +126,10 @@ def demand(record: Record) -> Demand:
 # -- steps
 
 
+def _named(ids: Iterable[int]) -> str:
+    return named(f"#{one}" for one in ids)
+
+
 def parents_of(env: RegionsEnv, task: Shape) -> list[Region] | None:
     """Returns the regions whose keys others get; None where one of them is gone."""
     found = [one for id_ in task.parents if (one := env.model.regions.get(id_)) is not None]
@@ -136,12 +140,15 @@ def ready(env: RegionsEnv, record: Record, task: Shape) -> list[Region] | Failed
     """Returns the regions, attached to the procedure; or why it cannot go on, and is undone."""
     parents = parents_of(env, task)
     if not parents:
-        return Failed(f"one of {named(f'#{one}' for one in task.parents)} is gone: see 'regent regions list'")
+        return Failed(f"one of {_named(task.parents)} is gone: see 'regent regions list'")
     for one in parents:
         if not env.model.take(one, record.pid):
             return Failed(f"procedure {one.pid} has region {one}: wait for its end")
     if (ending := env.endings.of(parents[0].table)) is not None:
         return Failed(ending.why())
+    if min(task.heirs) <= env.copied_number:
+        heirs = _named(task.heirs)
+        return Failed(f"the store was restored from a copy, and {heirs} may have had data since: begin it again")
     return parents
 
 
