@@ -382,6 +382,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("NEEDED-BY", "neededBy"),
         Column("KIND", "kind", wide=True),
         Column("OPTIONS", "options", wide=True),
+        Column("IDENTITY", "identity", wide=True),
     ),
     "RegionMark": (
         Column("KIND", "kind"),

@@ -89,7 +89,8 @@ class Owned(Message, frozen=True):
 class Source(Message, frozen=True):
     """A region in whose data that of another one begins. ``start``, ``end``: its own keys.
 
-    ``token``, ``sequence``: of its last open. ``snapshot``: the snapshot whose data it is, empty for the region's own.
+    ``token``, ``sequence``: of its last open. ``snapshot``: identity of the snapshot whose data it is, empty for the
+    region's own.
     """
 
     region: int
@@ -168,12 +169,16 @@ SPLIT_KEY: Final = "split_key"
 DISCARD: Final = "discard"
 """Work of a process: the data of the region that ``data`` names, as decimal digits, is of no use.
 
-Behind :data:`SNAPSHOT_PREFIX` it names a snapshot: what all regions have staged for that is of no use.
+Behind :data:`SNAPSHOT_PREFIX` it has the identity of a snapshot: what all regions have staged for that is of no use.
 """
 SNAPSHOT_PREFIX: Final = b"snapshot "
 """Begin of the data of a :data:`DISCARD` that names a snapshot."""
 STAGE: Final = "stage"
-"""Work: the first phase of a snapshot of a region (``data``: its name), or of a value that is published."""
+"""Work: the first phase of a snapshot of a region (``data``: its identity), or of a value that is published.
+
+The identity is the snapshot's name, a blank and an id: the whole of it tells it from a later one of the same name. A
+snapshot of a daemon before ids has its name alone.
+"""
 UNSTAGE: Final = "unstage"
 """Work: what was staged is of no use."""
 COMMIT: Final = "commit"

@@ -114,6 +114,9 @@ RULES: Final = f"""
     open with that token: `{protocol.FAILED}`. Doing work twice gives the same. `inherit`: it opens regions with
     `Open.sources`, and sends `Independent` once the data of such a region is its own. `publish`: it has the values
     of `Registered.published` from then on, and those that it commits later; a `commit` may come without a `stage`.
+    It keeps what it stages for a snapshot by the snapshot's identity: the name, a blank and an id, taken as a whole. A
+    later snapshot of the same name has another id, so a `discard` or an `unstage` that comes late is not of that one.
+    A snapshot of a daemon before ids has its name alone.
 14. It sends `Independent` and `Loads` only to daemons whose `Registered.requests` names them: `Independent` again and
     again until it is accepted, `Loads` of all regions once a minute, and in between where a size changed by a tenth.
 15. It makes its proof of at least 16 random bytes when its process begins, and gives it in each `Hello`.
@@ -173,7 +176,7 @@ MEANINGS: Final = {
     "Source.end": "first key behind it; empty: no end",
     "Source.token": "token of its last open",
     "Source.sequence": "sequence number of its last open",
-    "Source.snapshot": "name of the snapshot whose data it is; empty: the region's own",
+    "Source.snapshot": "identity of the snapshot whose data it is; empty: the region's own",
     "RegionLoad.reads": "requests that read, since the region was opened",
     "RegionLoad.writes": "requests that wrote, since the region was opened",
     "RegionLoad.size_bytes": "size of its data",
@@ -266,9 +269,10 @@ WORKS: Final = {
     protocol.FLUSH: "on a region: what is in memory becomes durable",
     protocol.SPLIT_KEY: "on a region: its result is the key that halves it, empty where there is none",
     protocol.DISCARD: "of a process: the data of the region that `data` names, in decimal digits, is of no use, except "
-    "what it has staged for snapshots; or, where `data` is `snapshot NAME`, all that regions have staged for that one",
-    protocol.STAGE: "on a region: it stages a copy for the snapshot whose name `data` is; no `commit` follows. Of a "
-    "process: it prepares a value, `data` is a `Published`",
+    "what it has staged for snapshots; or, where `data` is `snapshot IDENTITY`, all that regions have staged for that "
+    "snapshot",
+    protocol.STAGE: "on a region: it stages a copy for the snapshot whose identity `data` is; no `commit` follows. Of "
+    "a process: it prepares a value, `data` is a `Published`",
     protocol.UNSTAGE: "as `stage`, also where nothing was staged: what was staged is of no use",
     protocol.COMMIT: "of a process: the value counts from now on, `data` is a `Published`",
 }

@@ -234,8 +234,8 @@ class KeyValueService(Service):
     async def _work_as_process(self, what: str, data: bytes) -> None:
         match what:
             case protocol.DISCARD if data.startswith(protocol.SNAPSHOT_PREFIX):
-                name = data.removeprefix(protocol.SNAPSHOT_PREFIX).decode()
-                await asyncio.to_thread(snapshots.discard, self._data, name)
+                identity = data.removeprefix(protocol.SNAPSHOT_PREFIX).decode()
+                await asyncio.to_thread(snapshots.discard, self._data, identity)
             case protocol.DISCARD:
                 if (number := int(data)) in self._regions:
                     raise ValueError(f"region {number} is open here: it is discarded only once nothing refers to it")

@@ -48,7 +48,7 @@ class Upkeep:
     async def flush(self, region: Region, *, whole: bool, snapshot: str = "") -> None:
         """Writes what the file of a region does not have. ``whole``: it is to refer to no other region after that.
 
-        ``snapshot``: a snapshot that gets a copy of the file. Its latest edits may not be durable in the log yet.
+        ``snapshot``: identity of one that gets a copy of the file. Its latest edits may not be durable in the log yet.
         """
         async with region.flushing:
             if region.closing and whole and not snapshot:

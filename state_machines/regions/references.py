@@ -9,7 +9,7 @@ from typing import Final
 
 from state_machines.regions.damage import RowKind
 from state_machines.regions.model import Regions, Table
-from state_machines.regions.shapes import Snapshot, Source
+from state_machines.regions.shapes import Snapshot, Source, name_in
 from state_machines.regions.states import TableState
 
 SNAPSHOTS_MAX: Final = 1_000
@@ -36,12 +36,12 @@ def _is_of(model: Regions, region: int, table: Table) -> bool:
 
 def heirs_of_snapshot(model: Regions, name: str) -> Iterator[int]:
     """Yields regions whose data begins as that of a snapshot."""
-    return (heir for heir, sources in model.sources.items() if any(one.snapshot == name for one in sources))
+    return (heir for heir, sources in model.sources.items() if any(name_in(one.snapshot) == name for one in sources))
 
 
 def needed_snapshots(model: Regions) -> Counter[str]:
     """Counts the regions whose data begins as that of each snapshot, by its name."""
-    return Counter(chain.from_iterable({one.snapshot for one in some} for some in model.sources.values()))
+    return Counter(chain.from_iterable({name_in(one.snapshot) for one in some} for some in model.sources.values()))
 
 
 def needed_by(model: Regions, table: Table) -> str | None:
@@ -120,8 +120,8 @@ def source_problem(model: Regions, table: Table) -> str | None:
 
 def of_snapshot(snapshot: Snapshot, first: int = 0) -> Iterator[Source]:
     """Yields the regions of a snapshot as sources, from a position on."""
-    name = snapshot.row.name
-    return (one._replace(snapshot=name) for one in islice(chain.from_iterable(snapshot.parts), first, None))
+    identity = snapshot.identity
+    return (one._replace(snapshot=identity) for one in islice(chain.from_iterable(snapshot.parts), first, None))
 
 
 def of_table(table: Table, first: int = 0, last: int | None = None) -> Sequence[Source]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -16,7 +16,8 @@ HEIRS_MAX: Final = 50_000
 class Source(NamedTuple):
     """Where the data of a region begins: as what another region has in its range. ``token``: of its last open.
 
-    ``snapshot``: the name of the snapshot whose data it is, empty for the region's own.
+    ``snapshot``: the identity of the snapshot whose data it is, empty for the region's own. Of the regions that a
+    snapshot lists, the first one of each part names it.
     """
 
     region: int
@@ -68,6 +69,34 @@ class Snapshot(Struct, frozen=True, gc=False):
 
     row: SnapshotRow
     parts: Sequence[tuple[Source, ...]]
+
+    @property
+    def identity(self) -> str:
+        """Returns what servers know the snapshot by."""
+        return identity_in(self.row.name, self.parts)
+
+
+def identity_of(name: str, id_: str) -> str:
+    """Returns what servers know a snapshot by: its name and, behind a blank, its id.
+
+    A later snapshot of the same name has another id. One that an earlier release made has none: its name alone counts.
+    """
+    return f"{name} {id_}" if id_ else name
+
+
+def identity_in(name: str, parts: Iterable[tuple[Source, ...]]) -> str:
+    """Returns what servers know a snapshot by, as its parts name it."""
+    return next((one.snapshot for part in parts for one in part[:1] if one.snapshot), name)
+
+
+def name_in(identity: str) -> str:
+    """Returns the name of the snapshot that servers know by an identity: no name has a blank."""
+    return identity.partition(" ")[0]
+
+
+def id_in(identity: str) -> str:
+    """Returns the id of the snapshot that servers know by an identity; empty where its name alone counts."""
+    return identity.partition(" ")[2]
 
 
 class PublishedRow(NamedTuple):

@@ -22,6 +22,7 @@ from controller.regions.operator.requests import (
     active_term,
     caller_of,
     known,
+    refuse,
     start,
     table_of,
 )
@@ -37,7 +38,7 @@ from state_machines.regions.changes import OPTIONS_MAX, change_problem
 from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import name_problem
 from state_machines.regions.references import needed_by, needed_snapshots, snapshot_needed_by
-from state_machines.regions.shapes import SnapshotRow
+from state_machines.regions.shapes import Snapshot
 from state_machines.regions.states import TableKind, TableState
 
 SEE: Final = "see 'regent snapshots list' and 'regent tables list'"
@@ -45,7 +46,10 @@ Optional = Annotated[str, Field(max_length=NAME_MAX)]
 
 
 class TableSnapshot(Item):
-    """A snapshot of a table. ``needed_by``: regions whose data begins as that of the snapshot."""
+    """A snapshot of a table. ``needed_by``: regions whose data begins as that of the snapshot.
+
+    ``identity``: what servers know it by.
+    """
 
     name: str
     table: str
@@ -54,6 +58,7 @@ class TableSnapshot(Item):
     made: datetime | None
     needed_by: int
     options: dict[str, str] = {}
+    identity: str = ""
 
 
 class SnapshotCreation(Change):
@@ -88,7 +93,7 @@ class SnapshotView:
         """Lists snapshots by name."""
         model = active_term(self._domain).env.model
         needed = needed_snapshots(model)
-        return [self._item(model.snapshots[name].row, needed[name]) for name in sorted(model.snapshots)]
+        return [self._item(model.snapshots[name], needed[name]) for name in sorted(model.snapshots)]
 
     def describe_snapshot(self, name: str) -> TableSnapshot:
         """Describes one snapshot."""
@@ -97,10 +102,10 @@ class SnapshotView:
             raise NotFound(f"snapshot {name} is left out: {why}", f"'regent snapshots delete {name}' removes it")
         if found is None:
             raise NotFound(f"snapshot {name!r} does not exist", "see 'regent snapshots list'")
-        return self._item(found.row, needed_snapshots(model)[name])
+        return self._item(found, needed_snapshots(model)[name])
 
-    def _item(self, row: SnapshotRow, needed: int) -> TableSnapshot:
-        env = active_term(self._domain).env
+    def _item(self, snapshot: Snapshot, needed: int) -> TableSnapshot:
+        env, row = active_term(self._domain).env, snapshot.row
         return TableSnapshot(
             name=row.name,
             table=row.table,
@@ -109,6 +114,7 @@ class SnapshotView:
             made=time_of(env.shown_ms(row.made_ms)),
             needed_by=needed,
             options=dict(row.options),
+            identity=snapshot.identity,
         )
 
     async def make(self, request: SnapshotCreation, principal: str) -> Procedure:
@@ -119,7 +125,7 @@ class SnapshotView:
         if ":" in request.name or name_problem(request.name) is not None:
             raise Invalid(f"name {request.name[:80]!r} is no name of a snapshot", "use letters, digits, '_', '-', '.'")
         table = table_of(term.env.model, request.table)
-        _refuse(snapshots.problem_of(term.env, request.name, table.name))
+        refuse(snapshots.problem_of(term.env, request.name, table.name), SEE)
         data = SNAPSHOT_TASK.encode(SnapshotTask(request.name, table.name, request.reason))
         about = f"snapshot {request.name} of table {table.name} with {counted(len(table.regions), 'region')}"
         return await start(term, snapshots.MAKE, data, caller, request, about)
@@ -132,7 +138,7 @@ class SnapshotView:
         model = term.env.model
         if name not in model.snapshots and name not in model.drafts and not model.damages.of_snapshot(name):
             raise NotFound(f"snapshot {name!r} does not exist", "see 'regent snapshots list'")
-        _refuse(snapshot_needed_by(model, name))
+        refuse(snapshot_needed_by(model, name), SEE)
         data = SNAPSHOT_TASK.encode(SnapshotTask(name, why=request.reason))
         return await start(term, snapshots.DELETE, data, caller, request, f"snapshot {name}: delete")
 
@@ -149,7 +155,7 @@ class SnapshotView:
             raise Invalid(problem, "correct it, or leave it out")
         options = dict(sorted(request.options.items()))
         task = TableTask(table, why=request.reason, options=options, source=request.source, snapshot=request.snapshot)
-        _refuse(clones.clone_problem(term.env, task))
+        refuse(clones.clone_problem(term.env, task), SEE)
         about = f"table {table} with {counted(clones.count_of(term.env, task), 'region')}"
         return await start(term, tables.CLONE, TABLE_TASK.encode(task), caller, request, about)
 
@@ -163,16 +169,9 @@ class SnapshotView:
         why = change_problem(table, found.state, TableState.TRUNCATING)
         if why is not None:
             raise Refused(why, f"regent tables disable {table} --wait")
-        _refuse(clones.restore_problem(term.env, task) or needed_by(term.env.model, found))
+        refuse(clones.restore_problem(term.env, task) or needed_by(term.env.model, found), SEE)
         about = f"table {table} as snapshot {request.snapshot} has it"
         return await start(term, tables.RESTORE, TABLE_TASK.encode(task), caller, request, about)
-
-
-def _refuse(why: str | None) -> None:
-    """Refuses a request; what stands behind the last colon of the reason is the remedy."""
-    if why is not None:
-        problem, colon, remedy = why.rpartition(": ")
-        raise Refused(problem, remedy) if colon else Refused(why, SEE)
 
 
 def add_snapshot_routes(app: FastAPI, view: SnapshotView) -> None:

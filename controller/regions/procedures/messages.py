@@ -13,6 +13,7 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members
 from state_machines.regions.marks import LostParts
 from state_machines.regions.model import namespace_of
+from state_machines.regions.shapes import identity_of
 
 M = TypeVar("M", bound=msgspec.Struct)
 
@@ -189,7 +190,8 @@ class Shape(Message, frozen=True):
 class SnapshotTask(Message, frozen=True):
     """A snapshot of a table that is made, or deleted. ``begun``: position of the first region that is not staged yet.
 
-    ``made``: regions that the stored parts list, ``parts``: how many these are.
+    ``made``: regions that the stored parts list, ``parts``: how many these are. ``id``: tells it from all others of its
+    name; empty until it is chosen, and in procedures of earlier releases.
     """
 
     name: str
@@ -198,6 +200,12 @@ class SnapshotTask(Message, frozen=True):
     begun: int = 0
     made: int = 0
     parts: int = 0
+    id: str = ""
+
+    @property
+    def identity(self) -> bytes:
+        """Returns what servers know the snapshot by."""
+        return identity_of(self.name, self.id).encode()
 
 
 class Codec(Generic[M]):

@@ -35,12 +35,13 @@ NOT_DONE: Final = frozenset({protocol.BUSY, protocol.NOT_RUNNING})
 """Outcomes after which nothing was done."""
 
 
-def lacking(env: RegionsEnv, what: str) -> str | None:
-    """Returns which servers do not do a piece of work; None where all do."""
-    if not (servers := env.lacking(what)):
+def lacking(env: RegionsEnv, *works: str) -> str | None:
+    """Returns which servers do not do some pieces of work; None where all do all of them."""
+    found = {one: named(sorted(map(str, servers))) for one in works if (servers := env.lacking(one))}
+    if not found:
         return None
-    names = named(sorted(map(str, servers)))
-    return f"servers {names} do no work {what!r}: start a version of them that names it among its features"
+    lacks = "; ".join(f"servers {names} do no work {what!r}" for what, names in found.items())
+    return f"{lacks}: start versions of them that name it among their features"
 
 
 def working(

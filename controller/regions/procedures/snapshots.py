@@ -3,6 +3,8 @@
 Before that write an abort takes everything back; after it the snapshot is complete, and nothing is undone. Regions move
 meanwhile, but are neither split nor merged. A copy is the latest one that an owner up to the listed token has staged:
 a region whose server crashed after its copy needs no second one.
+
+Servers know a snapshot by its name and an id, so work that reaches one late finds no later snapshot of the same name.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from state_machines.procedures.outcome import Children, Done, Failed, Next, Outc
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Server
 from state_machines.regions.references import of_table, snapshot_needed_by, snapshot_problem
-from state_machines.regions.shapes import Snapshot
+from state_machines.regions.shapes import Snapshot, id_in, identity_in
 from state_machines.regions.states import RegionState, ServerState
 
 MAKE: Final = "snapshot_table"
@@ -35,6 +37,8 @@ COMMIT: Final = 3
 """Steps of a snapshot."""
 PART_REGIONS_MAX: Final = 1_000
 """Regions that one row lists."""
+NEEDED: Final = (protocol.STAGE, protocol.UNSTAGE)
+"""Work that servers do where a snapshot is made, or ends early."""
 AGAIN_MS: Final = 1_000
 PAUSE_MS_MAX: Final = 60_000
 """Longest pause after a server could not discard a snapshot."""
@@ -52,17 +56,21 @@ def problem_of(env: RegionsEnv, name: str, table_name: str) -> str | None:
     away = len(table.regions) - table.count(RegionState.OPEN)
     if away:
         return f"{away} regions of table {table_name!r} are not open: 'regent regions list --table {table_name}'"
-    return region_work.lacking(env, protocol.STAGE)
+    return region_work.lacking(env, *NEEDED)
 
 
 async def begin(env: RegionsEnv, record: Record) -> Outcome | Effect:
-    """Checks the name and the table; what an ended snapshot of this name has listed goes."""
+    """Checks the name and the table, and chooses the id; what an ended snapshot of this name has listed goes.
+
+    The time tells the id from that of a procedure with the same pid: a store that was restored may give that again.
+    """
     task: SnapshotTask = SNAPSHOT_TASK.decode(record.data)
     if (why := problem_of(env, task.name, task.table)) is not None:
         return Failed(f"{MAKE}: {why}")
     old = sorted(env.model.drafts.get(task.name, ()))
     drops = tuple(Drop(SnapshotPartRow, (task.name, number)) for number in old)
-    return Effect(Next(record.step + 1, record.data), drops, lambda _: _forget(env, task.name))
+    chosen = SNAPSHOT_TASK.encode(replace(task, id=f"{record.pid}-{env.wall_ms()}"))
+    return Effect(Next(record.step + 1, chosen), drops, lambda _: _forget(env, task.name))
 
 
 def _forget(env: RegionsEnv, name: str) -> None:
@@ -80,7 +88,7 @@ async def stage(env: RegionsEnv, record: Record) -> Outcome:
     if not some:
         return Next(LIST, record.data)
     why = f"snapshot {task.name}"
-    children = tuple(region_work.working(one, protocol.STAGE, task.name.encode(), why=why) for one in some)
+    children = tuple(region_work.working(one, protocol.STAGE, task.identity, why=why) for one in some)
 
     def rest(count: int) -> bytes:
         return SNAPSHOT_TASK.encode(replace(task, begun=task.begun + count))
@@ -92,7 +100,7 @@ async def unstage(env: RegionsEnv, record: Record) -> Outcome:
     """Has the regions told that what they staged is of no use, by a procedure of its own."""
     task: SnapshotTask = SNAPSHOT_TASK.decode(record.data)
     why = f"snapshot {task.name} was not finished"
-    work = TableWork(task.table, protocol.UNSTAGE, task.name.encode(), why, region_work.TRIES_MAX)
+    work = TableWork(task.table, protocol.UNSTAGE, task.identity, why, region_work.TRIES_MAX)
     if env.submitted(table_work.NAME, TABLE_WORK.encode(work), f"unstage of procedure {record.pid}"):
         return Done()
     return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
@@ -104,7 +112,8 @@ async def list_regions(env: RegionsEnv, record: Record) -> Outcome | Effect:
     table = env.model.tables[task.table]
     keys = ((one.start, one.end) for one in table.regions[task.made : task.made + PART_REGIONS_MAX])
     made = task.made + len(env.fit(keys))
-    sources = tuple(of_table(table, task.made, made))
+    listed = of_table(table, task.made, made)
+    sources = (*(one._replace(snapshot=task.identity.decode()) for one in listed[:1]), *listed[1:])
 
     def entered(_: Change) -> None:
         env.model.drafts.setdefault(task.name, {})[task.parts] = sources
@@ -172,9 +181,10 @@ async def drop(env: RegionsEnv, record: Record) -> Outcome | Effect:
     task: SnapshotTask = SNAPSHOT_TASK.decode(record.data)
     if (why := snapshot_needed_by(env.model, task.name)) is not None:
         return Failed(f"{DELETE}: {why}")
-    found = env.model.snapshots.get(task.name)
+    found, drafts = env.model.snapshots.get(task.name), env.model.drafts.get(task.name, {})
     whole, damages = range(found.row.parts if found is not None else 0), env.model.damages
-    numbers = {*whole, *env.model.drafts.get(task.name, ()), *damages.parts_of(task.name)}
+    numbers = {*whole, *drafts, *damages.parts_of(task.name)}
+    identity = identity_in(task.name, drafts.values()) if found is None else found.identity
     drops: list[Write] = [Drop(SnapshotRow, (task.name,))]
     drops += [Drop(SnapshotPartRow, (task.name, number)) for number in sorted(numbers)]
 
@@ -183,7 +193,8 @@ async def drop(env: RegionsEnv, record: Record) -> Outcome | Effect:
         env.model.drafts.pop(task.name, None)
         damages.drop_snapshot(task.name)
 
-    return Effect(Next(record.step + 1, record.data), tuple(drops), entered)
+    chosen = SNAPSHOT_TASK.encode(replace(task, id=id_in(identity)))
+    return Effect(Next(record.step + 1, chosen), tuple(drops), entered)
 
 
 async def discard(env: RegionsEnv, record: Record) -> Outcome | Effect:
@@ -207,7 +218,7 @@ async def discard(env: RegionsEnv, record: Record) -> Outcome | Effect:
     if key not in {one.key for one in able}:
         env.dispatcher.forget(record.pid)
         server = able[env.draw(len(able))]
-        data = protocol.SNAPSHOT_PREFIX + task.name.encode()
+        data = protocol.SNAPSHOT_PREFIX + task.identity
         env.dispatcher.send(server, protocol.Work(record.pid, protocol.DISCARD, data=data))
     return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
 

@@ -26,6 +26,7 @@ from metadata_store.catalog.rows import (
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.changes import is_outdated, may_be_outdated
+from state_machines.regions.shapes import name_in
 from state_machines.regions.states import TableState
 from testing.simulated.regions.storage import Edit, is_in
 
@@ -47,7 +48,7 @@ class Shapes:
         self._world = world
         self._staging: dict[str, Staging] = {}
         self._snapshots: dict[str, dict[int, list[Edit]]] = {}
-        """What complete snapshots must have, by name and region."""
+        """What complete snapshots must have, by identity and region."""
         self._replaced: dict[int, tuple[int, ...]] = {}
         """Heirs, by the region whose keys they got."""
         self._versions: dict[str, dict[int, int]] = {}
@@ -174,10 +175,11 @@ class Shapes:
         ):
             self._fail("SnapshotExact", f"snapshot {row.name} lists {listed}")
         wanted = [edit for edits in staging.edits.values() for edit in edits]
-        self._snapshots[row.name] = {}
+        identity = listed[0].snapshot
+        self._snapshots[identity] = {}
         for one in listed:
-            has = world.storage.staged(row.name, one.region, one.token)
-            mine = self._snapshots[row.name][one.region] = [e for e in wanted if is_in(e.key, one.start, one.end)]
+            has = world.storage.staged(identity, one.region, one.token)
+            mine = self._snapshots[identity][one.region] = [e for e in wanted if is_in(e.key, one.start, one.end)]
             if has is None or not set(mine) <= set(has) or len(set(has)) != len(has):
                 self._fail("SnapshotExact", f"snapshot {row.name}: {one} has {has}, {mine} were acknowledged before")
 
@@ -207,8 +209,14 @@ class Shapes:
     def _is_there(self, source: Source) -> bool:
         disk = self._world.disk
         if source.snapshot:
-            return (SnapshotRow, (source.snapshot,)) in disk.small
+            return self._has_snapshot(source.snapshot)
         return source.region in disk.regions or (ParentRow, (source.region,)) in disk.small
+
+    def _has_snapshot(self, identity: str) -> bool:
+        small, name = self._world.disk.small, name_in(identity)
+        part = small.get((SnapshotPartRow, (name, 0)))
+        names_it = isinstance(part, SnapshotPartRow) and part.regions[0].snapshot == identity
+        return names_it and (SnapshotRow, (name,)) in small
 
     def _shrinks(self) -> None:
         """Looks whether no region gets options that its table had before (ReopenShrinks)."""

@@ -19,6 +19,7 @@ from metadata_store.catalog.rows import HeirRow, RegionRow, SnapshotRow
 from metadata_store.records.port import StoreFailed
 from regent_agent.protocol import FLUSH
 from state_machines.procedures.record import Caller
+from state_machines.regions.shapes import name_in
 from state_machines.regions.states import TableState
 from tests.simulation.regions.actions import submit, verb
 from tests.simulation.regions.clients import KEYS
@@ -125,7 +126,7 @@ def snapshot(world: World, name: str, number: str) -> None:
 def forget_snapshot(world: World, name: str) -> None:
     """Deletes a snapshot: one that regions need, where there is one."""
     heirs = [one for one in world.disk.small.values() if isinstance(one, HeirRow)]
-    needed = sorted({source.snapshot for heir in heirs for source in heir.sources if source.snapshot})
+    needed = sorted({name_in(source.snapshot) for heir in heirs for source in heir.sources if source.snapshot})
     name = name if name in needed or not needed else needed[0]
     submit(world, snapshots.DELETE, SNAPSHOT_TASK.encode(SnapshotTask(name)))
 

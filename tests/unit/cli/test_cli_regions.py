@@ -109,6 +109,7 @@ def test_a_dry_run_changes_nothing() -> None:
         (("tables", "truncate", "x"), Exit.USAGE, "--yes"),
         (("tables", "clone", "x"), Exit.USAGE, "--table or --snapshot"),
         (("tables", "clone", "x", "--snapshot", "none"), Exit.REFUSED, "snapshot 'none' does not exist"),
+        (("tables", "clone", "no:x", "--snapshot", "none"), Exit.REFUSED, "'no' does not exist: create it first"),
         (("tables", "clone", "x", "--table", "t", "--option", "regent.x=1"), Exit.USAGE, "is none of regent's"),
         (("tables", "modify", "nobody", "--option", "a=b"), Exit.FAILED, "does not exist"),
         (("tables", "snapshot", "nobody", "s"), Exit.FAILED, "does not exist"),

@@ -242,6 +242,26 @@ async def test_a_snapshot_is_deleted_whole(tmp_path: Path) -> None:
         assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["new"]
 
 
+async def test_a_late_discard_of_a_snapshot_leaves_the_next_one_of_its_name_whole(tmp_path: Path) -> None:
+    """A folder with the name alone is that of a regent before ids, and is found as before."""
+    former, later, without = b"s 7-1764435600000", b"s 12-1764435700000", b"s"
+    async with service(tmp_path, "a") as kv:
+        await kv.open(region(5))
+        await kv.put(1, 5, b"a", b"v")
+        await kv.work(STAGE, region(5), former)
+        await kv.work(DISCARD, None, SNAPSHOT_PREFIX + former)
+        for identity in (later, without):
+            await kv.work(STAGE, region(5), identity)
+        await kv.work(DISCARD, None, SNAPSHOT_PREFIX + former)
+        await kv.work(UNSTAGE, region(5), former)
+        for number, identity in enumerate((later, without), 2):
+            clone = heir(9, Source(1, b"", b"", 5, 1, identity.decode()), number=number)
+            await kv.open(clone)
+            assert await kv.get(number, 9, b"a") == Entry(b"v", 2)
+        await kv.work(DISCARD, None, SNAPSHOT_PREFIX + later)
+        assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["s"]
+
+
 async def test_the_key_that_halves_a_region_has_keys_on_both_sides(tmp_path: Path) -> None:
     async with service(tmp_path, "a") as kv:
         await kv.open(region(5))

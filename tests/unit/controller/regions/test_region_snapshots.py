@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -20,21 +18,17 @@ from controller.regions.procedures.messages import (
     TableTask,
     TableWork,
 )
-from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import HeirRow, SnapshotPartRow, SnapshotRow
 from regent_agent import protocol
-from regent_agent.protocol import Operation, Owned, Refused, Registered, Result
-from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.shapes import end_of
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.shapes import merges
+from tests.kit.regions.staging import FEATURES, change, known_as, once_more, small, snapshot, stage, works
 from tests.kit.regions.world import (
-    Server,
     at_rest,
     changes,
-    creates,
     ended,
     procedure,
     regions_of,
@@ -45,70 +39,6 @@ from tests.kit.regions.world import (
 )
 
 S, T = RegionState, TableState
-FEATURES = (protocol.INHERIT, protocol.STAGE, protocol.UNSTAGE, protocol.DISCARD, protocol.FLUSH)
-
-
-class Worker(Server):
-    """A server that notes the work that it does, and what its regions begin as. ``refuses``: work that fails."""
-
-    features = FEATURES
-
-    def __init__(self, term: RegionsTerm, name: str) -> None:
-        super().__init__(term, name)
-        self.works: list[tuple[str, int, bytes]] = []
-        self.sources: dict[int, list[protocol.Source]] = {}
-        self.refuses = self.hangs = ""
-
-    async def register(self, *owned: Owned) -> Registered | Refused:
-        """Registers it with what it has."""
-        return await super().register(*(owned or [Owned(*one) for one in self.has.items()]))
-
-    async def serve(self) -> None:
-        while True:
-            operations = await self.poll()
-            done = [self.do(one) for one in operations if not self._hangs(one)]
-            if done:
-                await self.report(*done)
-
-    def _hangs(self, operation: Operation) -> bool:
-        return isinstance(operation, protocol.Work) and operation.what == self.hangs
-
-    def do(self, operation: Operation) -> Result:
-        if isinstance(operation, protocol.Open):
-            self.sources[operation.region] = list(operation.sources)
-        elif isinstance(operation, protocol.Work):
-            if operation.what == self.refuses:
-                return Result(operation.pid, protocol.FAILED, text="the disk is full")
-            self.works.append((operation.what, operation.region, operation.data))
-        return super().do(operation)
-
-
-@asynccontextmanager
-async def stage(disk: RegionDisk, regions: int = 4) -> AsyncIterator[tuple[RegionsTerm, Worker, Worker]]:
-    """Runs a term with two servers and a table."""
-    async with running(disk) as term:
-        one, two = Worker(term, "a"), Worker(term, "b")
-        async with serving(one, two):
-            await ended(term, creates(term, regions=regions))
-            yield term, one, two
-
-
-async def snapshot(term: RegionsTerm, name: str = "s", table: str = "t", kind: str = snapshots.MAKE) -> Record:
-    data = SNAPSHOT_TASK.encode(SnapshotTask(name, table))
-    return await term.engine.result(await procedure(term, kind, data))
-
-
-async def change(term: RegionsTerm, kind: str, table: str, **fields: object) -> Record:
-    task = TableTask(table, **fields)  # type: ignore[arg-type]
-    return await term.engine.result(await procedure(term, kind, TABLE_TASK.encode(task)))
-
-
-def works(what: str, *servers: Worker) -> list[tuple[int, bytes]]:
-    return sorted((region, data) for one in servers for name, region, data in one.works if name == what)
-
-
-def small(disk: RegionDisk, kind: type) -> list[object]:
-    return [one for one in disk.small.values() if isinstance(one, kind)]
 
 
 @pytest.mark.seed("S2-51")
@@ -117,7 +47,7 @@ async def test_each_region_stages_a_copy_and_one_write_makes_them_count() -> Non
     disk = RegionDisk()
     async with stage(disk) as (term, one, two):
         assert (await snapshot(term)).result == b"4"
-        assert works(protocol.STAGE, one, two) == [(region.id, b"s") for region in regions_of(term)]
+        assert works(protocol.STAGE, one, two) == [(region.id, known_as(term)) for region in regions_of(term)]
         [row] = small(disk, SnapshotRow)
         assert isinstance(row, SnapshotRow)
         assert (row.name, row.table, row.regions, row.parts) == ("s", "t", 4, 1)
@@ -161,17 +91,20 @@ async def test_a_snapshot_that_is_not_complete_is_taken_back(by: str) -> None:
         assert record.state is State.ROLLEDBACK
         two.refuses = two.hangs = ""
         await until(lambda: len(works(protocol.UNSTAGE, one, two)) == 4)
-        assert works(protocol.UNSTAGE, one, two) == [(region.id, b"s") for region in regions_of(term)]
+        [staged] = {data for _, data in works(protocol.STAGE, one, two)}
+        assert works(protocol.UNSTAGE, one, two) == [(region.id, staged) for region in regions_of(term)]
         assert not disk.small
         await at_rest(term)
         assert (await snapshot(term)).state is State.SUCCESS
+        assert known_as(term) != staged, "what was taken back, and comes late, is of another snapshot"
 
 
 @virtual
 async def test_a_snapshot_that_cannot_begin_says_what_would_let_it() -> None:
     async with stage(RegionDisk()) as (term, one, two):
-        term.env.model.servers["b", 1].features = frozenset()
-        assert "servers b,1 do no work 'stage'" in (await snapshot(term)).error
+        for lacks in (protocol.STAGE, protocol.UNSTAGE):
+            term.env.model.servers["b", 1].features = frozenset(FEATURES) - {lacks}
+            assert f"servers b,1 do no work {lacks!r}: start versions of them" in (await snapshot(term)).error
         term.env.model.servers["b", 1].features = frozenset(FEATURES)
         term.env.model.sources[regions_of(term)[0].id] = (protocol.Source(7, b"", b"", 1),)  # type: ignore[assignment]
         assert "not yet independent" in (await snapshot(term)).error
@@ -193,7 +126,7 @@ async def test_a_table_begins_as_a_snapshot_which_stays_as_long_as_a_region_need
         ]
         begins = {id_: found for server in (one, two) for id_, found in server.sources.items() if found}
         assert [(one.id, *begins[one.id]) for one in copies] == [
-            (one.id, protocol.Source(of.id, of.start, of.end, of.token, of.sequence, "s"))
+            (one.id, protocol.Source(of.id, of.start, of.end, of.token, of.sequence, known_as(term).decode()))
             for one, of in zip(copies, regions_of(term), strict=True)
         ]
         assert "is needed by region" in (await snapshot(term, kind=snapshots.DELETE)).error
@@ -203,8 +136,9 @@ async def test_a_table_begins_as_a_snapshot_which_stays_as_long_as_a_region_need
             await server.ask(protocol.Independent(server.name, 1, server.epoch, mine))
         await until(lambda: not term.env.model.sources)
         assert not small(disk, HeirRow)
+        gone = known_as(term)
         assert (await snapshot(term, kind=snapshots.DELETE)).state is State.SUCCESS
-        assert works(protocol.DISCARD, one, two) == [(0, b"snapshot s")]
+        assert works(protocol.DISCARD, one, two) == [(0, b"snapshot " + gone)]
         assert not disk.small
         await at_rest(term)
 
@@ -262,21 +196,12 @@ async def test_servers_discard_the_data_of_regions_that_a_truncation_replaced() 
         ]
 
 
-def once_more(term: RegionsTerm) -> tuple[Worker, Worker]:
-    """Returns the servers as they come to the next daemon, with what they have."""
-    found = Worker(term, "a"), Worker(term, "b")
-    for region in regions_of(term):
-        for one in found:
-            if region.server is not None and region.server.name == one.name:
-                one.has[region.id] = region.token
-    return found
-
-
 @virtual
 async def test_the_next_daemon_has_a_snapshot_discarded_once_servers_have_come() -> None:
     disk = RegionDisk()
     async with stage(disk) as (term, one, two):
         await snapshot(term)
+        gone = known_as(term)
         one.hangs = two.hangs = protocol.DISCARD
         pid = await procedure(term, snapshots.DELETE, SNAPSHOT_TASK.encode(SnapshotTask("s")))
         await until(lambda: not small(disk, SnapshotRow))  # and then the daemon dies
@@ -285,7 +210,7 @@ async def test_the_next_daemon_has_a_snapshot_discarded_once_servers_have_come()
         await asyncio.sleep(2)
         async with serving(one, two):
             assert (await term.engine.result(pid)).result == b""
-            assert works(protocol.DISCARD, one, two) == [(0, b"snapshot s")]
+            assert works(protocol.DISCARD, one, two) == [(0, b"snapshot " + gone)]
 
 
 @virtual
