@@ -108,10 +108,10 @@ class SimulatedServer:
             await self._came.wait()
             self._came.clear()
             results, self._results = self._results, []
+            heirs, self._heirs = self._heirs, []  # of these results: the daemon takes no word of an open before it
             if results:
                 await peer.send(Report(self._name, self._incarnation, epoch, results))
-            if self._heirs:
-                heirs, self._heirs = self._heirs, []
+            if heirs:
                 await peer.send(Independent(self._name, self._incarnation, epoch, heirs))
 
     def done(self, operation: protocol.Operation) -> Result:

@@ -227,6 +227,10 @@ class Engine(Generic[Env]):
         await self._pids.go_above(above)
         return await self._pids.take()
 
+    async def reserve(self, count: int) -> int:
+        """Returns the first of so many numbers in a row, durably: at any time, and never given again."""
+        return await self._pids.row(count)
+
     # -- calls that are recorded together with their effect, by the consumer
 
     async def named(self, record: Record) -> Record:

@@ -5,6 +5,7 @@ Pids of new procedures are reserved in the store in blocks, so that most of them
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -180,6 +181,10 @@ class Pids:
     def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._next = self._end = 0
+        self._above = 0
+        self._row = range(0)
+        """Numbers for :meth:`row`: those for procedures are promised to the turn that has reserved them."""
+        self._reserving = asyncio.Lock()
 
     def begin_after(self, last_pid: int) -> None:
         """Begins behind the highest pid that was ever reserved."""
@@ -196,6 +201,7 @@ class Pids:
             await self._store.reserve(number - self.last)
             self.begin_after(number)
         self._next = max(self._next, number + 1)
+        self._above = max(self._above, number)
 
     async def reserve(self, count: int) -> None:
         """Reserves pids where fewer than ``count`` are left."""
@@ -209,6 +215,15 @@ class Pids:
         """Returns the next pid, for something else than a procedure."""
         await self.reserve(1)
         return self.next()
+
+    async def row(self, count: int) -> int:
+        """Returns the first of so many numbers in a row, for what is no procedure; anything may call it at any time."""
+        async with self._reserving:
+            while len(self._row) < count or self._row[0] <= self._above:
+                first = await self._store.reserve(max(count, BLOCK))
+                self._row = range(first, first + max(count, BLOCK))
+            first, self._row = self._row[0], self._row[count:]
+        return first
 
     def next(self) -> int:
         """Returns the next pid, which was reserved."""

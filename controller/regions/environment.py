@@ -133,7 +133,6 @@ class RegionsEnv:
         options: Options,
         wall_ms: Callable[[], int],
         clock: Callable[[], float],
-        reserve: Callable[[int], Awaitable[int]],
         rows_max: int,
         journal: RegionsJournal,
     ) -> None:
@@ -148,14 +147,14 @@ class RegionsEnv:
         self.shown_ms: Callable[[int], int] = lambda time_ms: time_ms
         """Returns a stored time as the machine's wall clock will show it."""
         self.clock = clock
-        self.reserve = reserve
         self.rows_max = rows_max
         self.number: Callable[[int], Awaitable[int]] = _no_number
+        self.reserve: Callable[[int], Awaitable[int]] = _no_number
         self.submitted: Callable[[str, bytes, str], bool] = lambda kind, data, nonce: False
         """Submits a procedure of the daemon's own, once for a nonce; returns whether it is stored by now."""
         self.journal = journal
         self.results = Results()
-        self.bus = Bus(model, dispatcher, self.results, reserve)
+        self.bus = Bus(model, dispatcher, self.results, self._reserve)
         self.routes = RouteLog()
         self.loads = RegionLoads(model, clock)
         self.unplaced: set[int] = set()
@@ -233,6 +232,10 @@ class RegionsEnv:
     def _wake(self, pid: int) -> None:
         """Runs a procedure by the engine, which comes later than this."""
         self.wake(pid)
+
+    async def _reserve(self, count: int) -> int:
+        """Reserves numbers by the engine, which comes later than this."""
+        return await self.reserve(count)
 
     def expect(self, pid: int, servers: Mapping[Server, int]) -> None:
         """Notes that a step has chosen servers for regions, which is entered later; a repeated step chooses anew."""

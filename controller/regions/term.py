@@ -97,7 +97,6 @@ class RegionsTerm:
             options,
             wall_ms,
             clock,
-            store.reserve,
             catalog.rows_max,
             self.journal,
         )
@@ -116,6 +115,7 @@ class RegionsTerm:
             parking=parking,
         )
         self.env.wake, self.env.number = self.engine.wake, self.engine.number
+        self.env.reserve = self.engine.reserve
         self.env.bus.responses.wake = self.engine.wake
         self.env.waking.wanted = self._wanted.set
         self.ages = Ages(self.env, self.engine, options.transit_warning_ms)

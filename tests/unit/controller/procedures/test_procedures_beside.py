@@ -210,6 +210,25 @@ async def test_numbers_follow_one_another_over_blocks_and_begin_anew_behind_a_ga
     assert pids.last <= disk.last_pid
 
 
+async def test_many_that_want_numbers_in_a_row_at_once_share_one_reservation_and_leave_those_of_a_turn_alone() -> None:
+    disk = Disk()
+    store = MemoryRecords(disk)
+    pids = Pids(store)
+    await pids.reserve(2)
+    promised = pids.last
+    rows = await asyncio.gather(*(pids.row(2) for _ in range(100)))
+    assert sorted(rows) == list(range(promised + 1, promised + 201, 2))
+    assert disk.last_pid == promised + BLOCK, "one reservation for all of them"
+    assert [pids.next(), pids.next()] == [1, 2], "the turn has the numbers that it has reserved"
+    large = await pids.row(5 * BLOCK)
+    assert large > max(rows) + 1
+    assert disk.last_pid == large + 5 * BLOCK - 1, "a row that is longer than a block is reserved whole"
+    await pids.row(1)
+    above = disk.last_pid + 7
+    await pids.go_above(above)
+    assert await pids.row(1) > above, "what is left of a block is below that number, and is left out"
+
+
 def test_an_effect_that_writes_itself_has_no_rows_which_no_store_would_get() -> None:
     async def write(_: Change) -> None:
         return None

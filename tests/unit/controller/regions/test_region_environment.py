@@ -38,14 +38,9 @@ class World:
             Options(lease_ms=LEASE_MS, **options),
             lambda: self.wall_ms,
             lambda: self.now_s,
-            self._reserve,
             3,
             RegionsJournal(TermJournal(epoch=1), NAMES, retains=True),
         )
-
-    @staticmethod
-    async def _reserve(_: int) -> int:
-        return 1
 
     def server(self, name: str, polled_s: float = 0.0) -> Server:
         """Enters a server that polled so long ago."""
