@@ -6,28 +6,25 @@ The loop does one part in a turn, and none while events wait: control has priori
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from configs.journal_section import SnapshotsSettings
 from controller.kafka.snapshots.writer import Begin, End, Message, Part, TopicPart, Written, framed
 from controller.kafka.term.term import Term
+from controller.process.children import Child, command_of
 from controller.process.clock import wall_ms
-from controller.process.commands import environment
 from state_machines.journal.snapshot import FORMAT, PARTITIONS_PER_LINE_MAX, VERSION, BrokerLine, Header
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr
 from state_machines.model.types import Broker
 
-COMMAND: Final = (sys.executable, "-P", "-m", "controller.kafka.snapshots.writer")
+COMMAND: Final = command_of("controller.kafka.snapshots.writer")
 PART_ROWS: Final = 2_000
 """Partitions of a part: some milliseconds of the loop."""
 TAKE_S_MAX: Final = 600.0
@@ -38,8 +35,6 @@ PATIENCE_S_MAX: Final = 60.0
 """Longest time that all parts together wait for it: a queue that is never empty must not use up the whole time."""
 LOOK_S: Final = 0.25
 """Pause between two looks whether the term has ended: a stalled disk must not keep its model in memory."""
-SAID_CHARACTERS_MAX: Final = 500
-KILL_S: Final = 5.0
 
 T = TypeVar("T")
 
@@ -159,62 +154,32 @@ def broker_lines(cluster: Cluster, session_ms: Callable[[Broker], int | None]) -
 
 
 class Writer:
-    """The writing process. All waits for it are on threads, so that neither a start nor a slow disk stops the loop."""
+    """The writing process."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    def __init__(self, child: Child) -> None:
+        self._child = child
 
     @classmethod
     async def start(cls) -> Writer:
         """Starts the process; raises :class:`NotTaken`."""
-
-        def started() -> subprocess.Popen[bytes]:
-            pipe = subprocess.PIPE
-            return subprocess.Popen(
-                COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(), start_new_session=True
-            )
-
         try:
-            return cls(await anyio.to_thread.run_sync(started))
+            return cls(await Child.start(COMMAND))
         except OSError as error:
             raise NotTaken(f"its writing process does not start: {error.strerror or error}") from error
 
     async def send(self, message: Message) -> None:
-        """Sends a message; raises ``BrokenPipeError`` where the process has ended."""
-        data, pipe = framed(message), self._process.stdin
-        assert pipe is not None
-
-        def written() -> None:
-            pipe.write(data)
-            pipe.flush()
-
-        await anyio.to_thread.run_sync(written, abandon_on_cancel=True)
+        """Sends a message as it is now; raises ``BrokenPipeError`` where the process has ended."""
+        data = framed(message)
+        await self._child.send(lambda: data)
 
     async def answer(self) -> Written:
         """Waits for the end of the process and returns its answer."""
-        out, said = await anyio.to_thread.run_sync(self._ended, abandon_on_cancel=True)
+        out, how = await self._child.answer()
         try:
             return msgspec.json.decode(out, type=Written)
         except msgspec.DecodeError:
-            words = " ".join(said.decode(errors="replace").split())[-SAID_CHARACTERS_MAX:]
-            how = f"its writing process ended with {self._process.returncode}"
-            return Written(err=f"{how}; it said: {words}" if words else how)
-
-    def _ended(self) -> tuple[bytes, bytes]:
-        with suppress(BrokenPipeError):
-            return self._process.communicate()
-        return self._process.communicate()
+            return Written(err=f"its writing process {how}")
 
     async def end(self) -> None:
-        """Kills the process where it still runs, and closes its pipes."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
-        with anyio.move_on_after(KILL_S):
-            await anyio.to_thread.run_sync(self._close, abandon_on_cancel=True)
-
-    def _close(self) -> None:
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            with suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
+        """Kills the process where it still runs."""
+        await self._child.end()

@@ -69,7 +69,10 @@ class Ordering:
             if one in made:
                 continue
             own, to = placing.where[one], wanted[one]
-            alone = placing.gain(one, to)
+            if (alone := placing.gain(one, to)) < -LEAST_GAIN:
+                self._make(one)
+                made.add(one)
+                continue
             parts = placing.parts(one, to)
             placing.move(one, to)
             some = [other for other in leaving.get(to, ())[-TRIED:] if other not in made]

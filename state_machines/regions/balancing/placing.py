@@ -6,6 +6,7 @@ A server's *surplus* is what it has above its share, in terms of the total of th
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -35,7 +36,7 @@ class Placing:
         self.home, self.where = frame.home, where[:]
         self.servers = len(frame.targets)
         self.free = [at for at, row in enumerate(frame.rows) if not cluster.held[row]]
-        self.table = [cluster.table[row] for row in frame.rows]
+        self.table = array("l", [cluster.table[row] for row in frame.rows])
         self.moved = WEIGHTS[MOVES] / max(1, len(frame.rows))
         self.unit = WEIGHTS[REGIONS] * frame.regions.unit
         self.regions = [-self.unit * share for share in frame.regions.shares]
@@ -48,11 +49,12 @@ class Placing:
         units = [WEIGHTS[name] * scale.unit for name, scale in zip(LOADS, frame.loads, strict=True)]
         self.loads = [[-unit * share for share in scale.shares] for unit, scale in zip(units, frame.loads, strict=True)]
         figures = [
-            [unit * amounts[row] for row in frame.rows] for unit, amounts in zip(units, frame.figures, strict=True)
+            array("d", [unit * amounts[row] for row in frame.rows])
+            for unit, amounts in zip(units, frame.figures, strict=True)
         ]
         self._by_load = tuple(zip(self.loads, figures, strict=True))
-        self.heavy = [sum(some) for some in zip(*figures, strict=True)]
-        self.bound = [2 * one for one in self.heavy]
+        self.heavy = array("d", map(sum, zip(*figures, strict=True)))
+        self.bound = array("d", [2 * one for one in self.heavy])
         for region, server in enumerate(where):
             self._add(region, server, 1)
 
@@ -103,6 +105,12 @@ class Placing:
         return found + [_change(load, own, to, figures[region]) for load, figures in self._by_load]
 
     # -- changes
+
+    def go_home(self) -> None:
+        """Moves all regions back."""
+        for region in self.free:
+            if (home := self.home[region]) != self.where[region]:
+                self.move(region, home)
 
     def move(self, region: int, to: int) -> None:
         """Moves a region to another server."""

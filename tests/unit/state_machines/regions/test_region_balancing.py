@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from state_machines.regions.balancing import costs
 from state_machines.regions.balancing.cluster import BYTES_MAX, BalancePlan, Cluster, clamped
 from state_machines.regions.balancing.costs import WEIGHTS, framed, judged, total
+from state_machines.regions.balancing.ordering import Ordering
 from state_machines.regions.balancing.placing import Placing
 from state_machines.regions.balancing.steps import walk
 from state_machines.regions.balancing.stochastic import Stochastic
@@ -267,6 +268,39 @@ def test_a_plan_that_is_cut_off_has_helped_as_much_as_its_moves_can() -> None:
     assert len(set(costs_of[:11])) == 11, "each of ten moves helps"
     whole = Stochastic().plan(found, 1)
     assert Stochastic(moves_max=4).plan(found, 1).moves == whole.moves[:4]
+
+
+def test_the_move_that_helps_most_comes_first() -> None:
+    """The last of the regions has a table whose others are elsewhere: its move helps the table as well."""
+    found = cluster([0] * 5 + [1], [0, 0, 0, 1, 1, 1], count=2, loads=[1.0, 2.0, 3.0, 4.0, 50.0, 0.0])
+    frame, moves = framed(found), Stochastic().plan(found, 1).moves
+    home = Placing(found, frame, frame.home)
+    gains = [home.gain(move.region - 1, 1) for move in moves]
+    assert len(set(gains)) == len(gains) > 1
+    assert gains[0] == min(gains)
+
+
+@given(clusters(40), st.integers(0, 1 << 20), st.sampled_from((1, 2, 3, 100)))
+def test_of_moves_to_anywhere_those_are_made_that_help_alone_in_pairs_or_all_together(
+    found: Cluster, seed: int, most: int
+) -> None:
+    frame, draw = framed(found), random.Random(seed)
+    if not frame.rows:
+        return
+    wanted = [draw.randrange(len(frame.targets)) for _ in frame.rows]
+    order = Ordering(Placing(found, frame, frame.home), wanted, most)
+    order.run()
+    where, totals = frame.home[:], [total(judged(found, frame, frame.home))]
+    for one, _ in order.made:
+        where[one] = wanted[one]
+        totals.append(total(judged(found, frame, where)))
+    assert len(order.made) <= most
+    assert totals[-1] < totals[0] if order.made else len(totals) == 1
+    if len(order.made) < sum(one != home for one, home in zip(wanted, frame.home, strict=True)):
+        steps = zip(totals, totals[1:], totals[2:], strict=False)
+        assert all(min(then, later) < now for now, then, later in steps), (
+            "what is not all of it helps at every second move"
+        )
 
 
 def test_two_regions_change_places_together_or_not_at_all() -> None:

@@ -393,7 +393,7 @@ async def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
 
     desk = Desk(tmp_path, enabled=False)
     desk.term = TermDouble(model(topics=3_000))
-    monkeypatch.setattr("controller.kafka.snapshots.taking.subprocess.Popen", limited)
+    monkeypatch.setattr("controller.process.children.subprocess.Popen", limited)
     failed = await desk.ended(desk.keeper.request("", "uid 0"))
     assert (failed.state, failed.err) == ("failed", "File too large")
     assert every(tmp_path) == []
@@ -419,7 +419,7 @@ async def test_a_cancelled_keeper_leaves_no_process_and_no_file(
         children.append(real(*arguments, **named))
         return children[-1]
 
-    monkeypatch.setattr("controller.kafka.snapshots.taking.subprocess.Popen", noted)
+    monkeypatch.setattr("controller.process.children.subprocess.Popen", noted)
     desk = Desk(tmp_path, enabled=False)
     desk.term = TermDouble(model(topics=3_000))
     desk.term.idle.clear()
