@@ -10,6 +10,7 @@ from typing import Final
 from testing.simulated.regions.behaviours import BEHAVIOURS
 from tests.kit.simulation.script import Action
 from tests.simulation.regions.plan import RegionPlan
+from tests.simulation.regions.scenes import scene
 
 FIRST_S: Final = 1.0
 LAST_S: Final = 30.0
@@ -71,7 +72,7 @@ def generate(seed: int) -> RegionPlan:
         for number, (name, kind, regions) in enumerate(TABLES)
     ]
     plan, shaped = _shaped(seed, plan, times)
-    drawn += (*_impostors(seed), *_holds(seed, plan), *shaped)
+    drawn += (*_impostors(seed), *_holds(seed, plan), *shaped, *scene(seed))
     return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
 
 

@@ -22,7 +22,7 @@ from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region, Regions, Server
-from state_machines.regions.states import FINAL, OWNED, RegionState, ServerState, TableState
+from state_machines.regions.states import FINAL, OWNED, REPLACED, RegionState, ServerState, TableState
 from testing.simulated.regions.storage import Key
 from tests.kit.simulation.loop import Process
 from tests.simulation.regions.locks import lock_faults, work_faults
@@ -191,6 +191,7 @@ class Judge:
         self._model(term)
         self._cordons(term)
         self._bypassed(term)
+        self.shapes.told()
         for fault in lock_faults(term):
             self._fail("LockExclusivity", fault)
 
@@ -278,6 +279,8 @@ class Judge:
             term = self._world.term
             if term is not None and model is term.env.model:
                 self._transition(region, state, server)
+                if state in REPLACED:
+                    self.shapes.leaves(term, region)
             move(model, region, state, server, now_ms)
 
         report = Manager.report

@@ -13,6 +13,7 @@ from controller.regions import independence
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import discard, every, merge, reshaping, split
 from controller.regions.procedures.messages import SHAPE, Shape
+from controller.regions.routes import RouteLog
 from metadata_store.catalog.rows import (
     Drop,
     DropRegions,
@@ -25,10 +26,10 @@ from metadata_store.catalog.rows import (
     Write,
 )
 from regent_agent.protocol import Owned
-from state_machines.procedures.outcome import Done, Next
+from state_machines.procedures.outcome import Done, Failed, Next
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region, Regions, Server
-from state_machines.regions.states import RegionState
+from state_machines.regions.states import REPLACED, RegionState
 from tests.kit.simulation.planting import put
 from tests.simulation.regions.planting import Step, mutation, put_step
 
@@ -214,3 +215,36 @@ def merge_regions_that_are_no_neighbours(stack: ExitStack) -> None:
         return None
 
     put(stack, merge, "neighbours_problem", none)
+
+
+@mutation
+def merge_regions_of_two_servers(stack: ExitStack) -> None:
+    """Closes regions where they are, and has no region moved to the server of the others."""
+
+    def changed(step: Step) -> Step:
+        async def apart(env: RegionsEnv, record: Record) -> Any:
+            task: Shape = SHAPE.decode(record.data)
+            found = reshaping.ready(env, record, task)
+            if isinstance(found, Failed) or any(
+                one.server is None or one.state is not RegionState.OPEN for one in found
+            ):
+                return await step(env, record)
+            server = found[0].server
+            assert server is not None
+            return reshaping.leaves(env, record, replace(task, server=server.name, tries=0), found, merge.CLOSE)
+
+        return apart
+
+    put_step(stack, merge.MERGE_REGIONS, "move", changed)
+
+
+@mutation
+def keep_the_routes_of_parents(stack: ExitStack) -> None:
+    """Tells followers of heirs, and not that their parents are gone."""
+    told = RouteLog.changed
+
+    def changed(log: RouteLog, region: Region) -> None:
+        if region.state not in REPLACED:
+            told(log, region)
+
+    put(stack, RouteLog, "changed", changed)

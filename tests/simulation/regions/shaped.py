@@ -7,11 +7,11 @@ the runbook has servers end, and data that was discarded is gone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from controller.regions.procedures import modification, snapshots
-from controller.regions.procedures.messages import SNAPSHOT_TASK, TABLE_TASK, SnapshotTask, TableTask
+from controller.regions.procedures import merge, modification, snapshots
+from controller.regions.procedures.messages import SHAPE, SNAPSHOT_TASK, TABLE_TASK, Shape, SnapshotTask, TableTask
 from metadata_store.catalog.rows import (
     Drop,
     DropRegions,
@@ -26,11 +26,13 @@ from metadata_store.catalog.rows import (
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.changes import is_outdated, may_be_outdated
+from state_machines.regions.model import Region
 from state_machines.regions.shapes import name_in
 from state_machines.regions.states import TableState
 from testing.simulated.regions.storage import Edit, is_in
 
 if TYPE_CHECKING:
+    from controller.regions.term import RegionsTerm
     from tests.simulation.regions.world import World
 
 
@@ -53,6 +55,8 @@ class Shapes:
         """Heirs, by the region whose keys they got."""
         self._versions: dict[str, dict[int, int]] = {}
         """Versions with which regions were opened, by table and region."""
+        self._leaving: list[tuple[RegionsTerm, Region, int]] = []
+        """Regions that have left their table, with the number of the last change of routes before."""
         self._reshaped = 0
         self._copied = 0
         world.storage.discarding = self._discards
@@ -88,6 +92,20 @@ class Shapes:
     def _heirs(self) -> Iterator[HeirRow]:
         return (one for one in self._world.disk.small.values() if isinstance(one, HeirRow))
 
+    # -- what followers are told
+
+    def leaves(self, term: RegionsTerm, region: Region) -> None:
+        """Notes that a region leaves its table, since others have its keys."""
+        self._leaving.append((term, region, term.env.routes.change))
+
+    def told(self) -> None:
+        """Looks whether clients that follow routes are told of each region that has left since the last look."""
+        for term, region, change in self._leaving:
+            log = term.env.routes
+            if not any(one is region for one in islice(reversed(log._changed), log.change - change)):
+                self._fail("FollowersForget", f"{region} is {region.state.name}, and clients are not told")
+        self._leaving.clear()
+
     # -- what is durable
 
     def written(self, puts: Iterable[Record], rows: Iterable[object]) -> None:
@@ -110,6 +128,8 @@ class Shapes:
                 self._stages(record)
             elif record.kind == modification.NAME and record.state is State.SUCCESS and not record.bypassed:
                 self._modified(record)
+            elif record.kind == merge.NAME and record.step == merge.OPEN and reshaped:
+                self._merges(record)
         self._references()
         self._shrinks()
 
@@ -192,6 +212,16 @@ class Shapes:
             return
         if left := [str(one) for one in table.regions if is_outdated(one) or may_be_outdated(one)]:
             self._fail("ReopenShrinks", f"the options of {table.name} have changed, {left} have former ones")
+
+    def _merges(self, record: Record) -> None:
+        """Looks whether regions were closed by one server where none of them had to be opened once more for that."""
+        task: Shape = SHAPE.decode(record.data)
+        term = self._world.term
+        if term is None or task.tries or self._world.restored:
+            return
+        formers = {one: term.env.model.former.get(one, "") for one in task.parents}
+        if set(formers.values()) != {task.server}:
+            self._fail("MergedTogether", f"pid {record.pid} merges {formers}, which {task.server} was to close")
 
     def _references(self) -> None:
         """Looks whether all that regions refer to is there (NoOrphanHeirs, ParentsKept)."""

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from controller.procedures.requests import Refused
-from controller.regions.procedures import merge, modification, snapshots, split, table_work, tables
+from controller.regions.procedures import merge, modification, move, snapshots, split, table_work, tables
 from controller.regions.procedures.messages import (
+    MOVE,
     SNAPSHOT_TASK,
     TABLE_TASK,
     TABLE_WORK,
+    Move,
     SnapshotTask,
     TableTask,
     TableWork,
@@ -54,14 +56,20 @@ def _rows(world: World) -> list[RegionRow]:
     return sorted(world.disk.regions.values(), key=lambda row: (row.table, row.start))
 
 
+def _row(world: World, number: str) -> RegionRow | None:
+    """Returns the row of a region by a number that is drawn, or the first one of a table; None where there is none."""
+    rows = _rows(world)
+    if not number.isdecimal():
+        return next((row for row in rows if row.table == number), None)
+    return rows[int(number) % len(rows)] if rows else None
+
+
 @verb
 def split_(world: World, number: str, key: str) -> None:
     """Splits a region, at one of the clients' keys, or at the one that its server names."""
-    rows = _rows(world)
-    term = world.term
-    if not rows or term is None:
+    row, term = _row(world, number), world.term
+    if row is None or term is None:
         return
-    row = rows[int(number) % len(rows)]
     region = term.env.model.regions.get(row.id)
     inside = [one for one in KEYS if row.start < one and (not row.end or one < row.end)]
     if region is not None:
@@ -84,7 +92,9 @@ def merge_(world: World, number: str, count: str) -> None:
 
 
 def _table(world: World, number: str, state: TableState) -> str | None:
-    """Returns the name of a table in a state, or of any other one; None where there is none."""
+    """Returns the name of a table in a state, or of any other; None where there is none. A name stays as it is."""
+    if not number.isdecimal():
+        return number
     all_ = sorted(world.disk.tables.values())
     some = [row for row in all_ if row.state == state] or all_
     return some[int(number) % len(some)].name if some else None
@@ -164,6 +174,21 @@ def abort_split(world: World, number: str) -> None:
 def drop_independent(world: World, name: str, late_s: str) -> None:
     """Has a server say late that regions are independent: after they were closed, or opened again."""
     world.servers[name].late_s = float(late_s)
+
+
+@verb
+def late_words(world: World, late_s: str) -> None:
+    """Has all servers say late that regions are independent."""
+    for server in world.servers.values():
+        server.late_s = float(late_s)
+
+
+@verb
+def reopen_heirs(world: World, name: str) -> None:
+    """Closes the regions of a table that refer to others, and opens them where they were."""
+    for row in _rows(world):
+        if row.table == name and (HeirRow, (row.id,)) in world.disk.small:
+            submit(world, move.NAME, MOVE.encode(Move(row.id, name, "", "operator", reopens=True)))
 
 
 def heal(world: World) -> None:
