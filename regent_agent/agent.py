@@ -114,7 +114,7 @@ class Agent:
         proof = secrets.token_bytes(PROOF_BYTES)
         daemons = self._daemons = Daemons(options.daemons, secret=options.secret, proof=proof, tls=options.tls)
         self._polls, self._reports = Channel(daemons), Channel(daemons)
-        self._news = News(clock, region_loads)
+        self._news = News(clock, region_loads, self.owned)
         self._registration: Registered | None = None
         self._registered = asyncio.Event()
         self._taken = 0
@@ -157,8 +157,8 @@ class Agent:
     def independent(self, region: OpenedRegion) -> None:
         """Has the daemon know that a region has data of its own, and needs its sources no more.
 
-        It is repeated until the daemon has stored it. Once all that took a region's data have said so, the service
-        is told to discard that data.
+        It is repeated until the daemon has stored it, and to the next daemon while the region is open. Once all that
+        took a region's data have said so, the service is told to discard that data.
         """
         self._news.independents.add(region)
         self._wake.set()
@@ -234,7 +234,7 @@ class Agent:
         self._registration, self._taken, self._was_member = registration, 0, True
         self._attempts.pause_ms_max = min(PAUSE_MS_MAX, registration.lease_ms // TRIES_IN_LEASE)
         self._renew(sent, registration)
-        self._news.loads.anew()
+        self._news.anew()
         for value in registration.published:
             self._work.has(value)
         self._outbox.repeat_all()

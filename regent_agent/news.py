@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 from regent_agent.protocol import LOADS_MAX, OWNED_MAX, RESULTS_MAX, Accepted, Independent, Owned, RegionLoad, Request
@@ -23,16 +24,25 @@ CHANGE_PERCENT: Final = 10
 
 
 class Independents:
-    """Holds the regions that have data of their own until the daemon has accepted that."""
+    """Holds the regions that have data of their own: until the daemon has accepted that, and then while they are open.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    The next daemon is told again: its store may have been restored from a copy that is older than the word.
+    ``opened``: the regions that are open here.
+    """
+
+    def __init__(self, clock: Callable[[], float], opened: Mapping[int, OpenedRegion]) -> None:
+        self._clock, self._opened = clock, opened
         self._tokens: dict[int, int] = {}
+        """Regions that are to be named."""
+        self._told: dict[int, int] = {}
+        """Regions that were accepted."""
+        self._named: list[Owned] = []
+        """Regions of the request whose response is awaited."""
         self._due_s = 0.0
 
     def add(self, region: OpenedRegion) -> None:
-        """Keeps a region, to be named at once; that of a later open replaces it."""
-        self._tokens[region.region] = region.token
+        """Keeps a region, to be named at once, unless that of a later open is kept."""
+        self._tokens[region.region] = max(region.token, self._tokens.get(region.region, 0))
         self._due_s = self._clock()
 
     def wait_s(self) -> float | None:
@@ -44,17 +54,38 @@ class Independents:
         if self.wait_s() != 0.0:
             return []
         self._due_s = self._clock() + AGAIN_S
-        return [Owned(*one) for one in list(self._tokens.items())[:RESULTS_MAX]]
+        self._named = [Owned(*one) for one in islice(self._tokens.items(), RESULTS_MAX)]
+        return self._named
 
-    def accepted(self, sent: Iterable[Owned], again: Collection[int]) -> None:
-        """Forgets the regions of a request, except those to be named again."""
-        for one in sent:
-            if self._tokens.get(one.region) == one.token:
-                del self._tokens[one.region]
-                if one.region in again:
-                    self._tokens[one.region] = one.token  # behind those that were not named yet
+    def accepted(self, again: Collection[int]) -> None:
+        """Takes the regions that were named as accepted, except those to be named again."""
+        named, self._named = self._named, []
+        for one in named:
+            if self._tokens.get(one.region) != one.token:
+                continue
+            del self._tokens[one.region]
+            if one.region in again:
+                self._tokens[one.region] = one.token  # behind those that were not named yet
+            elif self._may_be_lost(one.region, one.token):
+                self._told[one.region] = one.token
+        if len(self._told) > 2 * len(self._opened) + RESULTS_MAX:
+            self._told = self._open_still()
         if not again:
             self._due_s = self._clock()
+
+    def anew(self) -> None:
+        """Has all regions be named to another daemon; what the one before responds from now on counts nothing."""
+        self._tokens |= self._open_still()
+        self._told, self._named = {}, []
+        self._due_s = self._clock()
+
+    def _open_still(self) -> dict[int, int]:
+        return {region: token for region, token in self._told.items() if self._may_be_lost(region, token)}
+
+    def _may_be_lost(self, region: int, token: int) -> bool:
+        """Checks whether a region is open still as it was named: a later open is told what it begins as."""
+        has = self._opened.get(region)
+        return has is not None and has.token == token and bool(has.sources)
 
 
 class Loads:
@@ -112,8 +143,18 @@ class Loads:
 class News:
     """Joins both, and sends them to a daemon that knows such requests."""
 
-    def __init__(self, clock: Callable[[], float], read: Callable[[], Iterable[RegionLoad]] | None) -> None:
-        self.independents, self.loads = Independents(clock), Loads(clock, read)
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        read: Callable[[], Iterable[RegionLoad]] | None,
+        opened: Mapping[int, OpenedRegion],
+    ) -> None:
+        self.independents, self.loads = Independents(clock, opened), Loads(clock, read)
+
+    def anew(self) -> None:
+        """Has all be sent again: another daemon may know none of it."""
+        self.independents.anew()
+        self.loads.anew()
 
     def wait_s(self, known: Collection[str]) -> float | None:
         """Returns the time until something is to be sent, None without; ``known``: tags that the daemon knows."""
@@ -127,7 +168,7 @@ class News:
         """Sends what is due. ``process``: server, incarnation and epoch."""
         if _tag(Independent) in known and (regions := self.independents.due()):
             accepted = await request(Independent(*process, regions))
-            self.independents.accepted(regions, set(accepted.again))
+            self.independents.accepted(set(accepted.again))
         if _tag(LoadsMessage) in known and (loads := self.loads.due()):
             await request(LoadsMessage(*process, loads))
             self.loads.accepted(loads)

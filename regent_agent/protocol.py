@@ -366,7 +366,8 @@ class Regions(Message, frozen=True, tag="regions"):
 class Independent(Message, frozen=True, tag="independent"):
     """Says that regions have data of their own: they need their sources no more. Response: :class:`Accepted`.
 
-    The server repeats it until it is accepted. ``regions``: with the tokens of their opens.
+    The server repeats it until it is accepted, and after each registration for regions that are open still as they
+    were. ``regions``: with the tokens of their opens.
     """
 
     server: Name

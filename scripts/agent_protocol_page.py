@@ -119,6 +119,8 @@ RULES: Final = f"""
     A snapshot of a daemon before ids has its name alone.
 14. It sends `Independent` and `Loads` only to daemons whose `Registered.requests` names them: `Independent` again and
     again until it is accepted, `Loads` of all regions once a minute, and in between where a size changed by a tenth.
+    After each registration it names again the independent regions that it has open still, with the same token: the
+    store may have been restored from an older copy. A word about a former open counts nothing.
 15. It makes its proof of at least 16 random bytes when its process begins, and gives it in each `Hello`.
 16. A clock that stands still while its machine is held ends no lease. It counts by the wall clock, too, and after a
     gap of its own loop it serves nothing until a poll is acknowledged that it sent after the gap. What a lease cannot

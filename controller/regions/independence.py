@@ -9,7 +9,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import discard
 from metadata_store.catalog.rows import Drop, HeirRow, Write
 from regent_agent.protocol import Owned
-from state_machines.regions.model import Server
+from state_machines.regions.model import Region, Server
 from state_machines.regions.states import RegionState
 
 TOGETHER: Final = 100
@@ -24,26 +24,36 @@ async def take(
 ) -> list[int]:
     """Enters which regions are independent, durably; returns those that are to be named again.
 
-    The word of a server that does not own a region, or about an open before the present one, counts nothing.
+    The word of a server that does not own a region, or about an open before the present one, counts nothing. Each write
+    takes time, in which regions are closed and opened: those of the next one are judged after it.
     """
-    model = env.model
-    again, mine = list[int](), list[int]()
-    for one in regions:
-        region = model.regions.get(one.region)
-        if region is None or region.server is not server or one.region not in model.sources:
-            continue
-        if region.state is RegionState.OPENING:  # a word about the open before: this one was told the sources again
-            if region.opening == one.token:
-                again.append(one.region)  # its open is not durable yet, and may come to nothing
-        elif region.token == one.token:
-            mine.append(one.region)
-    for at in range(0, len(mine), TOGETHER):
-        some = mine[at : at + TOGETHER]
-        await write(tuple(Drop(HeirRow, (region,)) for region in some))
-        for id_ in some:
+    model, again = env.model, list[int]()
+    for some in (regions[at : at + TOGETHER] for at in range(0, len(regions), TOGETHER)):
+        mine = list[int]()
+        for one in some:
+            region = model.regions.get(one.region)
+            if region is None or region.server is not server or one.region not in model.sources:
+                continue
+            if region.state is RegionState.OPENING:  # a word about the open before: this one was told the sources again
+                if region.opening == one.token:
+                    again.append(one.region)  # its open is not durable yet, and may come to nothing
+            elif region.token == one.token and not _may_be_over(env, region):
+                mine.append(one.region)
+        if mine:
+            await write(tuple(Drop(HeirRow, (region,)) for region in mine))
+        for id_ in mine:
             if model.sources.pop(id_, None) is not None and (region := model.regions.get(id_)) is not None:
                 env.journal.independent(region, server)
     return again
+
+
+def _may_be_over(env: RegionsEnv, region: Region) -> bool:
+    """Checks whether a region may have been opened since the store was copied.
+
+    Its owner does not list it, or a server lists it with a higher token. That open was told the sources again, so the
+    data that the word is about may count nothing any more.
+    """
+    return region.doubtful or env.contradictions.token(region.id) > region.token
 
 
 class Discards:

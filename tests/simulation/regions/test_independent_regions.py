@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
+import pytest
 from msgspec.structs import replace
 
+from controller.regions.independence import TOGETHER
 from controller.regions.procedures import move
 from controller.regions.procedures.messages import MOVE, Move
 from controller.regions.term import RegionsTerm
@@ -21,6 +25,7 @@ from tests.kit.regions.world import (
     changes,
     creates,
     ended,
+    moves,
     procedure,
     regions_of,
     running,
@@ -28,6 +33,9 @@ from tests.kit.regions.world import (
     until,
     virtual,
 )
+from tests.kit.simulation.seeds import in_child
+from tests.simulation.regions.plan import parse
+from tests.simulation.regions.runner import play_planted
 
 PATIENT = replace(OPTIONS, lease_ms=100_000)
 FROM = Source(9, b"", b"m", 3, 41)
@@ -64,9 +72,9 @@ async def inherits(term: RegionsTerm, region: Region) -> None:
     term.env.model.sources[region.id] = (FROM,)
 
 
-async def closed(term: RegionsTerm) -> list[Region]:
+async def closed(term: RegionsTerm, count: int = 4) -> list[Region]:
     """Makes a table with regions that refer to others, and are closed."""
-    await ended(term, creates(term, regions=4))
+    await ended(term, creates(term, regions=count))
     await ended(term, changes(term, "disable"))
     for region in regions_of(term):
         await inherits(term, region)
@@ -160,3 +168,96 @@ async def test_the_daemon_names_the_requests_that_it_knows() -> None:
         found = await Heir(term, "a").register()
         assert isinstance(found, protocol.Registered)
         assert found.requests == ["independent", "loads"]
+
+
+@virtual
+async def test_a_region_that_was_opened_again_during_the_write_of_others_stays_as_it_is() -> None:
+    """That open was told the sources, and the word is about the one before."""
+    async with running(RegionDisk(), PATIENT) as term:
+        a = Heir(term, "a")
+        async with serving(a):
+            regions = await closed(term, TOGETHER + 1)
+            await ended(term, changes(term, "enable"))
+            *_, last = words = [Owned(one.id, one.token) for one in regions]
+            manager, write = term.manager, term.manager._write
+
+            async def slowly(rows: object) -> None:
+                manager._write = write  # type: ignore[method-assign]
+                await ended(term, procedure(term, move.NAME, MOVE.encode(Move(last.region, "t", reopens=True))))
+                await write(rows)  # type: ignore[arg-type]
+
+            manager._write = slowly  # type: ignore[method-assign]
+            assert await a.ask(Independent(a.name, a.incarnation, a.epoch, words)) == Accepted()
+            assert a.opens[-1].sources, "as it was opened again, it referred to others"
+            assert list(term.env.model.sources) == [last.region]
+
+
+class Restored:
+    """A store that goes back to a copy, in which server a has a region that refers to others.
+
+    ``token``: of that open; ``later``: of the one at server b that came after the copy.
+    """
+
+    def __init__(self) -> None:
+        self.disk = RegionDisk()
+        self.region = self.token = self.later = 0
+
+    async def begin(self) -> None:
+        async with running(self.disk, PATIENT) as term, serving(a := Heir(term, "a"), b := Heir(term, "b")):
+            [region] = await closed(term, 1)
+            await ended(term, changes(term, "enable"))
+            await ended(term, moves(term, region, "a"))
+            kept = copy.deepcopy(vars(self.disk))
+            self.region, self.token = region.id, region.token
+            await ended(term, moves(term, region, "b"))
+            self.later = region.token
+            assert (a.has, bool(b.opens[-1].sources)) == ({}, True)
+        vars(self.disk).update(kept)
+
+    async def counts(self, term: RegionsTerm, a: Heir) -> bool:
+        """Has server a say that the region is independent, as it had it; returns whether that is stored."""
+        assert await a.says(term.env.model.regions[self.region], self.token) == []
+        return self.region not in term.env.model.sources
+
+
+@pytest.mark.parametrize(("listed", "counts"), [(True, True), (False, False)], ids=["has it", "does not list it"])
+@virtual
+async def test_in_a_restored_store_the_word_of_an_owner_counts_where_it_has_the_region_still(
+    listed: bool, counts: bool
+) -> None:
+    """It says so again; a region that it does not list was opened elsewhere since, and told the sources again."""
+    store = Restored()
+    await store.begin()
+    async with running(store.disk, PATIENT) as term:
+        a = Heir(term, "a")
+        await a.register(*([Owned(store.region, store.token)] if listed else []))
+        assert await store.counts(term, a) is counts
+
+
+@virtual
+async def test_in_a_restored_store_no_word_counts_of_a_region_that_another_server_has_opened_since() -> None:
+    """Its former owner was cut off, and has the region still, as it believes."""
+    store = Restored()
+    await store.begin()
+    async with running(store.disk, PATIENT) as term:
+        a, b = Heir(term, "a"), Heir(term, "b")
+        await a.register(Owned(store.region, store.token))
+        await b.register(Owned(store.region, store.later))
+        assert not await store.counts(term, a)
+
+
+SAID_BEFORE_A_RESTORE = """
+seed 1
+servers good good
+1.000 create t1 2 2
+4.000 drop-independent s1 4
+4.000 drop-independent s2 4
+5.000 merge 0 2
+8.000 copy-store
+14.000 restore-store 0.5
+20.000 create t2 2 1
+"""
+
+
+def test_what_a_restored_store_does_not_know_is_said_again_and_nothing_stays_behind() -> None:
+    assert in_child(play_planted, parse(SAID_BEFORE_A_RESTORE)).violation is None

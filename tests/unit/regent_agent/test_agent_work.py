@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from regent_agent.agent import Agent
-from regent_agent.news import ALL_S, LOOK_S
+from regent_agent.news import ALL_S, LOOK_S, Independents
 from regent_agent.options import AgentOptions
 from regent_agent.protocol import (
     BUSY,
@@ -19,6 +19,7 @@ from regent_agent.protocol import (
     FEATURES_MAX,
     LOADS_MAX,
     NOT_RUNNING,
+    RESULTS_MAX,
     Independent,
     Loads,
     Owned,
@@ -234,6 +235,79 @@ class TestIndependent:
             daemon.knows = ["independent"]
             daemon.epoch = 2
             assert (await daemon.arrived(Independent)).epoch == 2
+
+    async def test_the_next_daemon_is_told_again_of_regions_that_are_open_as_they_were(self) -> None:
+        """Its store may be a copy that is older than the word. An open that came since was told the sources again."""
+        async with StandIn(hold_ms=20).running() as daemon:
+            daemon.knows = ["independent"]
+            async with started(Recorded(), daemon) as agent:
+                daemon.send(*(opens(10 + one, one, sources=[PARENT]) for one in (1, 2, 3)), opens(14, 4))
+                for one in (1, 2, 3, 4):
+                    await daemon.result(10 + one)
+                    agent.independent(agent.owned[one])
+                await eventually(lambda: agent._news.independents.wait_s() is None)
+                before = len(daemon.seen(Independent))
+                daemon.send(closes(20, 2, 12), opens(21, 3, sources=[PARENT]))
+                await daemon.result(20)
+                await daemon.result(21)
+                for count in (1, 2):
+                    daemon.epoch += 1
+                    await daemon.arrived(Independent, before + count)
+        assert [one.regions for one in daemon.seen(Independent)[before:]] == [[Owned(1, 11)]] * 2
+
+
+class TestIndependents:
+    """What is said of regions that are open here as ``opened`` has it."""
+
+    def made(self) -> tuple[dict[int, OpenedRegion], Clock, Independents]:
+        opened, clock = dict[int, OpenedRegion](), Clock()
+        return opened, clock, Independents(clock, opened)
+
+    def opens(self, opened: dict[int, OpenedRegion], region: int, token: int) -> OpenedRegion:
+        opened[region] = OpenedRegion(region, "t", b"", b"", token, 1, {}, (PARENT,))
+        return opened[region]
+
+    def test_a_response_of_the_daemon_before_counts_nothing(self) -> None:
+        """It may have stored the word in what the present one has no copy of."""
+        opened, _, found = self.made()
+        found.add(self.opens(opened, 1, 7))
+        assert found.due() == [Owned(1, 7)]
+        found.anew()
+        found.accepted(())
+        assert found.due() == [Owned(1, 7)]
+        found.accepted(())
+        assert found.due() == []
+
+    def test_a_late_word_about_an_open_that_is_over_takes_the_place_of_none(self) -> None:
+        opened, _, found = self.made()
+        former, present = self.opens(opened, 1, 7), self.opens(opened, 1, 8)
+        found.add(present)
+        found.add(former)
+        assert found.due() == [Owned(1, 8)]
+
+    def test_regions_that_come_and_go_leave_nothing_behind(self) -> None:
+        opened, _, found = self.made()
+        for region in range(3 * RESULTS_MAX):
+            found.add(self.opens(opened, region, 7))
+            found.due()
+            found.accepted(())
+            del opened[region]
+            assert len(found._told) <= RESULTS_MAX + 2, "one is open at a time"
+
+    def test_more_than_one_request_takes_are_all_named_again(self) -> None:
+        opened, _, found = self.made()
+        for region in range(RESULTS_MAX + 1):
+            found.add(self.opens(opened, region, 7))
+
+        def named() -> list[int]:
+            regions = [one.region for one in found.due()]
+            found.accepted(())
+            return regions
+
+        everything = [list(range(RESULTS_MAX)), [RESULTS_MAX], []]
+        assert [named() for _ in range(3)] == everything
+        found.anew()
+        assert [named() for _ in range(3)] == everything
 
 
 class TestLoads:
