@@ -24,6 +24,7 @@ from benchmarks.regions.cases import crashed, failed_over, remembered, restarted
 from benchmarks.regions.following import followed
 from benchmarks.regions.plan import Shape, disk
 from benchmarks.regions.real import compared
+from benchmarks.regions.reporting import reported
 from benchmarks.regions.splitting import split_under_load
 from benchmarks.results import Row, save, show
 
@@ -31,7 +32,7 @@ RESULTS: Final = Path("build/regions.json")
 LOG: Final = "regions.log"
 """What the daemon logs, beside the figures."""
 TITLE: Final = "assignment of regions"
-CASES: Final = ("A1", "A1r", "A2", "A3", "A4", "A6", "AF", "SP1")
+CASES: Final = ("A1", "A1r", "A2", "A3", "A4", "A6", "AF", "RP1", "SP1")
 SHORT: Final = (Shape(10_000, 20),)
 LONG: Final = (*SHORT, Shape(100_000, 100))
 MILLION: Final = Shape(1_000_000, 200)
@@ -65,6 +66,8 @@ async def run(cases: Sequence[str], shapes: Sequence[Shape], *, peer: bool) -> l
             keep(await remembered(shape))
         if "A6" in cases and not is_million:
             keep(await restarted(shape))
+        if "RP1" in cases:
+            keep(await reported(shape))
     if "A1r" in cases:
         keep(await compared(peer=peer))
     if "A2" in cases:

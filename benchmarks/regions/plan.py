@@ -22,6 +22,8 @@ GOALS: Final = {
     "A5 100,000": Goal(most=20.0),
     "A6 100,000": Goal(most=30.0),
     "AF": Goal(most=2.0),
+    "RP1": Goal(most=5.0),
+    "RP1 lag": Goal(most=50),
     "SP1 0": Goal(most=0.5),
     "SP1 rate 0": Goal(least=500),
 }
@@ -47,7 +49,7 @@ def row(case: str, size: object, what: str, unit: str, values: Sequence[float], 
 def goal(case: str, size: object) -> Goal:
     """Returns the goal of a case; some have one for one number of regions."""
     if case.endswith(" lag"):
-        return LAG
+        return GOALS.get(case, LAG)
     return GOALS.get(case) or GOALS.get(f"{case} {str(size).partition(' ')[0]}", Goal())
 
 

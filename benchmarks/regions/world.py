@@ -72,23 +72,23 @@ class World:
     """A domain that runs. ``lag``: of its loop."""
 
     def __init__(self, domain: RegionsDomain, lag: Lag) -> None:
-        self._domain = domain
+        self.domain = domain
         self.lag = lag
 
     @property
     def term(self) -> RegionsTerm:
         """Returns the term."""
-        assert self._domain.term is not None
-        return self._domain.term
+        assert self.domain.term is not None
+        return self.domain.term
 
     @property
     def port(self) -> int:
         """Returns the port of the listener."""
-        return self._domain.listener.port
+        return self.domain.listener.port
 
     async def until(self, servers: int) -> None:
         """Waits until so many servers are online."""
-        await until(lambda: self._domain.term and len(list(self.term.env.model.online())) == servers)
+        await until(lambda: self.domain.term and len(list(self.term.env.model.online())) == servers)
 
     async def create(self, regions: int) -> None:
         """Creates the table, and waits until all its regions are open."""
@@ -111,14 +111,15 @@ async def world(
     placement: str = "round_robin",
     fence: str = "lease",
     limits: Limits | None = None,
+    lease_ms: int = LEASE_MS,
 ) -> AsyncIterator[World]:
     """Runs a domain on a SQLite file in ``folder``, with the threads of a daemon."""
     tune()
-    options = Options(lease_ms=LEASE_MS, servers_min=servers_min, transit_max=20_000, fence=fence)
+    options = Options(lease_ms=lease_ms, servers_min=servers_min, transit_max=20_000, fence=fence)
     journal = Journal(folder / "journal", JournalSettings(), Counters())
     journal.start()
     domain = RegionsDomain(
-        partial(SqliteOpened.open, folder / "regions.db", lease_ms=LEASE_MS),
+        partial(SqliteOpened.open, folder / "regions.db", lease_ms=lease_ms),
         RegionListener("127.0.0.1", port, ListenerLimits(connections_max=5_000)),
         options,
         wall_ms=wall_ms,

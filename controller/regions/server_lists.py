@@ -148,6 +148,10 @@ class Claimants:
         """Returns how many regions a process has against the model."""
         return len(self._claims.get(process, ()))
 
+    def claimed(self) -> list[tuple[int, tuple[Key, ...]]]:
+        """Returns the regions that processes have against the model, with these processes."""
+        return [(region, tuple(claimants)) for region, claimants in self._claimants.items()]
+
     @property
     def holds_any(self) -> bool:
         """Returns whether :meth:`is_held` may hold for any region."""

@@ -17,7 +17,7 @@ COLUMNS: Final = "pid INTEGER, crc, body, fault TEXT, why TEXT, reason TEXT, mov
 
 def read(path: Path) -> Content:
     """Reads all of a store, and changes nothing; raises :class:`StoreFailed` where the file is none."""
-    with _opened(path, "ro") as db:
+    with opened(path, "ro") as db:
         entries, trouble = sqlite_rows.salvaged(db)
         faults = [trouble] if trouble else []
         try:
@@ -59,7 +59,7 @@ def _alone(path: Path) -> Iterator[sqlite3.Connection]:
     except (OSError, claims.Locked) as error:
         raise StoreFailed(f"{error}: stop the daemon that has {path} open, then try again") from error
     try:
-        with _opened(path, "rw") as db:
+        with opened(path, "rw") as db:
             db.execute("BEGIN IMMEDIATE")
             db.execute("UPDATE fence SET epoch = epoch + 1")
             yield db
@@ -85,7 +85,7 @@ def _move(db: sqlite3.Connection, path: Path, one: Found, reason: str, now_ms: i
 
 
 @contextlib.contextmanager
-def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+def opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     """Opens an existing file; a folder that this user cannot write is no obstacle to reading."""
     if not path.is_file():
         raise StoreFailed(f"{path} is no file: name the file of a SQLite store, or 'zookeeper'")

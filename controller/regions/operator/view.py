@@ -16,6 +16,7 @@ from controller.regions.operator.procedures import ProcedureView, add_procedure_
 from controller.regions.operator.published import PublishedView, add_published_routes
 from controller.regions.operator.region_changes import RegionChanges, add_region_change_route
 from controller.regions.operator.regions import RegionView, add_region_routes
+from controller.regions.operator.report import ReportView, add_report_route
 from controller.regions.operator.servers import ServerView, add_server_routes
 from controller.regions.operator.shapes import ShapeView, add_shape_routes
 from controller.regions.operator.snapshots import SnapshotView, add_snapshot_routes
@@ -37,6 +38,7 @@ class View:
         self.status = StatusView(domain, settings)
         self.regions = RegionView(domain)
         self.explanations = ExplanationView(domain)
+        self.reports = ReportView(domain)
         self.shapes = ShapeView(domain)
         self.region_changes = RegionChanges(domain)
         self.tables = TableView(domain)
@@ -67,6 +69,7 @@ class View:
         add_status_route(app, self.status)
         add_region_routes(app, self.regions)
         add_explanation_route(app, self.explanations)
+        add_report_route(app, self.reports)
         add_work_routes(app, self.works)
         add_published_routes(app, self.published)
         add_shape_routes(app, self.shapes)
