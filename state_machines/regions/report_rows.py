@@ -9,7 +9,7 @@ from typing import Final
 from state_machines.regions.damage import Damage, RowKind
 from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Scope
 from state_machines.regions.model import Regions, Table, start_of
-from state_machines.regions.shapes import ParentRow, Source, end_of
+from state_machines.regions.shapes import ParentRow, Source, end_of, name_in
 from state_machines.regions.states import PARTIAL
 
 NAMED_MAX: Final = 3
@@ -66,7 +66,9 @@ class Told:
 
     def __contains__(self, source: Source) -> bool:
         if source.snapshot:
-            return source.snapshot in self._model.snapshots or source.snapshot in self._snapshots
+            name = name_in(source.snapshot)
+            found = self._model.snapshots.get(name)
+            return name in self._snapshots or (found is not None and found.identity == source.snapshot)
         known = source.region in self._model.parents or source.region in self._model.ids
         return known or source.region in self._parents
 

@@ -16,7 +16,7 @@ from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findi
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.report import Judge
 from state_machines.regions.reshaping import reshape
-from state_machines.regions.shapes import ParentRow, Source
+from state_machines.regions.shapes import ParentRow, Snapshot, SnapshotRow, Source
 from state_machines.regions.states import PARTIAL, RegionState, ServerState, TableKind, TableState
 
 K = FindingKind
@@ -286,6 +286,13 @@ def test_a_snapshot_that_a_region_refers_to_has_to_be_there() -> None:
     model = a_model()
     model.sources[3] = (Source(99, b"", b"", 1, 1, "s"),)
     assert "as that of snapshot s, of which no row tells" in the_one(model).what
+    for part, identity in (((), "s"), ((Source(9, b"", b"", 1, 1, "s 5"),), "s 5")):
+        model.snapshots["s"] = Snapshot(SnapshotRow("s", "t", 2, (), 1, 1, 1), (part,))
+        model.sources[3] = (Source(99, b"", b"", 1, 1, identity),)
+        assert not judged(model).counts
+        model.sources[3] = (Source(99, b"", b"", 1, 1, "s 4"),)
+        assert "as that of snapshot s 4, of which no row tells" in the_one(model).what, "one of the same name"
+    del model.snapshots["s"]
     model.damages.add(Damage(RowKind.SNAPSHOT_PART, "row 1", "regions", "", "a test", "0 of s"))
     found = the_one(model)
     assert (found.kind, found.mend) == (K.DAMAGED, "'regent snapshots delete s' removes what is left of it")
