@@ -397,6 +397,14 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("OPTIONS", "options", wide=True),
         Column("IDENTITY", "identity", wide=True),
     ),
+    "BalanceMove": (
+        Column("REGION", "region"),
+        Column("TABLE", "table"),
+        Column("FROM", "source"),
+        Column("TO", "to"),
+        Column("STATE", "state"),
+        Column("BECAUSE", "because", wide=True),
+    ),
     "RegionMark": (
         Column("KIND", "kind"),
         Column("SUBJECT", "subject"),

@@ -9,6 +9,7 @@ from typer.completion import get_completion_inspect_parameters
 
 from cli.commands import (
     about,
+    balancer,
     config,
     cordon,
     daemon,
@@ -98,6 +99,7 @@ for group in (
     namespaces,
     published,
     servers,
+    balancer,
     snapshot,
     table_snapshots,
     loads,

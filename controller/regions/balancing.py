@@ -9,7 +9,8 @@ import msgspec
 from controller.procedures.engine import Engine
 from controller.regions.environment import RegionsEnv
 from controller.regions.metrics import RegionCounters
-from controller.regions.procedures.balance import BALANCE_TASK, NAME, BalanceTask, Problem, problem_of, skips
+from controller.regions.procedures.balance import NAME, Problem, problem_of
+from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask, skips
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Transition
 
@@ -31,6 +32,10 @@ class Balancing:
     def problem(self, *, force: bool = False) -> Problem | None:
         """Returns why no balance begins now; None where one may."""
         return problem_of(self._env, self.running(), force=force)
+
+    def refused(self, problem: Problem) -> None:
+        """Counts a balance that could not begin."""
+        self.counters.balance_refusals[problem.bar.value] += 1
 
     def changed(self, moved: Sequence[Transition]) -> None:
         """Takes durable changes of procedures: counts plans and moves, and forgets plans of what has ended."""

@@ -20,7 +20,7 @@ from controller.regions.procedures import (
     split,
     table_work,
 )
-from controller.regions.procedures.balance import BALANCE_TASK, BalanceTask
+from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask
 from controller.regions.procedures.messages import (
     CRASH,
     MOVE,

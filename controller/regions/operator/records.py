@@ -11,7 +11,8 @@ from controller.http.procedures import Procedure, record_item
 from controller.procedures.kinds import Kind
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures.balance import BALANCE_TASK, SWITCH, BalanceTask, skips
+from controller.regions.procedures.balance import SWITCH
+from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask, skips
 from controller.regions.procedures.every import KINDS
 from controller.regions.procedures.messages import (
     CRASH,

@@ -8,6 +8,7 @@ from configs.settings import Settings
 from controller.http.models import Health
 from controller.regions.domain import RegionsDomain, shown
 from controller.regions.metrics import WAITING, RegionGauges, RegionsCollector
+from controller.regions.operator.balancer import BalancerView, add_balancer_routes
 from controller.regions.operator.counts import by_state, halted, servers_of, stranded, waiting
 from controller.regions.operator.explain import ExplanationView, add_explanation_route
 from controller.regions.operator.marks import MarkView, add_mark_routes
@@ -25,7 +26,9 @@ from controller.regions.operator.table_changes import TableChanges, add_table_ch
 from controller.regions.operator.tables import TableView, add_table_routes
 from controller.regions.operator.works import Works, add_work_routes
 from controller.regions.procedures import region_work
+from controller.regions.procedures.balance import SWITCH
 from controller.regions.term import RegionsTerm
+from state_machines.regions.marks import MarkKind
 
 
 class View:
@@ -48,6 +51,7 @@ class View:
         self.servers = ServerView(domain)
         self.procedures = ProcedureView(domain)
         self.marks = MarkView(domain)
+        self.balancer = BalancerView(domain)
         self.works = Works(domain)
         self.published = PublishedView(domain)
 
@@ -70,6 +74,7 @@ class View:
         add_region_routes(app, self.regions)
         add_explanation_route(app, self.explanations)
         add_report_route(app, self.reports)
+        add_balancer_routes(app, self.balancer)
         add_work_routes(app, self.works)
         add_published_routes(app, self.published)
         add_shape_routes(app, self.shapes)
@@ -133,4 +138,5 @@ def gauges_of(domain: RegionsDomain) -> RegionGauges:
         snapshots=len(model.snapshots),
         work=sum(one.kind == region_work.NAME for one in term.engine.live()),
         work_failing=failing_work(term),
+        balancer_off=model.marks.get(MarkKind.OFF, SWITCH) is not None,
     )

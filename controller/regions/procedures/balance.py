@@ -7,9 +7,7 @@ a procedure of its own, and judged again before it begins. One that is of no use
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -17,16 +15,15 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.process.wording import counted, named
 from controller.regions.environment import RegionsEnv
-from controller.regions.planner import Made
-from controller.regions.procedures.messages import MOVE, Codec, Message, Move
+from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask, PlannedMove, judged, planned, told
+from controller.regions.procedures.messages import MOVE, Move
 from controller.regions.procedures.move import NAME as MOVE_NAME
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.procedures.transition import Members
-from state_machines.regions.balancing.checks import SKIPPED, Bar, Seen, Skip, bar_of, skip_of
-from state_machines.regions.balancing.cluster import Cost
+from state_machines.regions.balancing.checks import Bar, Seen, bar_of, skip_of
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.states import ServerState
 from state_machines.regions.transit import PAUSE_MS_MAX
@@ -37,50 +34,6 @@ NAME: Final = "balance"
 SWITCH: Final = "balancer"
 """Subject of the mark that switches it off."""
 AGAIN_MS: Final = 500
-MOVES_MAX: Final = 2_000
-"""Moves of one plan; the next balance makes a plan of what is left."""
-PLAN_BYTES_MAX: Final = 128 * 1024
-"""Bytes of a plan as it is stored: each wave stores it again, and a request to ZooKeeper has a bound."""
-
-
-class PlannedMove(Message, frozen=True):
-    """A region that is to move. ``source``, ``to``, ``why``: positions in the names of the plan.
-
-    ``skip``: why it was not moved, empty where it was, or is to be.
-    """
-
-    region: int
-    source: int
-    to: int
-    why: int
-    skip: str = ""
-
-
-class BalanceTask(Message, frozen=True):
-    """A balance. ``force``: it was begun while regions were in transition.
-
-    ``names``: of servers; ``whys``: causes of moves. ``moves``: the plan, in its order; ``begun``: how many of these
-    are judged. ``left``: further moves that did not fit. ``before``, ``after``: costs, with all moves.
-    ``regions``, ``servers``: how many the plan is about. ``not_before_ms``: time of the next wave. ``off``: it ended
-    early, because the balancer was switched off.
-    """
-
-    why: str = ""
-    force: bool = False
-    names: tuple[str, ...] = ()
-    whys: tuple[str, ...] = ()
-    moves: tuple[PlannedMove, ...] = ()
-    begun: int = 0
-    left: int = 0
-    before: float = 0.0
-    after: float = 0.0
-    regions: int = 0
-    servers: int = 0
-    not_before_ms: int = 0
-    off: bool = False
-
-
-BALANCE_TASK = Codec(BalanceTask)
 
 
 # -- conditions
@@ -157,35 +110,6 @@ async def plan(env: RegionsEnv, record: Record) -> Outcome | Effect:
     return Effect(Next(record.step + 1, BALANCE_TASK.encode(found)), (), entered)
 
 
-def planned(task: BalanceTask, made: Made) -> BalanceTask:
-    """Returns the message with a plan, as much of it as may be stored."""
-    names, whys, moves = dict[str, int](), dict[str, int](), list[PlannedMove]()
-    size = 0
-    for one in islice(made.plan.moves, MOVES_MAX):
-        size += sum(len(name) + 5 for name in {one.source, one.to} - names.keys()) + 40
-        if moves and size > PLAN_BYTES_MAX:
-            break
-        source, to = (names.setdefault(name, len(names)) for name in (one.source, one.to))
-        moves.append(PlannedMove(one.region, source, to, whys.setdefault(one.why, len(whys))))
-    return replace(
-        task,
-        names=tuple(names),
-        whys=tuple(whys),
-        moves=tuple(moves),
-        left=len(made.plan.moves) - len(moves),
-        before=total(made.plan.before),
-        after=total(made.plan.after),
-        regions=made.regions,
-        servers=made.servers,
-    )
-
-
-def total(costs: Sequence[Cost]) -> float:
-    """Returns the cost of a placement: the mean of all costs, by weight."""
-    weight = sum(one.weight for one in costs)
-    return sum(one.weight * one.value for one in costs) / weight if weight else 0.0
-
-
 def _tell(env: RegionsEnv, pid: int, task: BalanceTask) -> None:
     left = f", {task.left} further ones are left to the next balance" if task.left else ""
     log.info(
@@ -208,28 +132,29 @@ async def move_some(env: RegionsEnv, record: Record) -> Outcome:
         return Next(record.step + 1, BALANCE_TASK.encode(replace(task, off=True)))
     if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
-    judged, wave = _wave(env, task)
+    some, wave = _wave(env, task)
     if not wave:
-        return Next(record.step + 1, _judged(task, judged))
-    children = tuple(_moving(task, judged[at], table) for at, table in wave)
+        return Next(record.step + 1, judged(task, some))
+    children = tuple(_moving(task, some[at], table) for at, table in wave)
     pause_ms = min(PAUSE_MS_MAX, env.options.balancer_spread_ms * len(wave) // len(task.moves))
     after = replace(task, not_before_ms=env.wall_ms() + pause_ms if pause_ms else 0)
 
     def rest(count: int) -> bytes:
-        return _judged(after, judged[: wave[count][0]])
+        return judged(after, some[: wave[count][0]])
 
-    return Children(children, record.step, _judged(after, judged), rest=rest)
+    return Children(children, record.step, judged(after, some), rest=rest)
 
 
 def _moving(task: BalanceTask, one: PlannedMove, table: str) -> Record:
-    return child(MOVE_NAME, MOVE.encode(Move(one.region, table, task.names[one.to], task.whys[one.why])))
+    why = f"a balance: {task.whys[one.why]}"
+    return child(MOVE_NAME, MOVE.encode(Move(one.region, table, task.names[one.to], why)))
 
 
 def _wave(env: RegionsEnv, task: BalanceTask) -> tuple[list[PlannedMove], list[tuple[int, str]]]:
     """Judges the next moves until a wave is full; returns these, and positions and tables of those to make."""
     model, now_ms = env.model, env.now_ms()
     targets = {one.name for one in env.servers()}
-    judged, wave = list[PlannedMove](), list[tuple[int, str]]()
+    some, wave = list[PlannedMove](), list[tuple[int, str]]()
     for one in task.moves[task.begun :]:
         region = model.regions.get(one.region)
         able = targets if region is None or one.region not in model.sources else {it.name for it in env.able(region)}
@@ -241,19 +166,12 @@ def _wave(env: RegionsEnv, task: BalanceTask) -> tuple[list[PlannedMove], list[t
             pinned=bool(model.marks.pinned(one.region)),
             rests=env.cooldown.left_ms(one.region, now_ms) > 0,
         )
-        judged.append(one if skip is None else replace(one, skip=skip.value))
+        some.append(one if skip is None else replace(one, skip=skip.value))
         if region is not None and skip is None:
-            wave.append((len(judged) - 1, region.table.name))
+            wave.append((len(some) - 1, region.table.name))
         if len(wave) >= env.options.balancer_moves_together:
             break
-    return judged, wave
-
-
-def _judged(task: BalanceTask, judged: Sequence[PlannedMove]) -> bytes:
-    """Returns the message after some further moves were judged."""
-    begun = task.begun + len(judged)
-    moves = (*task.moves[: task.begun], *judged, *task.moves[begun:])
-    return BALANCE_TASK.encode(replace(task, moves=moves, begun=begun))
+    return some, wave
 
 
 async def end(env: RegionsEnv, record: Record) -> Outcome:
@@ -266,24 +184,6 @@ async def end(env: RegionsEnv, record: Record) -> Outcome:
 def _is_there(env: RegionsEnv, task: BalanceTask, one: PlannedMove) -> bool:
     region = env.model.regions.get(one.region)
     return region is not None and region.server is not None and region.server.name == task.names[one.to]
-
-
-def skips(task: BalanceTask) -> Counter[str]:
-    """Counts the moves that were left out, by their cause."""
-    return Counter(one.skip for one in task.moves if one.skip)
-
-
-def told(task: BalanceTask, there: int) -> str:
-    """Returns the result of a balance in words."""
-    if not task.moves:
-        return f"nothing to move: {counted(task.regions, 'region')} at {counted(task.servers, 'server')}"
-    found = [f"{there} of {counted(len(task.moves), 'region')} moved"]
-    found += [f"{count} left out: {SKIPPED[Skip(cause)]}" for cause, count in sorted(skips(task).items())]
-    if task.off:
-        found.append(f"{len(task.moves) - task.begun} not begun: the balancer was switched off")
-    if task.left:
-        found.append(f"{task.left} further moves are left to the next balance")
-    return "; ".join(found)
 
 
 def _demand(record: Record) -> Demand:

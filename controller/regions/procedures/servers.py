@@ -209,10 +209,12 @@ async def unmark(env: RegionsEnv, record: Record) -> Outcome | Effect:
 
 
 def _of_mark(record: Record) -> Members:
-    """Names the kind of a mark, and its server or region."""
+    """Names the kind of a mark, and its server or region where it has one."""
     task: MarkTask = MARK_TASK.decode(record.data)
     if task.kind is MarkKind.PIN:
         return Members(region=int(task.subject), server=task.value, why=task.why, what=task.kind)
+    if task.kind is MarkKind.OFF:
+        return Members(why=task.why, what=task.kind)
     return Members(server=task.subject, why=task.why, what=task.kind)
 
 

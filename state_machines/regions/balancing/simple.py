@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from math import ceil
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from state_machines.regions.balancing.cluster import BalancePlan, Cluster, Cost, Move
+from state_machines.regions.balancing.costs import REGIONS, TABLES, WEIGHTS, WHY, Frame, framed
 
-REGIONS: Final = "regions"
-TABLES: Final = "tables"
-WHY: Final = "more regions at its server than its share"
-WHY_TABLE: Final = "more regions of its table, or of all, at its server than its share"
 TARGETS_MIN: Final = 2
 CLOSE: Final = 1e-9
 """Part of a region that a share may lack by the rounding of floats."""
@@ -39,30 +35,31 @@ class Simple(Struct, frozen=True, gc=False):
 
     def plan(self, cluster: Cluster, seed: int) -> BalancePlan:
         """Returns moves after which each server has its share; ``seed`` changes nothing."""
-        targets = [at for at, is_target in enumerate(cluster.targets) if is_target]
+        frame = framed(cluster)
+        targets = frame.targets
         if len(targets) < TARGETS_MIN:
             return BalancePlan((), (), ())
         groups = _groups(cluster, targets, by_table=self.by_table)
         weights = [cluster.weights[one] for one in targets]
-        before, counts = self._costs(groups, weights), _sums(groups, len(targets))
+        before, counts = self._costs(groups, frame), _sums(groups, len(targets))
         for one in groups:
             _even(cluster, one, weights)
         if self.by_table:
             _even_all(groups, weights)
-        why = WHY_TABLE if self.by_table else WHY
+        why = WHY[TABLES if self.by_table else REGIONS]
         moves = [
             Move(cluster.ids[row], cluster.servers[source], cluster.servers[to], why)
             for row, source, to in _in_order(_moved(cluster, targets, groups), targets, counts, weights)
         ]
-        return BalancePlan(tuple(moves), before, self._costs(groups, weights))
+        return BalancePlan(tuple(moves), before, self._costs(groups, frame))
 
-    def _costs(self, groups: Sequence[_Group], weights: Sequence[float]) -> tuple[Cost, ...]:
-        all_ = Cost(REGIONS, 1.0, skew(_sums(groups, len(weights)), weights))
+    def _costs(self, groups: Sequence[_Group], frame: Frame) -> tuple[Cost, ...]:
+        """Returns the costs that it lowers, as they are judged for all balancers."""
+        all_ = Cost(REGIONS, WEIGHTS[REGIONS], frame.regions.value(_sums(groups, len(frame.targets))))
         if not self.by_table:
             return (all_,)
-        filled = [one.counts for one in groups if any(one.counts)]
-        mean = sum(skew(one, weights) for one in filled) / len(filled) if filled else 0.0
-        return (all_, Cost(TABLES, 1.0, mean))
+        skews = [scale.value(one.counts) for scale, one in zip(frame.tables, groups, strict=False) if scale is not None]
+        return (all_, Cost(TABLES, WEIGHTS[TABLES], sum(skews) / len(skews) if skews else 0.0))
 
 
 # -- shares
@@ -81,19 +78,11 @@ def shares(total: int, weights: Sequence[float], least: Sequence[int], have: Seq
         weight = sum(weights[one] for one in sharing)
     exact = {one: left * weights[one] / weight for one in sharing}
     found = [int(exact[one] + CLOSE) if one in sharing else count for one, count in enumerate(least)]
-    first = sorted(sharing, key=lambda one: (found[one] >= have[one], found[one] - exact[one], one))
+    parts = {one: exact[one] - found[one] for one in sharing}
+    first = sorted(sharing, key=lambda one: (parts[one] < CLOSE, found[one] >= have[one], -parts[one], one))
     for number in range(total - sum(found)):
         found[first[number % len(first)]] += 1
     return found
-
-
-def skew(counts: Sequence[int], weights: Sequence[float]) -> float:
-    """Returns how far counts are from their shares, rounded up: 0 where none is above, 1 where one server has all."""
-    total, weight = sum(counts), sum(weights)
-    most = [ceil(total * one / weight - CLOSE) for one in weights]
-    over = sum(max(0, count - share) for count, share in zip(counts, most, strict=True))
-    worst = total - min(most)
-    return over / worst if worst > 0 else 0.0
 
 
 # -- spreading

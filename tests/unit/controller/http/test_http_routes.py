@@ -19,6 +19,7 @@ from controller.operator.snapshots import SnapshotRequest
 from controller.operator.stray_removal import StrayRemovalRequest
 from controller.operator.throttle_settings import ClearRequest
 from controller.operator.throttles import LiftRequest, ThrottleRequest
+from controller.regions.operator.balancer import BalanceRequest
 from controller.regions.operator.marks import MarkRemoval, MarkRequest
 from controller.regions.operator.namespaces import NamespaceCreation
 from controller.regions.operator.procedures import ProcedureQuery
@@ -70,6 +71,8 @@ READS: list[tuple[str, str, Call]] = [
     (f"{REGION}/procedures/9?waitS=1.5", "Procedure", ("one", 9, 1.5)),
     (f"{REGION}/locks", "Lock", ("locks",)),
     (f"{REGION}/marks", "RegionMark", ("listed",)),
+    (f"{REGION}/balancer", "BalancerStatus", ("balancer",)),
+    (f"{REGION}/balancer/plans/9", "BalanceMove", ("plan", 9)),
 ]
 PAGED = {"list_regions", "list_tables", "list_procedures", "list_topics", "list_partitions"}
 
@@ -111,6 +114,9 @@ CHANGES: list[tuple[str, dict[str, Any] | None, Call]] = [
          ("change_server", act, "rack1/s1,5", ServerChange(**ASKED, force=True), CALLER))
         for act in ("drain", "expire", "forget")
     ),
+    (f"{REGION}/balancer/run", {**ASKED, "force": True},
+     ("run", BalanceRequest(**ASKED, force=True), CALLER)),
+    *((f"{REGION}/balancer/{to}", ASKED, ("switch", to, Change(**ASKED), CALLER)) for to in ("on", "off")),
     (f"{REGION}/marks", {**ASKED, **MARK}, ("mark", MarkRequest(**ASKED, **MARK), CALLER)),
     (f"{REGION}/marks", {"kind": "pin", "subject": "3", "server": "s1"},
      ("mark", MarkRequest(kind="pin", subject="3", server="s1"), CALLER)),

@@ -14,7 +14,14 @@ from msgspec.structs import replace
 from controller.regions.environment import Options
 from controller.regions.planner import Made
 from controller.regions.procedures import balance
-from controller.regions.procedures.balance import BALANCE_TASK, SWITCH, BalanceTask, planned, problem_of
+from controller.regions.procedures.balance import SWITCH, problem_of
+from controller.regions.procedures.balance_plan import (
+    BALANCE_TASK,
+    MOVES_MAX,
+    PLAN_BYTES_MAX,
+    BalanceTask,
+    planned,
+)
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
@@ -291,14 +298,14 @@ def test_a_plan_is_stored_as_far_as_it_may_be_large() -> None:
         found = [Move(one, f"s{one:0{chars}}", f"t{one:0{chars}}", "uneven") for one in range(count)]
         return BalancePlan(tuple(found), (cost,), (replace(cost, value=0.0),))
 
-    many = planned(BalanceTask(), Made(of(balance.MOVES_MAX + 5, 4), 9, 3))
-    assert (len(many.moves), many.left, many.before, many.after) == (balance.MOVES_MAX, 5, 0.5, 0.0)
+    many = planned(BalanceTask(), Made(of(MOVES_MAX + 5, 4), 9, 3))
+    assert (len(many.moves), many.left, many.before, many.after) == (MOVES_MAX, 5, 0.5, 0.0)
     long = planned(BalanceTask(), Made(of(1_000, 200), 9, 3))
     assert 0 < len(long.moves) < 1_000
     assert len(long.moves) + long.left == 1_000
-    assert len(BALANCE_TASK.encode(long)) <= balance.PLAN_BYTES_MAX
+    assert len(BALANCE_TASK.encode(long)) <= PLAN_BYTES_MAX
     skipped = replace(many, moves=tuple(replace(one, skip=Skip.ELSEWHERE.value) for one in many.moves))
-    assert len(BALANCE_TASK.encode(skipped)) <= balance.PLAN_BYTES_MAX
+    assert len(BALANCE_TASK.encode(skipped)) <= PLAN_BYTES_MAX
 
 
 @virtual

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from state_machines.regions.balancing.checks import SKIPPED, Bar, Seen, Skip, bar_of, skip_of
 from state_machines.regions.balancing.cluster import BalancePlan, Cluster
-from state_machines.regions.balancing.simple import Simple, skew
+from state_machines.regions.balancing.simple import Simple
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 
@@ -168,10 +168,6 @@ def test_by_table_each_table_is_spread_and_then_all() -> None:
 def test_nothing_moves_without_two_targets(servers: int) -> None:
     cluster = a_cluster([0] * 5, 3, targets=bytes([one < servers for one in range(3)]))
     assert Simple().plan(cluster, 0) == BalancePlan((), (), ())
-
-
-def test_skew_is_one_where_one_server_has_all_and_nothing_where_none_has_too_many() -> None:
-    assert [skew(one, (1.0, 1.0, 1.0)) for one in ([9, 0, 0], [3, 3, 3], [2, 1, 1], [0, 0, 0])] == [1.0, 0.0, 0.0, 0.0]
 
 
 # -- conditions
