@@ -179,9 +179,21 @@ class RegionsSettings(Section):
         ge=1,
         le=1_000,
     )
+    balancer: Literal["simple", "stochastic"] = key(
+        "simple",
+        '"simple": a balance gives each server as many regions as the others. "stochastic": it lowers a cost made of '
+        "the number of regions, tables, loads and moves; a child process of the daemon searches for the plan.",
+    )
+    balancer_timeout_ms: int = key(
+        120_000,
+        "Time, in milliseconds, after which a child process that has no plan yet is killed, and the balance fails.",
+        ge=1_000,
+        le=3_600_000,
+    )
     balancer_by_table: bool = key(
         False,
-        "Whether a balance spreads the regions of each table over the servers first, and then those of all tables.",
+        "Whether a simple balance spreads the regions of each table over the servers first, and then those of all "
+        "tables.",
     )
     balancer_moves_together: int = key(
         20,

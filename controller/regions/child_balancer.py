@@ -12,6 +12,7 @@ import msgspec
 from controller.process.children import Child, command_of
 from controller.regions.plan_child import answer_of, request
 from state_machines.regions.balancing.cluster import BalancePlan, Cluster
+from state_machines.regions.balancing.simple import Simple
 from state_machines.regions.balancing.stochastic import Stochastic
 
 COMMAND: Final = command_of("controller.regions.plan_child")
@@ -26,7 +27,7 @@ class NoPlan(Exception):
 class ChildBalancer:
     """Makes each plan in a process of its own, in at most ``timeout_ms``."""
 
-    def __init__(self, balancer: Stochastic, timeout_ms: int) -> None:
+    def __init__(self, balancer: Simple | Stochastic, timeout_ms: int) -> None:
         self._balancer, self._timeout_ms = balancer, timeout_ms
 
     async def plan(self, cluster: Cluster, seed: int) -> BalancePlan:

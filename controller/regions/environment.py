@@ -23,6 +23,7 @@ from controller.regions.server_lists import Claimants, Contradictions
 from regent_agent.protocol import INHERIT
 from state_machines.regions import marks
 from state_machines.regions.balancing.simple import Simple
+from state_machines.regions.balancing.stochastic import Stochastic
 from state_machines.regions.marks import LostParts
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.placement import Cooldown, Placement
@@ -98,6 +99,8 @@ class Options(msgspec.Struct, frozen=True):
     reshapes_per_minute_max: int = KEYS["reshapes_per_minute_max"].default
     reopen_per_server: int = KEYS["reopen_per_server"].default
     split: str = KEYS["split"].default
+    balancer: str = KEYS["balancer"].default
+    balancer_timeout_ms: int = KEYS["balancer_timeout_ms"].default
     balancer_by_table: bool = KEYS["balancer_by_table"].default
     balancer_moves_together: int = KEYS["balancer_moves_together"].default
     balancer_spread_ms: int = KEYS["balancer_spread_ms"].default
@@ -205,7 +208,8 @@ class RegionsEnv:
             self.cooldown,
             self.now_ms,
             lambda: draw(SEEDS),
-            Simple(options.balancer_by_table),
+            Stochastic() if options.balancer == "stochastic" else Simple(options.balancer_by_table),
+            options.balancer_timeout_ms,
         )
         self.wake: Callable[[int], None] = lambda _: None
         self.fencing = Fencing(options.fence_command, options.fence_timeout_ms, self._wake)

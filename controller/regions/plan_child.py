@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from state_machines.regions.balancing.cluster import BalancePlan, Cluster
+from state_machines.regions.balancing.simple import Simple
 from state_machines.regions.balancing.stochastic import Stochastic
 
 NICE: Final = 5
@@ -36,7 +37,7 @@ class Column(Struct, array_like=True, frozen=True, gc=False):
 class Wanted(Struct, array_like=True, frozen=True):
     """What is to be planned. ``columns``: of the cluster, in the order of its fields."""
 
-    balancer: Stochastic
+    balancer: Simple | Stochastic
     seed: int
     time_s_max: int
     columns: tuple[Column, ...]
@@ -70,7 +71,7 @@ _WANTED: Final = msgspec.msgpack.Decoder(Wanted)
 _PLANNED: Final = msgspec.msgpack.Decoder(Planned)
 
 
-def request(cluster: Cluster, balancer: Stochastic, seed: int, time_s_max: int) -> bytes:
+def request(cluster: Cluster, balancer: Simple | Stochastic, seed: int, time_s_max: int) -> bytes:
     """Encodes a snapshot, which nothing may change meanwhile."""
     found = cluster
     arrays = (found.ids, found.server, found.table, found.reads, found.writes, found.size_bytes, found.files)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from array import array
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
+from controller.regions.child_balancer import ChildBalancer, NoPlan
 from controller.regions.loads import Load, RegionLoads
 from controller.regions.server_lists import Claimants
 from regent_agent.protocol import INHERIT
@@ -25,6 +26,8 @@ from state_machines.regions.balancing.cluster import (
     Cluster,
     clamped,
 )
+from state_machines.regions.balancing.simple import Simple
+from state_machines.regions.balancing.stochastic import Stochastic
 from state_machines.regions.model import Region, Regions, Server, Table, start_of
 from state_machines.regions.placement import Cooldown
 from state_machines.regions.states import WANTED, RegionState
@@ -32,7 +35,7 @@ from state_machines.regions.states import WANTED, RegionState
 PIECE: Final = 500
 """Regions at which one turn of the loop looks."""
 ALONE_MAX: Final = 10_000
-"""Regions whose plan the loop makes itself; a thread makes that of more."""
+"""Regions whose plan the loop makes itself where that is simple; a child makes all others."""
 NO_LOAD: Final = Load(0, 0, None, None, 0.0)
 TAKEN: Final = frozenset({RegionState.OPEN, RegionState.OPENING})
 
@@ -46,7 +49,10 @@ class Made(Struct, frozen=True, gc=False):
 
 
 class Planner:
-    """Makes at most one plan for each procedure. ``seed``: returns a number for balancers that draw."""
+    """Makes at most one plan for each procedure. ``seed``: returns a number for balancers that draw.
+
+    ``timeout_ms``: longest time of a plan that a child makes.
+    """
 
     def __init__(
         self,
@@ -56,10 +62,13 @@ class Planner:
         cooldown: Cooldown,
         now_ms: Callable[[], int],
         seed: Callable[[], int],
-        balancer: Balancer,
+        balancer: Simple | Stochastic,
+        timeout_ms: int,
     ) -> None:
         self._model, self._loads, self._claimants, self._cooldown = model, loads, claimants, cooldown
-        self._now_ms, self._seed, self._balancer = now_ms, seed, balancer
+        self._now_ms, self._seed = now_ms, seed
+        self._balancer: Balancer = balancer
+        self._child = ChildBalancer(balancer, timeout_ms)
         self._works: dict[int, asyncio.Task[Made]] = {}
 
     def begin(self, pid: int, wake: Callable[[int], None]) -> None:
@@ -76,6 +85,8 @@ class Planner:
         if work.cancelled():
             return "it was cancelled"
         error = work.exception()
+        if isinstance(error, NoPlan):
+            return str(error)
         return work.result() if error is None else f"{type(error).__name__}: {error}"
 
     def has_begun(self, pid: int) -> bool:
@@ -93,14 +104,14 @@ class Planner:
             self.forget(pid)
 
     async def make(self) -> Made:
-        """Makes a plan of the present regions."""
+        """Makes a plan of the present regions; raises :class:`NoPlan`."""
         cluster = await self.snapshot()
         seed = self._seed()
-        plan: Awaitable[BalancePlan]
-        if len(cluster.ids) > ALONE_MAX:
-            plan = asyncio.to_thread(self._balancer.plan, cluster, seed)
-            return Made(await plan, len(cluster.ids), sum(cluster.targets))
-        return Made(self._balancer.plan(cluster, seed), len(cluster.ids), sum(cluster.targets))
+        plan = self._balancer.plan(cluster, seed) if self._is_quick(cluster) else await self._child.plan(cluster, seed)
+        return Made(plan, len(cluster.ids), sum(cluster.targets))
+
+    def _is_quick(self, cluster: Cluster) -> bool:
+        return not isinstance(self._balancer, Stochastic) and len(cluster.ids) <= ALONE_MAX
 
     async def snapshot(self) -> Cluster:
         """Returns what balancers look at; a few hundred regions in a turn of the loop.

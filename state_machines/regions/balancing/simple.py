@@ -28,7 +28,7 @@ class _Group(NamedTuple):
     free: list[list[int]]
 
 
-class Simple(Struct, frozen=True, gc=False):
+class Simple(Struct, tag=True, frozen=True, gc=False):
     """Spreads all regions together, or first those of each table (``by_table``)."""
 
     by_table: bool = False

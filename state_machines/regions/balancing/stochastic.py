@@ -24,7 +24,7 @@ MOVES_MAX: Final = 2_000
 """Moves of a plan: what is left is the next plan's."""
 
 
-class Stochastic(Struct, frozen=True, gc=False):
+class Stochastic(Struct, tag=True, frozen=True, gc=False):
     """Makes plans with at most ``moves_max`` moves, after at most ``steps_max`` random steps."""
 
     steps_max: int = STEPS_MAX

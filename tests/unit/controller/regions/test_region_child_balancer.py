@@ -1,4 +1,7 @@
-"""Plans of balances are made by a child process, which has bounds, and whose failures have names."""
+"""Plans of balances are made by a child process, which has bounds, and whose failures have names.
+
+What it is given are loads as they can be, whatever servers have said.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,24 @@ import random
 import subprocess
 import sys
 from array import array
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from controller.regions import child_balancer
 from controller.regions.child_balancer import ChildBalancer, NoPlan
+from controller.regions.loads import Load, RegionLoads
 from controller.regions.plan_child import answer_of, request
-from state_machines.regions.balancing.cluster import Cluster
+from controller.regions.planner import Planner
+from controller.regions.server_lists import Claimants
+from regent_agent.protocol import RegionLoad
+from state_machines.regions.balancing.cluster import BYTES_MAX, FILES_MAX, REQUESTS_MAX, Cluster
+from state_machines.regions.balancing.simple import Simple
 from state_machines.regions.balancing.stochastic import Stochastic
+from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.placement import Cooldown
+from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from tests.kit.deadlines import eventually
 
 PATIENCE_MS = 100_000
@@ -106,3 +118,71 @@ def test_a_child_whose_daemon_has_died_ends_without_an_answer() -> None:
         assert (done.returncode, done.stdout) == (1, b"")
     done = subprocess.run(child_balancer.COMMAND, input=sent, capture_output=True, check=True)
     assert answer_of(done.stdout).plan is not None
+
+
+# -- what it is given
+
+
+def planner(loads: RegionLoads, balancer: Simple | Stochastic, timeout_ms: int = PATIENCE_MS) -> Planner:
+    return Planner(loads._model, loads, Claimants(), Cooldown(0), lambda: 0, lambda: 7, balancer, timeout_ms)
+
+
+def lopsided(regions: int) -> RegionLoads:
+    """Returns the loads of a model whose first server of three has all regions."""
+    model = Regions()
+    loads = RegionLoads(model, lambda: 1_000.0)
+    first, *others = (Server(name, 1, f"{name}:1", "", ServerState.ONLINE, {}, here=True) for name in "abc")
+    model.servers = {one.key: one for one in (first, *others)}
+    table = Table("t", TableKind.USER, TableState.ENABLED, {}, [])
+    model.add_table(table)
+    model.add_regions(table, [Region(one, table, b"%09d" % one, b"", RegionState.OFFLINE) for one in range(regions)])
+    for one in table.regions:
+        model.move(one, RegionState.OPENING, first, 0)
+        model.move(one, RegionState.OPEN, first, 0)
+    return loads
+
+
+async def test_the_daemon_has_a_child_make_stochastic_plans() -> None:
+    made = await planner(lopsided(9), Stochastic()).make()
+    assert Counter((one.source, one.to) for one in made.plan.moves) == {("a", "b"): 3, ("a", "c"): 3}
+    assert made.plan == Stochastic().plan(await planner(lopsided(9), Stochastic()).snapshot(), 7)
+    with pytest.raises(NoPlan, match=r"within 0\.001 s"):
+        await planner(lopsided(9), Stochastic(), 1).make()
+
+
+async def test_a_child_makes_simple_plans_of_many_regions(
+    children: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = await planner(lopsided(9), Simple()).make()
+    assert children == []
+    monkeypatch.setattr("controller.regions.planner.ALONE_MAX", 8)
+    assert await planner(lopsided(9), Simple()).make() == few
+    assert len(children) == 1
+
+
+async def test_the_procedure_is_told_why_there_is_no_plan() -> None:
+    found, woken = planner(lopsided(9), Stochastic(), 1), list[int]()
+    found.begin(5, woken.append)
+    await eventually(lambda: woken, 30)
+    assert str(found.made(5)).startswith("it was not made within 0.001 s")
+
+
+@pytest.mark.parametrize("lie", [-1.0, float("nan"), float("inf"), 1e300])
+async def test_loads_that_lie_are_clamped(lie: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = lopsided(9)
+    claimed = Load(-(1 << 62) if lie < 0 else 1 << 62, -5 if lie < 0 else 1 << 62, lie, lie, 0.0)
+    monkeypatch.setattr(loads, "of", lambda region: claimed if region.id < 3 else None)
+    found = await planner(loads, Stochastic()).snapshot()
+    for figures, most in ((found.reads, REQUESTS_MAX), (found.size_bytes, BYTES_MAX), (found.files, FILES_MAX)):
+        assert all(0 <= one <= most for one in figures)
+        assert not any(figures[3:])
+    plan = Stochastic().plan(found, 1)
+    assert Counter(one.to for one in plan.moves) == {"b": 3, "c": 3}, "regions are balanced all the same"
+    assert all(0 <= one.value <= 1 for one in plan.before + plan.after)
+
+
+async def test_loads_of_regions_that_a_server_has_not_count_nothing() -> None:
+    loads = lopsided(3)
+    b = next(one for one in loads._model.servers.values() if one.name == "b")
+    assert loads.take(b, [RegionLoad(1, 10, 10, 10, 10), RegionLoad(99, 10, 10, 10, 10)]) == 2
+    assert not any((await planner(loads, Stochastic()).snapshot()).size_bytes)

@@ -271,8 +271,8 @@ def test_a_plan_that_is_cut_off_has_helped_as_much_as_its_moves_can() -> None:
 
 
 def test_the_move_that_helps_most_comes_first() -> None:
-    """The last of the regions has a table whose others are elsewhere: its move helps the table as well."""
-    found = cluster([0] * 5 + [1], [0, 0, 0, 1, 1, 1], count=2, loads=[1.0, 2.0, 3.0, 4.0, 50.0, 0.0])
+    """All regions of table 0 are at the first server, so a move of one helps the table as well."""
+    found = cluster([1] + [0] * 5, [1, 1, 1, 0, 0, 0], count=2, loads=[0.0, 50.0, 4.0, 3.0, 2.0, 1.0])
     frame, moves = framed(found), Stochastic().plan(found, 1).moves
     home = Placing(found, frame, frame.home)
     gains = [home.gain(move.region - 1, 1) for move in moves]
@@ -309,6 +309,14 @@ def test_two_regions_change_places_together_or_not_at_all() -> None:
     plan = Stochastic(moves_max=2).plan(found, 1)
     assert Counter(move.source for move in plan.moves) == {"s0": 1, "s1": 1}
     assert {move.why for move in plan.moves} == {costs.WHY["bytes"]}, "bytes differ most here"
+
+
+def test_two_regions_that_are_alike_stay_where_they_are() -> None:
+    found = cluster([0, 1], loads=[5.0, 5.0])
+    frame = framed(found)
+    order = Ordering(Placing(found, frame, frame.home), [1, 0], 2)
+    order.run()
+    assert order.made == []
 
 
 def test_the_reason_of_a_move_is_the_cost_that_it_lowers_most() -> None:
