@@ -19,7 +19,7 @@ from state_machines.procedures.states import State
 from state_machines.procedures.transition import Members
 
 log = logging.getLogger("regent.journal")
-_PROCEDURES: Final = logging.getLogger("regent.procedures")
+PROCEDURES: Final = logging.getLogger("regent.procedures")
 _UNDOING: Final = frozenset({State.FAILED.name, State.ROLLEDBACK.name})
 
 
@@ -128,10 +128,15 @@ class Line(NamedTuple):
 
 def of_procedure(row: Row) -> Line:
     """Renders ``pid=12 ppid=3 kind: STATE, sentence``: ``grep pid=12`` finds a procedure and its children."""
-    level = logging.WARNING if row.to_state in _UNDOING or row.attempts else logging.INFO
     of = about(Members((), (), row.table or "", row.region or 0, row.server or "", row.incarnation or 0))
     step = f", step {row.step}" if of and row.step and row.took_ms is None else ""
-    return Line(_PROCEDURES, level, f"{family(row)}: {row.to_state}, {row.why}{of and f'; {of}{step}'}")
+    level = level_of(row.to_state, row.attempts)
+    return Line(PROCEDURES, level, f"{family(row)}: {row.to_state}, {row.why}{of and f'; {of}{step}'}")
+
+
+def level_of(state: str | None, attempts: int | None) -> int:
+    """Returns the level of the line of a procedure that is in a state now, and whose step failed so often."""
+    return logging.WARNING if state in _UNDOING or attempts else logging.INFO
 
 
 def family(row: Row) -> str:

@@ -38,37 +38,45 @@ from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.shapes import ParentRow
 from state_machines.regions.states import RegionState, TableState
 
-PIDS_MAX: Final = 50_000
-"""Procedures that are remembered, about 250 bytes each."""
+MESSAGES_MAX: Final = 50_000
+"""Messages that are remembered, most of them about 500 bytes each with what they say."""
+REMEMBERED_BYTES_MAX: Final = 1_000
+"""Bytes of a message that is remembered; few are longer, such as those with the keys of a table."""
 
 
 class _Known(NamedTuple):
-    """A message, and what it says."""
+    """What a message of a kind says, and the locks that it demands."""
 
-    data: bytes
     members: Members
+    locks: tuple[str, ...]
 
 
 class Remembered:
-    """Names with a memory. One thread uses it at a time."""
+    """Names with a memory: they depend on a procedure's kind and message alone. One thread uses it at a time."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._known: dict[int, _Known] = {}
+        self._known: dict[tuple[str, bytes], _Known] = {}
         self.step_name = names.step_name
 
     def lock_names(self, record: Record) -> tuple[str, ...]:
         """Returns the locks of the procedure."""
-        return self._names.lock_names(record)
+        return self._of(record).locks
 
     def members(self, record: Record) -> Members:
         """Returns what the procedure is about."""
-        known = self._known.get(record.pid)
-        if known is None or known.data != record.data:
-            if len(self._known) >= PIDS_MAX:
-                self._known.clear()
-            known = self._known[record.pid] = _Known(record.data, self._names.members(record))
-        return known.members
+        return self._of(record).members
+
+    def _of(self, record: Record) -> _Known:
+        key = record.kind, record.data
+        known = self._known.get(key)
+        if known is None:
+            known = _Known(self._names.members(record), self._names.lock_names(record))
+            if len(record.data) <= REMEMBERED_BYTES_MAX:
+                if len(self._known) >= MESSAGES_MAX:
+                    self._known.clear()
+                self._known[key] = known
+        return known
 
 
 CLUSTER: Final = "regions"

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from controller.journal.entries import Line, about, family, log_line, of_procedure, process
+from controller.journal.entries import PROCEDURES, Line, about, family, level_of, log_line, of_procedure, process
 from controller.process.wording import counted
 from controller.regions.journal.items import (
     Attached,
@@ -38,7 +38,7 @@ log = logging.getLogger("regent.regions")
 TOGETHER_MAX: Final = 100
 """Procedures on regions that begin in one turn of the loop, above which they have no lines."""
 S = RegionState
-_TROUBLES: Final = frozenset({S.ABNORMALLY_CLOSED.name, S.FAILED_OPEN.name})
+_TROUBLES: Final = frozenset({S.ABNORMALLY_CLOSED, S.FAILED_OPEN})
 _STATES: Final = {state: state.name for state in S}
 GOOD: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 _SENTENCES: Final = {
@@ -57,10 +57,10 @@ class LoggedRegional(Regional, frozen=True):
     """Events of one turn whose lines are logged."""
 
     def log(self, hidden: Counter[str]) -> None:
-        """Writes the lines of each item that is not quiet."""
+        """Writes the lines of each item that is not quiet; makes none that the loggers leave out."""
         seq = self.seq
         for item in self.items:
-            if not _is_quiet(item, hidden):
+            if not _is_quiet(item, hidden) and _is_shown(item):
                 for line in _lines(self, item, seq):
                     log_line(line, self.worker, self.moment.ts_us)
             seq += rows_in(item)
@@ -81,6 +81,27 @@ def _is_quiet(item: Item, hidden: Counter[str]) -> bool:
     if isinstance(item, Changed):
         return len(item.quiet) == len(item.moved)
     return isinstance(item, Made | Together | ReportedTogether) or (isinstance(item, Reported) and item.quiet)
+
+
+def _is_shown(item: Item) -> bool:
+    logger = PROCEDURES if isinstance(item, Changed) else log
+    return logger.isEnabledFor(_level(item))
+
+
+def _level(item: Item) -> int:
+    """Returns the level of an item's lines, the highest where they have several."""
+    match item:
+        case Changed():
+            return max(level_of(after.state.name, after.attempts) for _, after in item.moved)
+        case Moved():
+            troubles = item.state in _TROUBLES
+        case Reported():
+            troubles = item.result.outcome not in GOOD
+        case ServerMoved():
+            troubles = item.troubles
+        case _:
+            troubles = False
+    return logging.WARNING if troubles else logging.INFO
 
 
 def _lines(entry: Regional, item: Item, seq: int) -> Iterator[Line]:
@@ -109,7 +130,7 @@ def _line(entry: Regional, item: Item, row: Row) -> Line:
             )
             return Line(log, logging.INFO, text)
         case Reported():
-            return _reported(row)
+            return _reported(item, row)
         case ServerMoved():
             return _server(item, row)
         case _:
@@ -131,8 +152,7 @@ def _moved(item: Moved, row: Row) -> Line:
     at = f" at {item.server}" if item.server is not None else f" from {item.had}" if item.had is not None else ""
     text = f"{row.from_state} -> {row.to_state}{at} {_SENTENCES.get(item.state, 'is stored')}"
     sequence = f", sequence={row.sequence}" if item.state is S.OPEN else ""
-    level = logging.WARNING if row.to_state in _TROUBLES else logging.INFO
-    return Line(log, level, f"{family(row)}: {text}; {_where(row)}, token={item.token}{sequence}{_cause(row)}")
+    return Line(log, _level(item), f"{family(row)}: {text}; {_where(row)}, token={item.token}{sequence}{_cause(row)}")
 
 
 def _dispatched(entry: Regional, item: Dispatched) -> Iterator[Line]:
@@ -144,20 +164,17 @@ def _dispatched(entry: Regional, item: Dispatched) -> Iterator[Line]:
         yield Line(log, logging.INFO, f"pid={record.pid}{ppid} {record.kind}: {text}{of and f'; {of}'}")
 
 
-def _reported(row: Row) -> Line:
+def _reported(item: Reported, row: Row) -> Line:
     sequence = f", sequence={row.sequence}" if row.outcome == protocol.OPENED else ""
     text = f"{process(row.server, row.incarnation)} reported {row.outcome}{sequence}"
     why = f": {row.err}" if row.err else ""
-    level = logging.INFO if row.outcome in GOOD else logging.WARNING
-    return Line(log, level, f"{family(row)}: {text}{why}; {_where(row)}")
+    return Line(log, _level(item), f"{family(row)}: {text}{why}; {_where(row)}")
 
 
 def _server(item: ServerMoved, row: Row) -> Line:
     pid = f"pid={row.pid} crash: " if row.pid else ""
-    level = logging.WARNING if item.troubles else logging.INFO
-    return Line(
-        log, level, f"{pid}server {item.server} is {item.after} with {counted(item.regions, 'region')}: {row.why}"
-    )
+    text = f"{pid}server {item.server} is {item.after} with {counted(item.regions, 'region')}: {row.why}"
+    return Line(log, _level(item), text)
 
 
 def _table(row: Row) -> Line:
