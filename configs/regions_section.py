@@ -195,6 +195,13 @@ class RegionsSettings(Section):
         "Whether a simple balance spreads the regions of each table over the servers first, and then those of all "
         "tables.",
     )
+    balancer_period_ms: int = key(
+        0,
+        "Time, in milliseconds, after which the daemon looks again whether regions are even, and balances them where "
+        "they are not. With 0 only commands do.",
+        ge=0,
+        le=86_400_000,
+    )
     balancer_moves_together: int = key(
         20,
         "Regions that a balance moves at a time; the others go on serving.",

@@ -1,25 +1,79 @@
-"""Knows which balance is under way, and counts what balances have done; each is a procedure of its own."""
+"""Knows which balance is under way, counts what balances have done, and begins one from time to time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
 from controller.procedures.engine import Engine
 from controller.regions.environment import RegionsEnv
+from controller.regions.manager import Manager
 from controller.regions.metrics import RegionCounters
 from controller.regions.procedures.balance import NAME, Problem, problem_of
 from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask, skips
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Transition
 
+log = logging.getLogger("regent.regions")
+
+WHY: Final = "regions are not even (regions.balancer_period_ms)"
+
 
 class Balancing:
-    """Looks at the balances of a term. ``counters``: over all terms of the process."""
+    """Looks at the balances of a term. ``counters``: over all terms of the process.
 
-    def __init__(self, env: RegionsEnv, engine: Engine[RegionsEnv], counters: RegionCounters) -> None:
-        self._env, self._engine, self.counters = env, engine, counters
+    ``suspended``: returns why nothing can be stored for now.
+    """
+
+    def __init__(
+        self,
+        env: RegionsEnv,
+        engine: Engine[RegionsEnv],
+        manager: Manager,
+        counters: RegionCounters,
+        suspended: Callable[[], str],
+    ) -> None:
+        self._env, self._engine, self._manager, self.counters = env, engine, manager, counters
+        self._suspended = suspended
+        self._looks = 0
+        self._told = ""
+
+    async def keep(self) -> None:
+        """Looks once in each period of the settings; never where that is 0."""
+        period_s = self._env.options.balancer_period_ms / 1000
+        while period_s:
+            await asyncio.sleep(period_s)
+            await self.look()
+
+    async def look(self) -> bool:
+        """Begins a balance where one may begin, and has something to move; returns whether it does."""
+        self._looks += 1
+        if not self._may_begin():
+            return False
+        try:
+            made = await self._env.planner.make()
+        except Exception:
+            log.exception("no plan of a balance could be made; the next look tries again")
+            return False
+        if not made.plan.moves or not self._may_begin():  # again: anything may have begun meanwhile
+            return False
+        nonce = f"balance {self._looks} of term {self._manager.epoch}"
+        return self._manager.start(NAME, BALANCE_TASK.encode(BalanceTask(WHY)), nonce, WHY)
+
+    def _may_begin(self) -> bool:
+        """Checks whether a balance may begin; logs once why none does, and that one does again."""
+        problem = self.problem()
+        why = self._suspended() or ("" if problem is None else problem.what)
+        if why != self._told:
+            log.info("regions are %s", f"not balanced by themselves for now: {why}" if why else "balanced again")
+            self._told = why
+        if problem is not None:
+            self.refused(problem)
+        return not why
 
     def running(self) -> int:
         """Returns the pid of the balance that is under way, 0 without one."""

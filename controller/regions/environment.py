@@ -102,6 +102,7 @@ class Options(msgspec.Struct, frozen=True):
     balancer: str = KEYS["balancer"].default
     balancer_timeout_ms: int = KEYS["balancer_timeout_ms"].default
     balancer_by_table: bool = KEYS["balancer_by_table"].default
+    balancer_period_ms: int = KEYS["balancer_period_ms"].default
     balancer_moves_together: int = KEYS["balancer_moves_together"].default
     balancer_spread_ms: int = KEYS["balancer_spread_ms"].default
     transit_check_ms: int = 60_000

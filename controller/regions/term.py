@@ -126,7 +126,7 @@ class RegionsTerm:
         self.growth = Growth(
             self.env, self.engine, self.manager, Judge(self.env, self.engine, self.manager, suspended), counters.grown
         )
-        self.balancing = Balancing(self.env, self.engine, counters)
+        self.balancing = Balancing(self.env, self.engine, self.manager, counters, suspended)
         self.service = RegionService(self.manager, counters, leads, look, suspended)
         self._catalog = catalog
         self._store = store
@@ -213,6 +213,7 @@ class RegionsTerm:
             self._looks(),
             self.ages.keep(),
             self.growth.keep(),
+            self.balancing.keep(),
             self._startup(),
             *(() if lost is None else (lost,)),
         ]

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from controller.regions.balancing import WHY
 from controller.regions.environment import Options
 from controller.regions.planner import Made
 from controller.regions.procedures import balance
@@ -324,3 +325,37 @@ async def test_a_balancer_that_fails_ends_the_balance_and_nothing_else(caplog: p
         term.env.planner._balancer = good
         assert await ended(term, balances(term)) == b"3 of 3 regions moved"
         assert "moves 3 of 9 regions between 3 servers, 20 at a time (cost 0.500, then 0.000)" in caplog.text
+
+
+@pytest.mark.seed("S0-16", "S1-11")
+@virtual
+async def test_a_balance_begins_by_a_timer_where_regions_are_not_even_and_only_there() -> None:
+    async with lopsided(replace(LONG, balancer_period_ms=30_000)) as (term, _):
+        begun_s = term.env.clock()
+        await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
+        assert term.env.clock() - begun_s <= 31
+        await at_rest(term)
+        await until(lambda: term.env.clock() - begun_s > 59)
+        [record] = [one for one in term.engine.records.values() if one.kind == balance.NAME]
+        assert (record.caller.principal, record.caller.reason) == ("regent", WHY)
+
+
+@pytest.mark.seed("S0-17")
+@virtual
+async def test_a_look_begins_nothing_while_anything_is_in_the_way(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with lopsided() as (term, _):
+        assert LONG.balancer_period_ms == 0, "no balance begins by itself unless the settings say so"
+        region = regions_of(term)[0]
+        term.env.model.attach(region, 99)
+        assert not await term.balancing.look()
+        assert not await term.balancing.look()
+        assert term.balancing.counters.balance_refusals == {"transit": 2}
+        told = [one for one in caplog.messages if "not balanced by themselves for now: 1 region in transition" in one]
+        assert len(told) == 1, "a cause is logged once"
+        term.env.model.detach(region, 99)
+        assert await term.balancing.look()
+        await until(lambda: counts(term)["c"] == 3)
+        await at_rest(term)
+        assert not await term.balancing.look(), "what is even is left alone"
+        assert "regions are balanced again" in caplog.messages
