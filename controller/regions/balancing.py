@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from controller.procedures.engine import Engine
+from controller.regions.child_balancer import NoPlan
 from controller.regions.environment import RegionsEnv
 from controller.regions.manager import Manager
 from controller.regions.metrics import RegionCounters
@@ -56,8 +57,8 @@ class Balancing:
             return False
         try:
             made = await self._env.planner.make()
-        except Exception:
-            log.exception("no plan of a balance could be made; the next look tries again")
+        except NoPlan as error:
+            log.warning("no plan of a balance could be made: %s; the next look tries again", error)
             return False
         if not made.plan.moves or not self._may_begin():  # again: anything may have begun meanwhile
             return False

@@ -14,6 +14,7 @@ from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of
 from controller.process.wording import counted
+from controller.regions.child_balancer import NoPlan
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.records import message_of, unmet_of
@@ -123,7 +124,7 @@ class BalancerView:
             term.balancing.refused(problem)
             raise Refused(problem.what, problem.remedy)
         if request.dry_run:
-            return planned(balance.NAME, _about(await term.env.planner.make(), term.env))
+            return planned(balance.NAME, _about(await _made(term.env), term.env))
         data = BALANCE_TASK.encode(BalanceTask(request.reason, request.force))
         return await start(term, balance.NAME, data, caller, request, "regions of all tables: balance")
 
@@ -165,6 +166,13 @@ def add_balancer_routes(app: FastAPI, view: BalancerView) -> None:
 def _end_of(record: Record) -> str:
     """Returns how a balance has ended."""
     return unmet_of(record) or record.error or record.result.decode("utf-8", "replace")
+
+
+async def _made(env: RegionsEnv) -> Made:
+    try:
+        return await env.planner.make()
+    except NoPlan as error:
+        raise Refused(f"no plan could be made: {error}", "remove the cause, and try again") from error
 
 
 def _about(made: Made, env: RegionsEnv) -> str:

@@ -7,12 +7,17 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
+from unittest import mock
 
 import pytest
 from msgspec.structs import replace
 
+from controller.http.documents import Refused
 from controller.regions.balancing import WHY
+from controller.regions.child_balancer import NoPlan
 from controller.regions.environment import Options
+from controller.regions.operator.balancer import BalanceRequest
 from controller.regions.planner import Made
 from controller.regions.procedures import balance
 from controller.regions.procedures.balance import SWITCH, problem_of
@@ -32,6 +37,7 @@ from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
+from tests.kit.regions.term import view_of
 from tests.kit.regions.world import (
     OPTIONS,
     Server,
@@ -46,6 +52,13 @@ from tests.kit.regions.world import (
     until,
     virtual,
 )
+
+
+class Shown(NamedTuple):
+    """A domain, as a view sees it."""
+
+    term: RegionsTerm
+
 
 LONG = replace(OPTIONS, lease_ms=100_000)
 REGIONS = 9
@@ -358,4 +371,10 @@ async def test_a_look_begins_nothing_while_anything_is_in_the_way(caplog: pytest
         await until(lambda: counts(term)["c"] == 3)
         await at_rest(term)
         assert not await term.balancing.look(), "what is even is left alone"
+        view = view_of(Shown(term)).balancer
+        with mock.patch.object(term.env.planner, "make", side_effect=NoPlan("it took too long")):
+            assert not await term.balancing.look()
+            with pytest.raises(Refused, match="no plan could be made: it took too long"):
+                await view.run(BalanceRequest(dry_run=True), "ops")
+        assert "no plan of a balance could be made: it took too long; the next look tries again" in caplog.messages
         assert "regions are balanced again" in caplog.messages
