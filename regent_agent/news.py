@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final
@@ -13,6 +14,8 @@ from regent_agent.service import OpenedRegion
 
 log = logging.getLogger("regent_agent")
 
+LOOKED_MAX: Final = 10_000
+"""Regions of a former daemon that are looked at for one request."""
 AGAIN_S: Final = 1.0
 """Pause until regions are named again."""
 LOOK_S: Final = 5.0
@@ -34,8 +37,10 @@ class Independents:
         self._clock, self._opened = clock, opened
         self._tokens: dict[int, int] = {}
         """Regions that are to be named."""
-        self._told: dict[int, int] = {}
-        """Regions that were accepted."""
+        self._told = OrderedDict[int, int]()
+        """Regions that were accepted, some of which may be closed by now."""
+        self._repeated = OrderedDict[int, int]()
+        """Regions that a daemon before accepted: those that are open still are to be named to this one."""
         self._named: list[Owned] = []
         """Regions of the request whose response is awaited."""
         self._due_s = 0.0
@@ -47,13 +52,14 @@ class Independents:
 
     def wait_s(self) -> float | None:
         """Returns the time until regions are named, None without one."""
-        return max(self._due_s - self._clock(), 0.0) if self._tokens else None
+        return max(self._due_s - self._clock(), 0.0) if self._tokens or self._repeated else None
 
     def due(self) -> list[Owned]:
         """Returns the regions that are named now; the next ones follow after a pause, or once these are accepted."""
         if self.wait_s() != 0.0:
             return []
-        self._due_s = self._clock() + AGAIN_S
+        self._take_repeated()
+        self._due_s = self._clock() + (AGAIN_S if self._tokens else 0.0)
         self._named = [Owned(*one) for one in islice(self._tokens.items(), RESULTS_MAX)]
         return self._named
 
@@ -66,21 +72,34 @@ class Independents:
             del self._tokens[one.region]
             if one.region in again:
                 self._tokens[one.region] = one.token  # behind those that were not named yet
-            elif self._may_be_lost(one.region, one.token):
+            else:
                 self._told[one.region] = one.token
-        if len(self._told) > 2 * len(self._opened) + RESULTS_MAX:
-            self._told = self._open_still()
+        self._forget_closed(2 * len(named))
         if not again:
             self._due_s = self._clock()
 
     def anew(self) -> None:
         """Has all regions be named to another daemon; what the one before responds from now on counts nothing."""
-        self._tokens |= self._open_still()
-        self._told, self._named = {}, []
+        self._repeated.update(self._told)
+        self._told.clear()
+        self._named = []
         self._due_s = self._clock()
 
-    def _open_still(self) -> dict[int, int]:
-        return {region: token for region, token in self._told.items() if self._may_be_lost(region, token)}
+    def _take_repeated(self) -> None:
+        """Takes those that the next request has room for; it looks at some only, a server may have thousands."""
+        for _ in range(min(len(self._repeated), LOOKED_MAX)):
+            if len(self._tokens) >= RESULTS_MAX:
+                return
+            region, token = self._repeated.popitem(last=False)
+            if self._may_be_lost(region, token):
+                self._tokens.setdefault(region, token)
+
+    def _forget_closed(self, looks: int) -> None:
+        """Looks at those that were accepted first: twice as many as came, so that the closed ones stay few."""
+        for _ in range(min(len(self._told), looks)):
+            region, token = self._told.popitem(last=False)
+            if self._may_be_lost(region, token):
+                self._told[region] = token
 
     def _may_be_lost(self, region: int, token: int) -> bool:
         """Checks whether a region is open still as it was named: a later open is told what it begins as."""

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from regent_agent import news
 from regent_agent.agent import Agent
 from regent_agent.news import ALL_S, LOOK_S, Independents
 from regent_agent.options import AgentOptions
@@ -307,7 +308,34 @@ class TestIndependents:
         everything = [list(range(RESULTS_MAX)), [RESULTS_MAX], []]
         assert [named() for _ in range(3)] == everything
         found.anew()
-        assert [named() for _ in range(3)] == everything
+        again = [named() for _ in range(3)]
+        assert [len(one) for one in again] == [RESULTS_MAX, 1, 0]
+        assert sorted(again[0] + again[1]) == list(range(RESULTS_MAX + 1))
+
+    def test_thousands_of_a_former_daemon_are_looked_at_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(news, "LOOKED_MAX", 2)
+        opened, _, found = self.made()
+        for region in range(6):
+            found.add(self.opens(opened, region, 7))
+        found.due()
+        found.accepted(())
+        for region in range(4):
+            del opened[region]
+        found.anew()
+        assert [(found.due(), found.wait_s()) for _ in range(3)] == [
+            ([], 0.0),
+            ([], 0.0),
+            ([Owned(4, 7), Owned(5, 7)], news.AGAIN_S),
+        ]
+
+    def test_a_service_that_says_it_again_and_again_leaves_one_word(self) -> None:
+        opened, _, found = self.made()
+        for _ in range(3):
+            found.add(self.opens(opened, 1, 7))
+            found.due()
+            found.accepted(())
+        found.anew()
+        assert [found.due(), len(found._told), len(found._repeated)] == [[Owned(1, 7)], 0, 0]
 
 
 class TestLoads:
