@@ -30,6 +30,7 @@ from regent_agent.protocol import INHERIT
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.references import needed_by
 from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, ServerState, TableState
 
 S = RegionState
@@ -254,7 +255,8 @@ def without_servers(env: RegionsEnv) -> str:
 def _of_unwanted(table: Table, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
     """Names what would change a region that is not to be open; a procedure that goes on by itself needs no command."""
     if table.state is TableState.DISABLED:
-        yield f"'regent tables enable {table.name}' opens it"
+        needed = needed_by(env.model, table)
+        yield f"{f'{needed}; then ' if needed else ''}'regent tables enable {table.name}' opens it"
     elif table.state is TableState.TRUNCATING:
         yield ways.of_table(table)
     elif table.name in halted(env.model, engine.live()):

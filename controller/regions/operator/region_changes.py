@@ -28,7 +28,7 @@ from controller.regions.operator.requests import (
     region_of,
     start,
 )
-from controller.regions.operator.table_checks import met_by, table_remedy
+from controller.regions.operator.table_checks import met_by, opening_remedy
 from controller.regions.procedures import assign, close, move
 from controller.regions.procedures.messages import MOVE, TRANSIT, Move, Transit
 from controller.regions.term import RegionsTerm
@@ -202,7 +202,7 @@ def region_remedy(
         wait = f"wait for its end: {explains} says what that waits for"
         return f"{wait}; {of_crash}" if of_crash else wait
     if act != "unassign" and region.table.state not in WANTED:
-        return table_remedy(model, region.table, "enable", met)
+        return opening_remedy(model, region.table, met)
     if act in ("move", "reopen") and region.state is not S.OPEN:
         return f"'regent regions assign {region.id}' opens it"
     if act == "assign" and region.state is S.OPEN:

@@ -108,9 +108,17 @@ def table_remedy(model: Regions, table: Table, act: TableAct, met: Record | None
         case TableState.ENABLED | TableState.ENABLING if act == "delete":
             return f"regent tables disable {name} --wait"
         case TableState.DISABLED if act == "enable":
-            return f"'regent tables enable {name}' opens its regions"
+            then = "then " if needed_by(model, table) else ""
+            return f"{then}'regent tables enable {name}' opens its regions"
         case _:
             return f"see 'regent tables describe {name}'"
+
+
+def opening_remedy(model: Regions, table: Table, met: Record | None = None) -> str:
+    """Returns what lets a region of a table that is not enabled be opened."""
+    needed = needed_by(model, table) if table.state is TableState.DISABLED and met is None else None
+    remedy = table_remedy(model, table, "enable", met)
+    return f"{needed}; {remedy}" if needed else remedy
 
 
 def _end_of(met: Record) -> str:

@@ -26,7 +26,7 @@ from controller.regions.operator.requests import (
     start,
     table_of,
 )
-from controller.regions.operator.table_checks import met_by, table_remedy
+from controller.regions.operator.table_checks import met_by, opening_remedy
 from controller.regions.procedures import region_work, table_work
 from controller.regions.procedures.messages import REGION_WORK, TABLE_WORK, RegionWork, TableWork
 from regent_agent.protocol import COMMIT, DATA_BYTES_MAX, DISCARD, STAGE, UNSTAGE
@@ -88,7 +88,7 @@ class Works:
         if found.state not in WANTED:
             problem = f"table {table} is {found.state.name.lower()}: no server has its regions"
             met = met_by(found, "enable", term.engine)
-            refuse(problem, table_remedy(term.env.model, found, "enable", met))
+            refuse(problem, opening_remedy(term.env.model, found, met))
         refuse(lacking_problem(term.env, request.work), "start versions of them that name it among their features")
         task = TableWork(table, request.work, data, request.reason, request.tries)
         about = f"table {table}: work {request.work!r} on {found.count(RegionState.OPEN)} regions"

@@ -33,6 +33,7 @@ ALREADY: Final = (
     "has no pin",
     "has the tables without a namespace",
     "it has ended",
+    "have said that they are independent",
     "go elsewhere by themselves",
     "is dealt with, and sees to it itself",
     "start another server",

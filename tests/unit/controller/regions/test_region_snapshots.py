@@ -9,6 +9,7 @@ import pytest
 from controller.http.documents import NotFound
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.requests import region_of
+from controller.regions.operator.table_checks import opening_remedy
 from controller.regions.procedures import modification, snapshots, table_work, tables
 from controller.regions.procedures.messages import (
     SNAPSHOT_TASK,
@@ -157,6 +158,8 @@ async def test_a_disabled_table_is_cloned_and_stays_as_it_is_while_its_data_is_n
             record = await term.engine.result(await changes(term, kind))
             assert "table 't' is needed by region #" in record.error
             assert "or delete table copy" in record.error
+        remedy = opening_remedy(term.env.model, term.env.model.tables["t"])
+        assert "or delete table copy; then 'regent tables enable t' opens its regions" in remedy
         assert "is needed by" in (await change(term, tables.TRUNCATE, "t")).error
         await ended(term, procedure(term, "disable_table", TABLE_TASK.encode(TableTask("copy"))))
         await ended(term, procedure(term, "delete_table", TABLE_TASK.encode(TableTask("copy"))))
