@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from benchmarks.arena import say
 from benchmarks.machine import machine
 from benchmarks.regions import hbase
 from benchmarks.regions.assigning import assigned
+from benchmarks.regions.balancing import balanced
 from benchmarks.regions.cases import crashed, failed_over, remembered, restarted
 from benchmarks.regions.following import followed
 from benchmarks.regions.plan import Shape, disk
@@ -32,7 +33,7 @@ RESULTS: Final = Path("build/regions.json")
 LOG: Final = "regions.log"
 """What the daemon logs, beside the figures."""
 TITLE: Final = "assignment of regions"
-CASES: Final = ("A1", "A1r", "A2", "A3", "A4", "A6", "AF", "RP1", "SP1")
+CASES: Final = ("A1", "A1r", "A2", "A3", "A4", "A6", "AF", "B1", "RP1", "SP1")
 SHORT: Final = (Shape(10_000, 20),)
 LONG: Final = (*SHORT, Shape(100_000, 100))
 MILLION: Final = Shape(1_000_000, 200)
@@ -57,17 +58,8 @@ async def run(cases: Sequence[str], shapes: Sequence[Shape], *, peer: bool) -> l
         made.extend(rows)
 
     for shape in shapes:
-        is_million = shape == MILLION
-        if "A1" in cases:
-            keep(await assigned(shape, 1 if is_million else 3, peer=peer and not is_million))
-        if "A3" in cases:
-            keep(await failed_over(shape))
-        if "A4" in cases and shape.regions > SHORT[0].regions:
-            keep(await remembered(shape))
-        if "A6" in cases and not is_million:
-            keep(await restarted(shape))
-        if "RP1" in cases:
-            keep(await reported(shape))
+        async for rows in _of_shape(cases, shape, peer=peer and shape != MILLION):
+            keep(rows)
     if "A1r" in cases:
         keep(await compared(peer=peer))
     if "A2" in cases:
@@ -77,6 +69,23 @@ async def run(cases: Sequence[str], shapes: Sequence[Shape], *, peer: bool) -> l
     if "SP1" in cases:
         keep(await split_under_load(peer=peer))
     return made
+
+
+async def _of_shape(cases: Sequence[str], shape: Shape, *, peer: bool) -> AsyncIterator[list[Row]]:
+    """Measures the cases whose size is the shape, and yields the rows of each."""
+    is_million = shape == MILLION
+    if "A1" in cases:
+        yield await assigned(shape, 1 if is_million else 3, peer=peer)
+    if "A3" in cases:
+        yield await failed_over(shape)
+    if "A4" in cases and shape.regions > SHORT[0].regions:
+        yield await remembered(shape)
+    if "A6" in cases and not is_million:
+        yield await restarted(shape)
+    if "B1" in cases and shape in LONG[1:]:
+        yield await balanced(shape, peer=peer)
+    if "RP1" in cases:
+        yield await reported(shape)
 
 
 def main() -> int:

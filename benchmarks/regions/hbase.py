@@ -57,6 +57,7 @@ class Program(NamedTuple):
 ASSIGNING: Final = Program(
     SOURCES / "Assigning.java", "org.apache.hadoop.hbase.master.assignment.Assigning", version=NEW
 )
+BALANCING: Final = Program(SOURCES / "Balancing.java", "Balancing", version=NEW)
 
 
 def cluster_of(version: Version) -> Program:

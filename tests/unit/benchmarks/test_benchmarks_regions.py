@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.regions import following, hbase, splitting
+from benchmarks.regions import balancing, following, hbase, splitting
 from benchmarks.regions.__main__ import CASES, parsed
 from benchmarks.regions.assigning import Played, assigned, rows
 from benchmarks.regions.cases import failed_over
@@ -55,6 +55,32 @@ def test_a_split_is_set_beside_hbase_where_the_delay_is_the_same() -> None:
     wait, rate, _ = splitting.rows("150 ms delay, 1,000 on 20", ours, splitting.Split(2.0, [1.0] * 99 + [4.0]))
     assert (wait.ratio, rate.ratio) == (8.0, 100.0)
     assert wait.peer_is == "HBase 2.6.1, 100 regions on 3"
+
+
+async def test_plans_are_measured_beside_random_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balancing, "STEPS", 500)
+    monkeypatch.setattr(balancing, "RANDOM_STEPS", 500)
+    made = await balancing.balanced(Shape(200, 5), 1, peer=False)
+    assert [row.case for row in made] == ["B1", "B1 cost", "B1 lag"]
+    assert made[1].peer is not None
+    assert made[1].ours.median < made[1].peer.median < 250, "the greedy pass is worth more than some hundred steps"
+
+
+def test_a_plan_is_set_beside_hbase_by_the_cost_that_it_leaves() -> None:
+    ours, plain = balancing.Searched(4.0, 2.0, 10), balancing.Searched(5.0, 10.0, 20)
+    cpu, cost, beside = balancing.rows(TINY, 200.0, [ours], [plain], balancing.Searched(8.0, 30.0, 5))
+    assert (cpu.ratio, cpu.met, cost.ratio, cost.met) == (5.0, True, 1.25, True)
+    assert (beside.ratio, beside.peer_is) == (2.0, "HBase 2.6.1")
+    assert cost.phases["HBase 2.6.1"] == {"moves": 5, "ms of CPU": 30_000}
+
+
+def test_a_model_has_the_regions_that_a_benchmark_plans() -> None:
+    found = balancing.skewed(Shape(50, 4), 3)
+    model = balancing.modelled(found, 0)
+    assert {one.name: len(one.regions) for one in model.servers.values()} == {
+        name: list(found.server).count(at) for at, name in enumerate(found.servers)
+    }
+    assert [len(one.regions) for one in model.tables.values()] == [list(found.table).count(at) for at in range(3)]
 
 
 def test_a_row_beside_hbase_names_it_and_has_the_ratio_of_pairs() -> None:
