@@ -35,12 +35,12 @@ from controller.regions.procedures.balance_plan import (
     MOVES_MAX,
     BalanceTask,
     PlannedMove,
-    cost_of,
 )
 from controller.regions.procedures.servers import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.regions.balancing.checks import SKIPPED, Skip
+from state_machines.regions.balancing.costs import mean
 from state_machines.regions.marks import MarkKind
 
 Switch = Literal["on", "off"]
@@ -181,7 +181,7 @@ def _about(made: Made, env: RegionsEnv) -> str:
     if not count:
         return f"nothing to move: {counted(made.regions, 'region')} at {counted(made.servers, 'server')}"
     left = f", {count - MOVES_MAX} of them with the next balance" if count > MOVES_MAX else ""
-    costs = f"cost {cost_of(plan.before):.3f}, then {cost_of(plan.after):.3f}"
+    costs = f"cost {mean(plan.before):.3f}, then {mean(plan.after):.3f}"
     return (
         f"{count} of {counted(made.regions, 'region')} would move between {counted(made.servers, 'server')}{left}, "
         f"{env.options.balancer_moves_together} at a time; {costs}"

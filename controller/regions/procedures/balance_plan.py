@@ -13,8 +13,7 @@ from controller.process.wording import counted
 from controller.regions.planner import Made
 from controller.regions.procedures.messages import Codec, Message
 from state_machines.regions.balancing.checks import SKIPPED, Skip
-from state_machines.regions.balancing.cluster import Cost
-from state_machines.regions.balancing.costs import total
+from state_machines.regions.balancing.costs import mean
 
 MOVES_MAX: Final = 2_000
 """Moves of one plan; the next balance makes a plan of what is left."""
@@ -78,17 +77,11 @@ def planned(task: BalanceTask, made: Made) -> BalanceTask:
         whys=tuple(whys),
         moves=tuple(moves),
         left=len(made.plan.moves) - len(moves),
-        before=cost_of(made.plan.before),
-        after=cost_of(made.plan.after),
+        before=mean(made.plan.before),
+        after=mean(made.plan.after),
         regions=made.regions,
         servers=made.servers,
     )
-
-
-def cost_of(costs: Sequence[Cost]) -> float:
-    """Returns the cost of a placement, from 0 to 1: the mean of all costs, by weight."""
-    weight = sum(one.weight for one in costs)
-    return total(costs) / weight if weight else 0.0
 
 
 def judged(task: BalanceTask, some: Sequence[PlannedMove]) -> bytes:

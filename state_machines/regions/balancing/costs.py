@@ -149,3 +149,9 @@ def judged(cluster: Cluster, frame: Frame, where: Sequence[int]) -> tuple[Cost, 
 def total(costs: Sequence[Cost]) -> float:
     """Returns the sum of costs by weight, which plans lower."""
     return sum(one.weight * one.value for one in costs)
+
+
+def mean(costs: Sequence[Cost]) -> float:
+    """Returns the mean of costs by weight: from 0, the best, to 1, the worst."""
+    weight = sum(one.weight for one in costs)
+    return total(costs) / weight if weight else 0.0

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from state_machines.regions.balancing.cluster import BalancePlan, Cluster, Move
-from state_machines.regions.balancing.costs import WHY, framed, judged
+from state_machines.regions.balancing.costs import WHY, framed, judged, mean
 from state_machines.regions.balancing.greedy import spread
 from state_machines.regions.balancing.ordering import Ordering
 from state_machines.regions.balancing.placing import Placing
@@ -22,13 +22,19 @@ STEPS_OF_PAIR: Final = 100
 """Steps for each pair of a region and a server: a few regions need fewer."""
 MOVES_MAX: Final = 2_000
 """Moves of a plan: what is left is the next plan's."""
+GAIN_MIN: Final = 0.001
+"""By how much a plan lowers the mean of the costs: loads never stand still, and regions must not move for ever."""
 
 
 class Stochastic(Struct, tag=True, frozen=True, gc=False):
-    """Makes plans with at most ``moves_max`` moves, after at most ``steps_max`` random steps."""
+    """Makes plans with at most ``moves_max`` moves, after at most ``steps_max`` random steps.
+
+    ``gain_min``: a plan that lowers the mean of the costs by less has no moves.
+    """
 
     steps_max: int = STEPS_MAX
     moves_max: int = MOVES_MAX
+    gain_min: float = GAIN_MIN
 
     def plan(self, cluster: Cluster, seed: int) -> BalancePlan:
         """Returns moves that lower the total of the costs; the same arguments give the same plan."""
@@ -49,4 +55,7 @@ class Stochastic(Struct, tag=True, frozen=True, gc=False):
         for one, cause in order.made:
             where[one] = wanted[one]
             moves.append(Move(cluster.ids[frame.rows[one]], names[frame.home[one]], names[where[one]], WHY[cause]))
-        return BalancePlan(tuple(moves), before, judged(cluster, frame, where))
+        after = judged(cluster, frame, where)
+        if mean(before) - mean(after) < self.gain_min:
+            return BalancePlan((), before, before)
+        return BalancePlan(tuple(moves), before, after)
