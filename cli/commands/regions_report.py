@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Kind = Literal[
     "damaged", "hole", "overlap", "not_open", "unknown_server", "claimed_twice", "no_heirs", "no_parent", "no_region",
-    "halted",
+    "no_namespace", "halted",
 ]  # fmt: skip
 REPORT_TIMEOUT_S: Final = 60.0
 """A report of a million regions takes some seconds."""

@@ -37,6 +37,8 @@ class FindingKind(StrEnum):
     """The data of a region begins as that of a region, or a snapshot, of which no row tells."""
     NO_REGION = "no_region"
     """A row says where the data of a region begins that is not there."""
+    NO_NAMESPACE = "no_namespace"
+    """The namespace of a table has no row."""
     HALTED = "halted"
     """A table is on its way to another state, and no procedure takes it there."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from state_machines.regions.damage import Gap, Keys
+from state_machines.regions.damage import Gap, Keys, RowKind
 from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Held, Scope
 from state_machines.regions.layout import key_text
 from state_machines.regions.model import Region, Regions, Table, start_of
@@ -52,7 +52,7 @@ class Judge:
                 yield from self._of_table(table)
 
     def _of_table(self, table: Table) -> Iterator[None]:
-        self.found.tables += 1
+        self._of_namespace(table)
         keys, at = Keys(table.name), 0
         last: Region | None = None
         while self._is_whole(table):
@@ -66,6 +66,14 @@ class Judge:
             at, last = at + len(some), some[-1]
             yield from self._after(len(some))
         yield from self._after(1)
+
+    def _of_namespace(self, table: Table) -> None:
+        self.found.tables += 1
+        name, damages = table.namespace, self._model.damages
+        if name not in self._model.namespaces and not damages.count[RowKind.NAMESPACE]:
+            what = f"table {table.name}: its namespace has no row"
+            mend = f"'regent namespaces create {name}' stores it"
+            self.found.add(K.NO_NAMESPACE, Finding, K.NO_NAMESPACE, what, mend, table.name)
 
     def _is_whole(self, table: Table) -> bool:
         """Checks whether a table is there, and is to have all of its regions."""

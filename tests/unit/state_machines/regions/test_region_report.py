@@ -28,6 +28,7 @@ KEYS = (b"", b"b", b"d", b"f", b"h", b"")
 def a_model(*names: str) -> Regions:
     """Tables whose regions one server has."""
     model = Regions()
+    model.namespaces.add("default")
     server = Server("a", 1, "a:1", "", ServerState.ONLINE, {}, here=True)
     model.servers[server.key] = server
     for name in names or ("t",):
@@ -312,6 +313,16 @@ def test_a_table_that_no_procedure_takes_on_is_found_with_the_command(state: Tab
     found = the_one(model, goes_on(halted=["t", "gone"]))
     assert (found.kind, found.table, state.name in found.what) == (K.HALTED, "t", True)
     assert "'regent tables " in found.mend
+
+
+def test_a_table_whose_namespace_has_no_row_is_found() -> None:
+    model = a_model("n:t", "u")
+    found = the_one(model)
+    assert (found.kind, found.table, found.mend) == (K.NO_NAMESPACE, "n:t", "'regent namespaces create n' stores it")
+    model.damages.add(Damage(RowKind.NAMESPACE, "row 1", "name", "", "it is no text"))
+    assert the_one(model).kind is K.DAMAGED, "that row may be it"
+    model.namespaces.add("n")
+    assert the_one(model).kind is K.DAMAGED
 
 
 # -- scopes and bounds
