@@ -169,6 +169,7 @@ def rows(
     cost.peer, cost.peer_is = Sample.of([one.cost for one in plain]), random_
     made = [cpu, cost]
     if theirs is not None:
+        what = "cost after the plan, beside that of HBase's balancer"
         beside = row("B1 HBase", shape, what, "cost", [one.cost for one in ours])
         beside.peer, beside.peer_is = Sample.of([theirs.cost]), hbase.NEW.name
         made.append(beside)

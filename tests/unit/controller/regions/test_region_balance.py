@@ -378,3 +378,21 @@ async def test_a_look_begins_nothing_while_anything_is_in_the_way(caplog: pytest
                 await view.run(BalanceRequest(dry_run=True), "ops")
         assert "no plan of a balance could be made: it took too long; the next look tries again" in caplog.messages
         assert "regions are balanced again" in caplog.messages
+
+
+async def test_a_stochastic_balance_has_a_child_plan_it() -> None:
+    """The clock is the real one: a child takes its time."""
+    async with lopsided(replace(LONG, balancer="stochastic")) as (term, _):
+        pid = await balances(term)
+        record = await result(term, pid)
+        assert record.result == b"3 of 3 regions moved"
+        assert set(counts(term).values()) == {3}
+        assert task_of(term, pid).whys == ("its server has more regions than its share",)
+
+
+async def test_a_stochastic_balance_without_a_plan_in_time_fails_and_moves_nothing() -> None:
+    async with lopsided(replace(LONG, balancer="stochastic", balancer_timeout_ms=1)) as (term, _):
+        record = await result(term, await balances(term))
+        assert record.state is State.ROLLEDBACK
+        assert "within 0.001 s, and its process was killed: raise regions.balancer_timeout_ms" in record.error
+        assert set(counts(term).values()) == {4, 5}
