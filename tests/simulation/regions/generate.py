@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -32,6 +32,9 @@ SHAPES: Final = 0.7
 SHAPED_MAX: Final = 14
 MET: Final = 0.5
 """Part of these changes that something meets that they have to stand."""
+BALANCED_S: Final = 4.0
+BALANCES: Final = 0.3
+"""Part of the runs in which regions are balanced."""
 OLD: Final = 0.2
 """Part of these in which some servers are of a version that can do less."""
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
@@ -72,7 +75,7 @@ def generate(seed: int) -> RegionPlan:
         for number, (name, kind, regions) in enumerate(TABLES)
     ]
     plan, shaped = _shaped(seed, plan, times)
-    drawn += (*_impostors(seed), *_holds(seed, plan), *shaped, *scene(seed))
+    drawn += (*_impostors(seed), *_holds(seed, plan), *shaped, *scene(seed), *_balances(seed, plan))
     return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
 
 
@@ -108,6 +111,16 @@ def _holds(seed: int, plan: RegionPlan) -> list[Action]:
     chance = random.Random(f"{seed} holds")
     times = sorted(FIRST_S + chance.random() * (LAST_S - FIRST_S) for _ in range(chance.randint(0, HOLDS_MAX)))
     return [Action(round(at_s, 3), "hold-machine", (_server(chance, plan), _for_s(chance, 9))) for at_s in times]
+
+
+def _balances(seed: int, plan: RegionPlan) -> Iterator[Action]:
+    """Draws balances, by draws of their own."""
+    chance = random.Random(f"{seed} balance")
+    if chance.random() >= BALANCES:
+        return
+    for _ in range(chance.randint(1, 2)):
+        at_s = BALANCED_S + chance.random() * (LAST_S - BALANCED_S)
+        yield Action(round(at_s, 3), "balance", (_server(chance, plan),))
 
 
 def _fence(seed: int, chance: random.Random) -> str:

@@ -25,6 +25,7 @@ from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.states import FINAL, OWNED, REPLACED, RegionState, ServerState, TableState
 from testing.simulated.regions.storage import Key
 from tests.kit.simulation.loop import Process
+from tests.simulation.regions.balances import Balances
 from tests.simulation.regions.locks import lock_faults, work_faults
 from tests.simulation.regions.opens import Opens
 from tests.simulation.regions.order import Order
@@ -51,6 +52,7 @@ class Judge:
         self.opens = Opens(world)
         self.shapes = Shapes(world)
         self.order = Order(world)
+        self.balances = Balances(world)
         self._writes = 0
         self._seen: object = None
         self._crash_steps: dict[int, int] = {}
@@ -67,6 +69,7 @@ class Judge:
         """Forgets what was durable: the store was restored from a copy."""
         self.opens.restored()
         self.shapes.restored()
+        self.balances.restored()
         self._crash_steps.clear()
         self._crashed.clear()
         self._early.clear()
@@ -138,6 +141,7 @@ class Judge:
     def written(self, puts: Sequence[Record], rows: Sequence[object]) -> None:
         """Looks at a write, and at the durable records after it."""
         self.shapes.written(puts, rows)
+        self.balances.written(puts)
         self._writes += 1
         dispatched: dict[int, int] = {}
         crashes: dict[Key, int] = {}

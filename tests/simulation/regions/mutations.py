@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.regions import (
+    mutations_balance,
     mutations_claims,
     mutations_crash,
     mutations_exits,
@@ -16,6 +17,7 @@ from tests.simulation.regions.planting import MUTATIONS
 
 __all__ = [
     "MUTATIONS",
+    "mutations_balance",
     "mutations_claims",
     "mutations_crash",
     "mutations_exits",

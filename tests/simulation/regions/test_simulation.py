@@ -26,6 +26,7 @@ SEEDS = 30
 QUICKLY_CAUGHT = "keep-the-token-of-the-first-server"
 MET = (
     "abort",
+    "balanced",
     "bypass",
     "cordon",
     "clone",

@@ -26,7 +26,7 @@ from testing.memory.region_store import RegionDisk
 from testing.simulated.regions.storage import Key, Storage
 from tests.kit.simulation.loop import PROCESS, Process, SimLoop
 from tests.kit.simulation.seeds import ERROR, Violation
-from tests.simulation.regions import operators, shaping
+from tests.simulation.regions import balancing, operators, shaping
 from tests.simulation.regions.actions import act
 from tests.simulation.regions.clients import Clients
 from tests.simulation.regions.commands import settle
@@ -114,6 +114,8 @@ class World(logging.Handler):
             open_attempts_max=plan.open_attempts_max,
             transit_max=6,
             not_running_ms_max=5_000,
+            balancer_moves_together=balancing.MOVES_TOGETHER,
+            balancer_spread_ms=balancing.SPREAD_MS,
         )
         self.daemons = {name: DaemonNode(self, name) for name in (f"d{n + 1}" for n in range(plan.daemons))}
         self.network.daemons = self.daemons
