@@ -5,22 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import NamedTuple
-from unittest import mock
+from contextlib import AsyncExitStack
 
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import Refused
-from controller.regions.balancing import WHY
-from controller.regions.child_balancer import NoPlan
-from controller.regions.environment import Options
-from controller.regions.operator.balancer import BalanceRequest
 from controller.regions.planner import Made
-from controller.regions.procedures import balance
-from controller.regions.procedures.balance import SWITCH, problem_of
+from controller.regions.procedures.balance import SWITCH
 from controller.regions.procedures.balance_plan import (
     BALANCE_TASK,
     MOVES_MAX,
@@ -28,81 +19,24 @@ from controller.regions.procedures.balance_plan import (
     BalanceTask,
     planned,
 )
-from controller.regions.term import RegionsTerm
-from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.balancing.checks import Bar, Skip
+from state_machines.regions.balancing.checks import Skip
 from state_machines.regions.balancing.cluster import BalancePlan, Cost, Move
 from state_machines.regions.marks import Mark, MarkKind
-from state_machines.regions.model import Region
-from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
-from tests.kit.regions.term import view_of
+from tests.kit.regions.balances import LONG, balances, counts, lopsided, pin, planned_by, result, task_of
 from tests.kit.regions.world import (
-    OPTIONS,
     Server,
     at_rest,
     creates,
     ended,
     moves,
-    procedure,
     regions_of,
     running,
     serving,
     until,
     virtual,
 )
-
-
-class Shown(NamedTuple):
-    """A domain, as a view sees it."""
-
-    term: RegionsTerm
-
-
-LONG = replace(OPTIONS, lease_ms=100_000)
-REGIONS = 9
-
-
-@asynccontextmanager
-async def lopsided(
-    options: Options = LONG, late: Sequence[Server] = (), disk: RegionDisk | None = None
-) -> AsyncIterator[tuple[RegionsTerm, list[Server]]]:
-    """Runs a term with nine regions at servers a and b; c, which has none, comes last."""
-    async with running(disk or RegionDisk(), options) as term, AsyncExitStack() as stack:
-        servers = [Server(term, name) for name in ("a", "b", "c")]
-        await stack.enter_async_context(serving(*servers[:2]))
-        await ended(term, creates(term, regions=REGIONS))
-        await stack.enter_async_context(serving(servers[2]))
-        yield term, servers
-
-
-def counts(term: RegionsTerm) -> Counter[str]:
-    """Returns how many regions each server has."""
-    return Counter(one.server.name for one in regions_of(term) if one.server is not None)
-
-
-async def balances(term: RegionsTerm, *, force: bool = False) -> int:
-    return await procedure(term, balance.NAME, BALANCE_TASK.encode(BalanceTask(force=force)))
-
-
-def task_of(term: RegionsTerm, pid: int) -> BalanceTask:
-    task: BalanceTask = BALANCE_TASK.decode(term.engine.records[pid].data)
-    return task
-
-
-async def planned_by(term: RegionsTerm, pid: int) -> BalanceTask:
-    """Waits until the plan of a balance is stored."""
-    await until(lambda: task_of(term, pid).servers)
-    return task_of(term, pid)
-
-
-async def result(term: RegionsTerm, pid: int) -> Record:
-    return await term.engine.result(pid)
-
-
-def pin(term: RegionsTerm, region: Region, server: str = "a") -> None:
-    term.env.model.marks.put(Mark(MarkKind.PIN, str(region.id), server))
 
 
 @pytest.mark.seed("S1-11", "S1-54")
@@ -250,62 +184,6 @@ async def test_an_abort_ends_it_between_waves_and_what_has_moved_stays() -> None
         assert counts(term)["c"] == 1
 
 
-@pytest.mark.seed("S0-17")
-@virtual
-async def test_what_keeps_a_balance_from_beginning_is_named_with_a_remedy() -> None:
-    async with lopsided() as (term, _):
-        env, model = term.env, term.env.model
-        assert problem_of(env) is None
-        region = regions_of(term)[0]
-        model.attach(region, 99)
-        found = problem_of(env)
-        assert found is not None
-        assert (found.bar, found.what) == (Bar.TRANSIT, "1 region in transition, or at work")
-        assert problem_of(env, force=True) is None
-        model.detach(region, 99)
-        for bar, word in (
-            (Bar.OFF, "switched off by ops"),
-            (Bar.RUNNING, "procedure 7 balances"),
-            (Bar.SERVERS, "1 server may get regions"),
-            (Bar.CRASH, "the crash of c,1"),
-            (Bar.UNHEARD, "c,1 have not listed"),
-        ):
-            server = model.servers["c", 1]
-            if bar is Bar.OFF:
-                model.marks.put(Mark(MarkKind.OFF, SWITCH, by="ops"))
-            elif bar is Bar.SERVERS:
-                for name in ("b", "c"):
-                    model.marks.put(Mark(MarkKind.CORDON, name))
-            elif bar is Bar.CRASH:
-                server.state = ServerState.CRASHED
-            elif bar is Bar.UNHEARD:
-                server.here = False
-            found = problem_of(env, 7 if bar is Bar.RUNNING else 0)
-            assert found is not None
-            assert (found.bar, word in found.what, bool(found.remedy)) == (bar, True, True), found
-            model.marks.drop(MarkKind.OFF, SWITCH)
-            for name in ("b", "c"):
-                model.marks.drop(MarkKind.CORDON, name)
-            server.state, server.here = ServerState.ONLINE, True
-
-
-@virtual
-async def test_a_second_balance_is_refused_beside_the_first() -> None:
-    async with lopsided(replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)) as (term, _):
-        pid = await balances(term)
-        await planned_by(term, pid)
-        with pytest.raises(Exception, match=f"procedure {pid} balances already"):
-            await balances(term)
-        assert term.balancing.running() == pid
-        found = term.balancing.problem()
-        assert found is not None
-        assert found.bar is Bar.RUNNING
-        await result(term, pid)
-        last = term.balancing.last()
-        assert last is not None
-        assert (last.pid, term.balancing.running()) == (pid, 0)
-
-
 def test_a_plan_is_stored_as_far_as_it_may_be_large() -> None:
     def of(count: int, chars: int) -> BalancePlan:
         cost = Cost("regions", 1.0, 0.5)
@@ -338,46 +216,6 @@ async def test_a_balancer_that_fails_ends_the_balance_and_nothing_else(caplog: p
         term.env.planner._balancer = good
         assert await ended(term, balances(term)) == b"3 of 3 regions moved"
         assert "moves 3 of 9 regions between 3 servers, 20 at a time (cost 0.500, then 0.000)" in caplog.text
-
-
-@pytest.mark.seed("S0-16", "S1-11")
-@virtual
-async def test_a_balance_begins_by_a_timer_where_regions_are_not_even_and_only_there() -> None:
-    async with lopsided(replace(LONG, balancer_period_ms=30_000)) as (term, _):
-        begun_s = term.env.clock()
-        await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
-        assert term.env.clock() - begun_s <= 31
-        await at_rest(term)
-        await until(lambda: term.env.clock() - begun_s > 59)
-        [record] = [one for one in term.engine.records.values() if one.kind == balance.NAME]
-        assert (record.caller.principal, record.caller.reason) == ("regent", WHY)
-
-
-@pytest.mark.seed("S0-17")
-@virtual
-async def test_a_look_begins_nothing_while_anything_is_in_the_way(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    async with lopsided() as (term, _):
-        assert LONG.balancer_period_ms == 0, "no balance begins by itself unless the settings say so"
-        region = regions_of(term)[0]
-        term.env.model.attach(region, 99)
-        assert not await term.balancing.look()
-        assert not await term.balancing.look()
-        assert term.balancing.counters.balance_refusals == {"transit": 2}
-        told = [one for one in caplog.messages if "not balanced by themselves for now: 1 region in transition" in one]
-        assert len(told) == 1, "a cause is logged once"
-        term.env.model.detach(region, 99)
-        assert await term.balancing.look()
-        await until(lambda: counts(term)["c"] == 3)
-        await at_rest(term)
-        assert not await term.balancing.look(), "what is even is left alone"
-        view = view_of(Shown(term)).balancer
-        with mock.patch.object(term.env.planner, "make", side_effect=NoPlan("it took too long")):
-            assert not await term.balancing.look()
-            with pytest.raises(Refused, match="no plan could be made: it took too long"):
-                await view.run(BalanceRequest(dry_run=True), "ops")
-        assert "no plan of a balance could be made: it took too long; the next look tries again" in caplog.messages
-        assert "regions are balanced again" in caplog.messages
 
 
 async def test_a_stochastic_balance_has_a_child_plan_it() -> None:

@@ -1,0 +1,178 @@
+"""Regions are balanced by a command or a timer, after a rolling restart, and never while anything is in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+from unittest import mock
+
+import pytest
+from msgspec.structs import replace
+
+from controller.http.documents import Refused
+from controller.regions.balancing import WHY
+from controller.regions.child_balancer import NoPlan
+from controller.regions.operator.balancer import BalanceRequest
+from controller.regions.procedures import balance
+from controller.regions.procedures.balance import SWITCH, problem_of
+from controller.regions.term import RegionsTerm
+from regent_agent import protocol
+from state_machines.regions.balancing.checks import Bar
+from state_machines.regions.marks import Mark, MarkKind
+from state_machines.regions.states import ServerState
+from testing.memory.region_store import RegionDisk
+from tests.kit.regions.balances import LONG, balances, counts, lopsided, planned_by, result
+from tests.kit.regions.term import view_of
+from tests.kit.regions.world import (
+    Server,
+    at_rest,
+    creates,
+    ended,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
+
+
+class Shown(NamedTuple):
+    """A domain, as a view sees it."""
+
+    term: RegionsTerm
+
+
+@pytest.mark.seed("S0-17")
+@virtual
+async def test_what_keeps_a_balance_from_beginning_is_named_with_a_remedy() -> None:
+    async with lopsided() as (term, _):
+        env, model = term.env, term.env.model
+        assert problem_of(env) is None
+        region = regions_of(term)[0]
+        model.attach(region, 99)
+        found = problem_of(env)
+        assert found is not None
+        assert (found.bar, found.what) == (Bar.TRANSIT, "1 region in transition, or at work")
+        assert problem_of(env, force=True) is None
+        model.detach(region, 99)
+        for bar, word in (
+            (Bar.OFF, "switched off by ops"),
+            (Bar.RUNNING, "procedure 7 balances"),
+            (Bar.SERVERS, "1 server may get regions"),
+            (Bar.CRASH, "the crash of c,1"),
+            (Bar.UNHEARD, "c,1 have not listed"),
+        ):
+            server = model.servers["c", 1]
+            if bar is Bar.OFF:
+                model.marks.put(Mark(MarkKind.OFF, SWITCH, by="ops"))
+            elif bar is Bar.SERVERS:
+                for name in ("b", "c"):
+                    model.marks.put(Mark(MarkKind.CORDON, name))
+            elif bar is Bar.CRASH:
+                server.state = ServerState.CRASHED
+            elif bar is Bar.UNHEARD:
+                server.here = False
+            found = problem_of(env, 7 if bar is Bar.RUNNING else 0)
+            assert found is not None
+            assert (found.bar, word in found.what, bool(found.remedy)) == (bar, True, True), found
+            model.marks.drop(MarkKind.OFF, SWITCH)
+            for name in ("b", "c"):
+                model.marks.drop(MarkKind.CORDON, name)
+            server.state, server.here = ServerState.ONLINE, True
+
+
+@virtual
+async def test_a_second_balance_is_refused_beside_the_first() -> None:
+    async with lopsided(replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)) as (term, _):
+        pid = await balances(term)
+        await planned_by(term, pid)
+        with pytest.raises(Exception, match=f"procedure {pid} balances already"):
+            await balances(term)
+        assert term.balancing.running() == pid
+        found = term.balancing.problem()
+        assert found is not None
+        assert found.bar is Bar.RUNNING
+        await result(term, pid)
+        last = term.balancing.last()
+        assert last is not None
+        assert (last.pid, term.balancing.running()) == (pid, 0)
+
+
+@pytest.mark.seed("S0-16", "S1-11")
+@virtual
+async def test_a_balance_begins_by_a_timer_where_regions_are_not_even_and_only_there() -> None:
+    async with lopsided(replace(LONG, balancer_period_ms=30_000)) as (term, _):
+        begun_s = term.env.clock()
+        await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
+        assert term.env.clock() - begun_s <= 31
+        await at_rest(term)
+        await until(lambda: term.env.clock() - begun_s > 59)
+        [record] = [one for one in term.engine.records.values() if one.kind == balance.NAME]
+        assert (record.caller.principal, record.caller.reason) == ("regent", WHY)
+
+
+@pytest.mark.seed("S0-17")
+@virtual
+async def test_a_look_begins_nothing_while_anything_is_in_the_way(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with lopsided() as (term, _):
+        assert LONG.balancer_period_ms == 0, "no balance begins by itself unless the settings say so"
+        region = regions_of(term)[0]
+        term.env.model.attach(region, 99)
+        assert not await term.balancing.look()
+        assert not await term.balancing.look()
+        assert term.balancing.counters.balance_refusals == {"transit": 2}
+        told = [one for one in caplog.messages if "not balanced by themselves for now: 1 region in transition" in one]
+        assert len(told) == 1, "a cause is logged once"
+        term.env.model.detach(region, 99)
+        assert await term.balancing.look()
+        await until(lambda: counts(term)["c"] == 3)
+        await at_rest(term)
+        assert not await term.balancing.look(), "what is even is left alone"
+        view = view_of(Shown(term)).balancer
+        with mock.patch.object(term.env.planner, "make", side_effect=NoPlan("it took too long")):
+            assert not await term.balancing.look()
+            with pytest.raises(Refused, match="no plan could be made: it took too long"):
+                await view.run(BalanceRequest(dry_run=True), "ops")
+        assert "no plan of a balance could be made: it took too long; the next look tries again" in caplog.messages
+        assert "regions are balanced again" in caplog.messages
+
+
+class Stopping(Server):
+    """A server that asks to leave, and goes on serving until it has nothing left."""
+
+    async def leaves(self) -> None:
+        while True:
+            found = await self.ask(protocol.Leave(self.name, self.incarnation, self.epoch))
+            if isinstance(found, protocol.Left) and not found.regions:
+                return
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.seed("S1-11")
+@virtual
+async def test_after_a_rolling_restart_of_four_servers_and_with_a_fifth_one_regions_are_even() -> None:
+    names = ["a", "b", "c", "d"]
+    async with running(RegionDisk(), LONG) as term, AsyncExitStack() as last:
+        async with AsyncExitStack() as first:
+            here = {name: Stopping(term, name) for name in names}
+            before = {name: await first.enter_async_context(AsyncExitStack()) for name in names}
+            for name, one in here.items():
+                await before[name].enter_async_context(serving(one))
+            await ended(term, creates(term, regions=40))
+            assert set(counts(term).values()) == {10}
+            for name in names:
+                await here[name].leaves()
+                await before[name].aclose()
+                await last.enter_async_context(serving(Server(term, name, 2)))
+        await at_rest(term)
+        found = counts(term)
+        assert (found.total(), found["d"], max(found.values()) > 12) == (40, 0, True), "the last one has none"
+        await result(term, await balances(term))
+        assert counts(term) == dict.fromkeys(names, 10)
+        await last.enter_async_context(serving(Server(term, "e")))
+        await result(term, await balances(term))
+        assert counts(term) == dict.fromkeys([*names, "e"], 8)
+        await at_rest(term)
