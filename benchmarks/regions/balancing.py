@@ -192,6 +192,7 @@ async def _theirs(cluster: Cluster, frame: Frame, shape: Shape) -> Searched:
         )
         given.write_text("".join(f"{' '.join(str(int(one)) for one in some)}\n" for some in columns), encoding="utf-8")
         async with hbase.running(hbase.BALANCING, folder / "peer", given, shape.servers, plan) as beside:
+            await beside.play(shape.regions)  # warm-up, for its compiler
             said = await beside.play(shape.regions)
         where = frame.home[:]
         for line in plan.read_text(encoding="utf-8").splitlines():
