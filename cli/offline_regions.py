@@ -12,7 +12,7 @@ from cli.exit_codes import Exit, Failure
 from cli.procedure_log import Judged, read_file
 from controller.regions.entering import enter
 from controller.regions.operator.counts import halted
-from controller.regions.operator.report import About, report_item
+from controller.regions.operator.report import About, described, report_item
 from metadata_store.catalog import sqlite_offline
 from metadata_store.records.claims import FileClaim, Locked, Other
 from metadata_store.records.port import StoreFailed
@@ -90,4 +90,4 @@ async def _judged(content: Content, records: dict[int, Record], scope: Scope) ->
         pass
     for _ in judge.of_rest(held):
         pass
-    return report_item(judge.found, about, records.get)
+    return report_item(judge.found, described(judge.found.listed, about, records.get))

@@ -25,6 +25,8 @@ from state_machines.regions.report import Judge
 
 ROWS_TOGETHER: Final = 2_000
 """Procedures, or regions that are about to be picked up, that one turn of the loop looks at."""
+DESCRIBED_TOGETHER: Final = 500
+"""Findings that one turn describes: that takes longer than to judge them."""
 T = TypeVar("T")
 OfKind = Annotated[FindingKind | None, Query()]
 
@@ -89,7 +91,11 @@ class ReportView:
             await self._turn(term)
         for _ in judge.of_rest(held_of(term, about)):
             await self._turn(term)
-        return report_item(judge.found, about, records.get)
+        items: list[RegionFinding] = []
+        for findings in _in_parts(judge.found.listed, DESCRIBED_TOGETHER):
+            items += described(findings, about, records.get)
+            await self._turn(term)
+        return report_item(judge.found, items)
 
     async def _turn(self, term: RegionsTerm) -> None:
         """Lets other work go on. The model of a term that has ended comes apart: nothing can be said about it."""
@@ -98,8 +104,8 @@ class ReportView:
             raise NotActive("the term ended while it was judged", "try again in some seconds")
 
 
-def _in_parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (rows[at : at + ROWS_TOGETHER] for at in range(0, len(rows), ROWS_TOGETHER))
+def _in_parts(rows: Sequence[T], together: int = ROWS_TOGETHER) -> Iterator[Sequence[T]]:
+    return (rows[at : at + together] for at in range(0, len(rows), together))
 
 
 def add_report_route(app: FastAPI, view: ReportView) -> None:
@@ -169,16 +175,21 @@ def held_of(term: RegionsTerm, about: About) -> Held:
 # -- items
 
 
-def report_item(found: Findings, about: About, record_of: Callable[[int], Record | None]) -> RegionsReport:
-    """Describes what was found."""
+def report_item(found: Findings, items: list[RegionFinding]) -> RegionsReport:
+    """Describes what was found. ``items``: what is listed of it."""
     return RegionsReport(
-        findings=[_item(one, about.tables, record_of) for one in found.listed],
+        findings=items,
         total=found.counts.total(),
         counts={kind.value: found.counts[kind] for kind in FindingKind if found.counts[kind]},
         in_work=found.in_work,
         tables=found.tables,
         regions=found.regions,
     )
+
+
+def described(some: Iterable[Finding], about: About, record_of: Callable[[int], Record | None]) -> list[RegionFinding]:
+    """Describes findings, with the procedures that have their regions or tables."""
+    return [_item(one, about.tables, record_of) for one in some]
 
 
 def _item(found: Finding, tables: Mapping[str, int], record_of: Callable[[int], Record | None]) -> RegionFinding:

@@ -55,6 +55,24 @@ async def ended(client: httpx.AsyncClient, path: str, **body: Any) -> dict[str, 
     return found
 
 
+async def test_a_report_is_a_document_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    async def work(world: World, client: httpx.AsyncClient) -> None:
+        await ended(client, "/v1/regions/tables", name="t", uniform=3)
+        [clean] = await items(client, "/v1/regions/report")
+        assert clean == {"findings": [], "total": 0, "counts": {}, "inWork": 0, "tables": 1, "regions": 3}
+        for region in await items(client, "/v1/regions/list"):
+            await ended(client, f"/v1/regions/{region['id']}/unassign")
+        [found] = await items(client, "/v1/regions/report", table="t", kind="not_open", limit=2)
+        assert (found["total"], len(found["findings"]), found["counts"]) == (3, 2, {"not_open": 3})
+        for params in ({"kind": "lost"}, {"limit": 0}, {"limit": 5_001}):
+            refused = await client.get("/v1/regions/report", params=params)
+            assert (refused.status_code, set(refused.json())) == (400, {"message", "remedy"})
+        missing = await client.get("/v1/regions/report", params={"table": "none"})
+        assert (missing.status_code, missing.json()["message"]) == (404, "table 'none' does not exist")
+
+    await with_world(tmp_path, work)
+
+
 async def test_documents_errors_and_probes(tmp_path: Path) -> None:
     async def work(world: World, client: httpx.AsyncClient) -> None:
         assert (await client.get("/readiness")).json() == {"ok": True, "mode": "active", "why": "epoch 1"}
