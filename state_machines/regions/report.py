@@ -107,6 +107,7 @@ class Judge:
     def of_rest(self, held: Held) -> Iterator[None]:
         """Looks at owners, at rows beside the regions, and at what is left out; yields after each part."""
         model, scope, found = self._model, self._scope, self.found
+        self._of_halted(held)
         for at in range(0, len(self._odd), OWNERS_TOGETHER):
             for region in self._odd[at : at + OWNERS_TOGETHER]:
                 if model.regions.get(region.id) is region:
@@ -127,11 +128,11 @@ class Judge:
         rows = damages(model, scope, found)
         while some := len(list(islice(rows, TOGETHER))):
             yield from self._after(some)
-        self._of_halted(held)
 
     def _of_halted(self, held: Held) -> None:
         for name in filter(self._scope.has, held.halted):
-            if (table := self._model.tables.get(name)) is not None:
+            table = self._model.tables.get(name)
+            if table is not None and table.state in _GOES_ON:
                 what = f"table {name} is {table.state.name}, and no procedure goes on with it"
                 self.found.add(K.HALTED, Finding, K.HALTED, what, _GOES_ON[table.state].format(name), name)
 

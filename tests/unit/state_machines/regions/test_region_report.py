@@ -313,6 +313,8 @@ def test_a_table_that_no_procedure_takes_on_is_found_with_the_command(state: Tab
     found = the_one(model, goes_on(halted=["t", "gone"]))
     assert (found.kind, found.table, state.name in found.what) == (K.HALTED, "t", True)
     assert "'regent tables " in found.mend
+    model.tables["t"].state = T.ENABLED
+    assert not judged(model, goes_on(halted=["t"])).counts, "a procedure took it on meanwhile"
 
 
 def test_a_table_whose_namespace_has_no_row_is_found() -> None:
