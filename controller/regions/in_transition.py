@@ -170,7 +170,7 @@ def wait_of(region: Region, env: RegionsEnv) -> Wait:
         return Wait(what, "where such a server is gone for good, 'regent servers expire NAME' has it fenced")
     if server is not None and server.state is ServerState.CRASHED:
         return Wait(f"{server} is fenced and its log split", "see the procedure 'crash' of that server")
-    if server is not None and region.state in (S.OPENING, S.CLOSING):
+    if region.pid and server is not None and region.state in (S.OPENING, S.CLOSING):
         done = "opened" if region.state is S.OPENING else "closed"
         remedy = f"see its log, and where it hangs end it, or 'regent servers expire {server.name}'"
         return Wait(f"{server} has {done} it", remedy)

@@ -100,8 +100,12 @@ def is_outdated(region: Region) -> bool:
 
 
 def may_be_outdated(region: Region) -> bool:
-    """Checks whether a server may be opening a region with options that its table had before."""
-    return region.state is RegionState.OPENING and region.server is not None and region.version < region.table.version
+    """Checks whether a procedure may be opening a region with options that its table had before.
+
+    One that no procedure opens any more waits for an operator, and is opened with the present options then.
+    """
+    opens = region.state is RegionState.OPENING and region.server is not None and region.pid != 0
+    return opens and region.version < region.table.version
 
 
 def to_reopen(regions: Sequence[Region], first: int, together: int, of_server: int) -> tuple[list[Region], int]:

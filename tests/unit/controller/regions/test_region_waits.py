@@ -14,15 +14,15 @@ from controller.http.procedures import Procedure
 from controller.regions import in_transition
 from controller.regions.endings import Causes
 from controller.regions.environment import Options
-from controller.regions.in_transition import SHOWN_MAX, SLICE, Aged, Ages, counted, oldest, tell_overdue
+from controller.regions.in_transition import SHOWN_MAX, SLICE, Aged, Ages, counted, oldest, tell_overdue, wait_of
 from controller.regions.operator.progress import Failing, failing_of, with_failures
 from controller.regions.operator.ways import failures_of
 from controller.regions.procedures.messages import LOG_TASK, TRANSIT, LogTask, Transit
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region, Regions, Table
-from state_machines.regions.states import RegionState, TableKind, TableState
+from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from tests.kit.regions.term import Log, stage
 
 COUNT = 60_000
@@ -129,6 +129,19 @@ async def test_a_clock_that_was_set_back_hides_no_region() -> None:
     assert [one.age_ms for one in found] == [0, 0]
     assert count == 2
     assert Ages(env, engine, OVERDUE_MS).present() == (2, 0, 0)
+
+
+def test_a_region_that_no_procedure_opens_waits_for_an_operator() -> None:
+    """Its server has nothing to do for it, whatever state an ended procedure left."""
+    env, _, _ = world_of(count=1)
+    [region] = env.model.regions.values()
+    region.server = Server("a", 1, "a:1", "", ServerState.ONLINE, {})
+    env.unplaced, env.claimants = frozenset(), SimpleNamespace(held=frozenset())
+    for state in (RegionState.OPENING, RegionState.CLOSING):
+        region.state, region.pid = state, 7
+        assert "expire a" in wait_of(region, env).remedy
+        region.pid = 0
+        assert wait_of(region, env) == ("a procedure begins", f"have it assigned: 'regent regions assign {region.id}'")
 
 
 @pytest.fixture
