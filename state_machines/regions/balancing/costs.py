@@ -38,7 +38,7 @@ WHY: Final[Mapping[str, str]] = {
     "files": "its server has more files than its share",
 }
 """Why a region moves that lowers a cost, for operators."""
-CELLS_MAX: Final = 4_000_000
+CELLS_MAX: Final = 2_000_000
 """Pairs of table and server that are counted: where there are more, the smallest tables have no cost of their own."""
 _LEAST: Final = 1e-12
 """A difference between worst and best placement, as a part of all, that is one of rounding alone."""
@@ -130,9 +130,10 @@ def judged(cluster: Cluster, frame: Frame, where: Sequence[int]) -> tuple[Cost, 
     loads = [[0.0] * servers for _ in frame.loads]
     for row, at in zip(frame.rows, where, strict=True):
         counts[at] += 1
-        if (table := cluster.table[row]) not in by_table:
-            by_table[table] = [0] * servers
-        by_table[table][at] += 1
+        if frame.tables[table := cluster.table[row]] is not None:
+            if table not in by_table:
+                by_table[table] = [0] * servers
+            by_table[table][at] += 1
         for load, figure in zip(loads, frame.figures, strict=True):
             load[at] += figure[row]
     skews = [scale.value(by_table[at]) for at, scale in enumerate(frame.tables) if scale is not None]

@@ -24,19 +24,17 @@ def spread(placing: Placing) -> None:
     if placing.servers < 2:
         return
     load = [sum(some) for some in zip(*placing.loads, strict=True)]
-    by_table: dict[int, list[list[int]]] = {}
+    by_table: dict[int, dict[int, list[int]]] = {}
     for region in placing.free:
         table = placing.table[region]
         if placing.units[table]:
-            if table not in by_table:
-                by_table[table] = [[] for _ in range(placing.servers)]
-            by_table[table][placing.where[region]].append(region)
+            by_table.setdefault(table, {}).setdefault(placing.where[region], []).append(region)
     for table in sorted(by_table, key=lambda one: (placing.units[one], one)):
         _spread_table(placing, table, by_table.pop(table), load)
     _spread_all(placing)
 
 
-def _spread_table(placing: Placing, table: int, regions: list[list[int]], load: list[float]) -> None:
+def _spread_table(placing: Placing, table: int, regions: dict[int, list[int]], load: list[float]) -> None:
     """Spreads the regions of a table. ``regions``: those that may move, by server; ``load``: surplus of all loads."""
     surplus, counts, heavy = placing.tables[table], placing.regions, placing.heavy
     enough = -placing.units[table] * NEARLY
@@ -54,10 +52,10 @@ def _spread_table(placing: Placing, table: int, regions: list[list[int]], load: 
         heapreplace(turns, turn(to))
 
 
-def _given(placing: Placing, table: int, regions: list[list[int]], load: list[float]) -> Iterator[int]:
+def _given(placing: Placing, table: int, regions: dict[int, list[int]], load: list[float]) -> Iterator[int]:
     """Takes regions from the servers that have more of a table than their share, and yields them."""
     surplus, counts, unit, heavy = placing.tables[table], placing.regions, placing.units[table], placing.heavy
-    for server, some in enumerate(regions):
+    for server, some in sorted(regions.items()):
         some.sort(key=heavy.__getitem__)
         first, last = 0, len(some)
         while first < last and (

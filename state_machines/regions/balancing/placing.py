@@ -40,10 +40,10 @@ class Placing:
         self.moved = WEIGHTS[MOVES] / max(1, len(frame.rows))
         self.unit = WEIGHTS[REGIONS] * frame.regions.unit
         self.regions = [-self.unit * share for share in frame.regions.shares]
-        each, none = WEIGHTS[TABLES] / max(1, frame.spread), [0.0] * self.servers
+        each, none = WEIGHTS[TABLES] / max(1, frame.spread), array("d", bytes(8 * self.servers))
         self.units = [0.0 if one is None else each * one.unit for one in frame.tables]
         self.tables = [
-            none if one is None else [-unit * share for share in one.shares]
+            none if one is None else array("d", [-unit * share for share in one.shares])
             for one, unit in zip(frame.tables, self.units, strict=True)
         ]
         units = [WEIGHTS[name] * scale.unit for name, scale in zip(LOADS, frame.loads, strict=True)]
@@ -140,7 +140,7 @@ class Placing:
             load[server] += sign * figures[region]
 
 
-def _change(surplus: list[float], own: int, to: int, amount: float) -> float:
+def _change(surplus: Sequence[float], own: int, to: int, amount: float) -> float:
     here, there = surplus[own], surplus[to]
     return abs(here - amount) - abs(here) + abs(there + amount) - abs(there)
 
