@@ -40,7 +40,7 @@ SKEW: Final = 3.3
 TAIL: Final = 1.5
 """Exponent of the loads: a few regions have most."""
 RANDOM_STEPS: Final = 1_000_000
-STEPS: Final = 100_000
+STEPS: Final = 50_000
 TIMEOUT_MS: Final = 600_000
 MB: Final = 1 << 20
 
