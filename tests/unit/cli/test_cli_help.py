@@ -53,7 +53,7 @@ PANELS = {
         "shutdown",
     },
     Panel.GIVE_BACK: {"handback"},
-    Panel.REGIONS: {"regions", "tables", "snapshots", "namespaces", "published", "servers"},
+    Panel.REGIONS: {"regions", "tables", "snapshots", "namespaces", "published", "servers", "balancer"},
     Panel.PIPELINE: {"loads", "pipeline", "snapshot"},
     Panel.COMMAND: {"completion", "version"},
 }
