@@ -63,6 +63,8 @@ def register(app: typer.Typer) -> None:
     change(named, snapshot, "regent tables snapshot users monday --wait")
     asks = "Replace the data of table {table} by that of snapshot {snapshot}?"
     change(named, restore, "regent tables restore users monday --wait --yes", asks=asks)
+    asks = "Give keys of table {table} that no region has to empty regions? Data that was there is not served any more."
+    change(named, fix_keys, "regent tables fix-keys users --wait --yes --reason 'no copy has its row'", asks=asks)
     asks = "Delete table {table}? Its regions are gone for ever."
     change(named, delete, "regent tables delete users --wait --yes", asks=asks)
 
@@ -172,6 +174,11 @@ def restore(
 ) -> Request:
     """Replace the regions of a disabled table by those of a snapshot, and enable it."""
     return f"{_path(table)}/restore", {"snapshot": snapshot, "enable": not keep_disabled}
+
+
+def fix_keys(table: Table) -> Request:
+    """Give the keys of a table that no region has to empty regions, where no copy of the store has their rows."""
+    return f"{_path(table)}/fix-keys", {}
 
 
 def delete(table: Table) -> Request:

@@ -130,7 +130,7 @@ class Comparison:
 
     def _settle(self, server: Server, strays: Sequence[_Stray], came_ms: int) -> None:
         """Notes what a server has against the model, and has some of it closed."""
-        self._env.claimants.listed(server.key, [one.id for one in strays if one.region is not None])
+        self._env.claimants.listed(server.key, [one.id for one in strays])
         self._env.wake_held()
         for one in strays[:STRAYS_TOGETHER]:
             self._close_stray(server, one, came_ms)

@@ -12,7 +12,7 @@ no copy (:mod:`controller.regions.restored`), such lists do. The region is opene
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -151,6 +151,10 @@ class Claimants:
     def claimed(self) -> list[tuple[int, tuple[Key, ...]]]:
         """Returns the regions that processes have against the model, with these processes."""
         return [(region, tuple(claimants)) for region, claimants in self._claimants.items()]
+
+    def unknown(self, known: Container[int]) -> tuple[int, tuple[Key, ...]] | None:
+        """Returns a region that processes have and that is none of ``known``, with these; None without one."""
+        return next(((region, tuple(of)) for region, of in self._claimants.items() if region not in known), None)
 
     @property
     def holds_any(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from state_machines.regions.model import Region, Table
+from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
 
 T = TableState
@@ -79,6 +79,15 @@ def modification_problem(table: Table) -> str | None:
     if table.state in SETTLED:
         return None
     return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled or disabled"
+
+
+def keys_problem(model: Regions, table: Table) -> str | None:
+    """Returns why keys of a table that no region has cannot get one; None where they can."""
+    if table.state not in SETTLED:
+        return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled or disabled"
+    if left_out := model.damages.of_rows(table.name):
+        return f"table {table.name!r} may have a region for its keys: {left_out}"
+    return None
 
 
 def options_after(options: Mapping[str, str], changed: Mapping[str, str], removed: Iterable[str]) -> dict[str, str]:

@@ -202,6 +202,12 @@ class Damages:
         for gap in self._gaps.pop(table, ()):
             self.overlapping.difference_update(gap.regions)
 
+    def drop_hole(self, table: str, start: bytes, end: bytes) -> None:
+        """Forgets that no region has some keys: one has them by now."""
+        if table in self._gaps:
+            found = self._gaps[table]
+            self._gaps[table] = [one for one in found if one.overlap or (one.start, one.end) != (start, end)]
+
 
 class Keys:
     """Follows the regions of one table in the order of their start keys, and finds where these do not join."""

@@ -16,6 +16,12 @@ RESTORE: Final = (
 """The mend of what only the store itself can be given back."""
 
 
+def hole_mend(table: str) -> str:
+    """Returns the mend of keys that no region has: what was there is in a copy of the store, or it is lost."""
+    restore = "stop the daemon, restore the rows from a copy of the store, then start it"
+    return f"{restore}; where no copy has them, 'regent tables fix-keys {table}' gives the keys to an empty region"
+
+
 class FindingKind(StrEnum):
     """Kinds of findings, in the order in which a report counts them."""
 

@@ -6,7 +6,7 @@ It is built from the catalog and the procedure records, and changes only after t
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -216,6 +216,15 @@ class Regions:
                 table.counts[region.state] += 1
         if not sorted_:
             found.sort(key=start_of)
+
+    def fill(self, table: Table, regions: Iterable[Region]) -> None:
+        """Enters some regions of a table that are new, each in its place; their keys had no region."""
+        for region in regions:
+            if region.id not in self.regions:
+                self.regions[region.id] = region
+                insort(table.regions, region, key=start_of)
+                table.counts[region.state] += 1
+                self.damages.drop_hole(table.name, region.start, region.end)
 
     def drop_table(self, name: str) -> None:
         """Removes a table and its regions, with its parents."""

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from state_machines.regions.damage import Gap, Keys, RowKind
-from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Held, Scope
+from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Held, Scope, hole_mend
 from state_machines.regions.layout import key_text
 from state_machines.regions.model import Region, Regions, Table, start_of
 from state_machines.regions.report_owners import judge_claim, judge_owner
@@ -164,8 +164,8 @@ def _described(model: Regions, table: Table, gap: Gap) -> Finding:
     else:
         cause = f" ({why})" if (why := model.damages.of_table(table.name)) else ""
         what = f"table {table.name}: no region has the keys {keys}{cause}"
-    mend = RESTORE
+    mend = RESTORE if gap.overlap or model.damages.of_rows(table.name) else hole_mend(table.name)
     if table.state is TableState.DISABLED and not gap.overlap and not gap.end:
-        mend = f"where its creation was ended, 'regent tables delete {table.name}'; else {RESTORE}"
+        mend = f"where its creation was ended, 'regent tables delete {table.name}'; else {mend}"
     kind = K.OVERLAP if gap.overlap else K.HOLE
     return Finding(kind, what, mend, table.name, gap.regions, gap.start, gap.end)

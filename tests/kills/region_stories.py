@@ -11,6 +11,7 @@ from controller.regions.procedures import (
     assign,
     balance,
     close,
+    fixing,
     merge,
     move,
     publish,
@@ -41,6 +42,7 @@ from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTa
 from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
 from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
+from metadata_store.catalog.rows import DropRegions
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
@@ -139,6 +141,20 @@ def marked(kind: str, of: MarkKind = MarkKind.CORDON, subject: str = "s1") -> St
         return await life.run(kind, MARK_TASK.encode(MarkTask(of, subject)))
 
     return story
+
+
+async def loses_a_row(life: Life) -> None:
+    """The last region is closed, and its row lost: no region has its keys."""
+    table = life.term.env.model.tables[TABLE]
+    last = table.regions[-1].id
+    await life.run(close.NAME, TRANSIT.encode(Transit(last, TABLE)))
+    await life.term._store.write((), (), (DropRegions((last,)),))
+    life.term.env.model.drop_last(table, 1)
+
+
+async def fixes_keys(life: Life) -> Record:
+    """An operator has keys that no region has given to an empty one."""
+    return await life.run(fixing.NAME, TABLE_TASK.encode(TableTask(TABLE)))
 
 
 async def forgets(life: Life) -> Record:

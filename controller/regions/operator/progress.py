@@ -17,7 +17,7 @@ from controller.regions.operator.explain import without_inherit, without_servers
 from controller.regions.operator.published import waits_of
 from controller.regions.operator.records import message_of
 from controller.regions.operator.ways import failures_of
-from controller.regions.procedures import modification, tables
+from controller.regions.procedures import fixing, modification, tables
 from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG
 from controller.regions.procedures.messages import (
     Crash,
@@ -70,11 +70,8 @@ def aborting(record: Record, engine: Engine[RegionsEnv]) -> str:
 
 def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     match message_of(record):
-        case TableTask(name) as task if (table := env.model.tables.get(name)) and record.kind in _COUNTED:
-            return _COUNTED[record.kind](table, task) + _failures(env, lambda one: one.table is table)
-        case TableTask(name):
-            wanted = S.CLOSED if record.kind == "disable_table" else S.OPEN
-            return _of_table(env.model, name, wanted) + _failures(env, lambda one: one.table.name == name)
+        case TableTask(name) as task:
+            return _of_change(record, task, env) + _failures(env, lambda one: one.table.name == name)
         case Crash(server, incarnation):
             found = env.model.servers.get((server, incarnation))
             if found is None:
@@ -168,6 +165,16 @@ def _awaited(record: Record, server: Server, env: RegionsEnv, engine: Engine[Reg
         what = "procedure" if len(others) == 1 else "procedures"
         waits = f"; it waits for {what} {named(f'{pid} ({engine.records[pid].kind})' for pid in others)}"
     return waits + _failures(env, lambda one: one.server is server or _is_part(one.pid, record, engine))
+
+
+def _of_change(record: Record, task: TableTask, env: RegionsEnv) -> str:
+    """Says how far a change of a table is."""
+    table = env.model.tables.get(task.table)
+    if table is not None and record.kind in _COUNTED:
+        return _COUNTED[record.kind](table, task)
+    if record.kind == fixing.NAME:
+        return fixing.told(env, record.step, task)
+    return _of_table(env.model, task.table, S.CLOSED if record.kind == "disable_table" else S.OPEN)
 
 
 def _of_table(model: Regions, name: str, wanted: RegionState) -> str:

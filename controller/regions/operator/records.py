@@ -74,6 +74,7 @@ CODECS: Final[Mapping[str, Any]] = {
     "start_tables": STOP_TASK,
     "truncate_table": TABLE_TASK,
     "modify_table": TABLE_TASK,
+    "fix_keys": TABLE_TASK,
     "clone_table": TABLE_TASK,
     "restore_snapshot": TABLE_TASK,
     "snapshot_table": SNAPSHOT_TASK,
@@ -105,6 +106,7 @@ LEFT: Final[Mapping[str, str]] = {
     "snapshot_table": "'regent snapshots list' shows whether it is there; servers keep what they have staged",
     "delete_snapshot": "'regent snapshots list' shows whether it is there; servers may have its data",
     "modify_table": "'regent tables describe' shows its options, and how many regions were opened before it had them",
+    "fix_keys": f"'regent regions report --table' lists keys that have no region still, and {STRANDED}",
     "assign": STRANDED,
     "close": STRANDED,
     "move": STRANDED,
@@ -322,6 +324,7 @@ _JUDGES: Final[Mapping[str, Callable[[str], str]]] = {
     "enable_table": _of_table,
     "truncate_table": _of_table,
     "modify_table": _of_table,
+    "fix_keys": _of_table,
     "clone_table": _of_table,
     "restore_snapshot": _of_table,
 }

@@ -26,18 +26,21 @@ from controller.regions.operator.requests import (
     table_of,
 )
 from controller.regions.operator.tables import OptionValue
-from controller.regions.procedures import modification, stopping, tables
+from controller.regions.procedures import fixing, modification, stopping, tables
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.regions.changes import (
     OPTIONS_MAX,
+    SETTLED,
     change_problem,
     is_outdated,
+    keys_problem,
     modification_problem,
     options_after,
     too_many,
     truncation_problem,
 )
 from state_machines.regions.growth import option_problem
+from state_machines.regions.layout import key_text
 from state_machines.regions.model import Regions
 from state_machines.regions.model import Table as ModelTable
 from state_machines.regions.references import needed_by
@@ -103,6 +106,22 @@ class TableChanges:
         about = f"table {table} with {counted(len(found.regions), 'region')}: modify"
         return await start(term, modification.NAME, TABLE_TASK.encode(task), caller, request, about)
 
+    async def fix_keys(self, table: str, request: Change, principal: str) -> Procedure:
+        """Gives the keys of a table that no region has to empty regions."""
+        term, caller = acting_term(self._domain), caller_of(request, principal)
+        if (again := known(term, caller, request, fixing.NAME, table)) is not None:
+            return again
+        found = table_of(term.env.model, table)
+        refuse(keys_problem(term.env.model, found), keys_remedy(term.env.model, found))
+        holes = await fixing.holes_of(term.env, found)
+        if not holes:
+            raise Refused(f"each key of table {table!r} has a region", f"see 'regent regions report --table {table}'")
+        task = TableTask(table, why=request.reason)
+        first, last = holes[0]
+        keys = f"the first from {key_text(first) or 'the first key'} to {key_text(last) or 'the last one'}"
+        about = f"table {table}: {counted(len(holes), 'empty region')} for keys that have none, {keys}"
+        return await start(term, fixing.NAME, TABLE_TASK.encode(task), caller, request, about)
+
     async def stop_or_start(self, act: AllAct, request: Change, principal: str) -> Procedure:
         """Disables all tables that are enabled, or enables those that were disabled so."""
         term, caller = acting_term(self._domain), caller_of(request, principal)
@@ -130,6 +149,10 @@ def add_table_change_routes(app: FastAPI, changes: TableChanges) -> None:
     @app.post("/v1/regions/tables/{table:path}/modify", response_model=Document[Procedure])
     async def modify(table: str, wanted: Modification, request: Request) -> Response:
         return document("Procedure", [await changes.modify(table, wanted, principal_of(request))])
+
+    @app.post("/v1/regions/tables/{table:path}/fix-keys", response_model=Document[Procedure])
+    async def fix_keys(table: str, wanted: Change, request: Request) -> Response:
+        return document("Procedure", [await changes.fix_keys(table, wanted, principal_of(request))])
 
     @app.post("/v1/regions/all/{act}", response_model=Document[Procedure])
     async def stop_or_start(act: AllAct, wanted: Change, request: Request) -> Response:
@@ -161,6 +184,11 @@ def truncation_remedy(model: Regions, table: ModelTable) -> str:
             return f"regent tables disable {name} --wait"
         case _:
             return f"'regent tables delete {name} --wait' ends that; then create it"
+
+
+def keys_remedy(model: Regions, table: ModelTable) -> str:
+    """Returns what lets keys of a table that no region has get one."""
+    return f"see 'regent tables describe {table.name}'" if table.state not in SETTLED else REMEDY
 
 
 def options_problem(table: ModelTable, request: Modification) -> str | None:

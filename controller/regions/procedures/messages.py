@@ -322,6 +322,11 @@ def shape_of(table_name: str, *, exclusive: bool) -> Demand:
     return Demand(Resource(Scope.TABLE, f"(shape of {table_name})", namespace_of(table_name)), exclusive)
 
 
+def lock_of_keys(table_name: str) -> Demand:
+    """Demands that no change of a table is under way, and that its regions stay the same ones; they may move."""
+    return share_of_table(table_name)._replace(also=(shape_of(table_name, exclusive=True),))
+
+
 def lock_of_snapshot(name: str, *, exclusive: bool) -> Demand:
     """Demands a snapshot: those that read it share it."""
     return Demand(Resource(Scope.TABLE, f"(snapshot {name})"), exclusive)

@@ -18,7 +18,6 @@ from controller.regions.procedures.messages import MOVE, TABLE_TASK, Move, Table
 from controller.regions.procedures.move import NAME as MOVE_NAME
 from metadata_store.catalog.rows import PutTable
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions.changes import (
@@ -82,16 +81,10 @@ async def reopen(env: RegionsEnv, record: Record) -> Outcome:
     return Children(moves, record.step, data, rest=lambda _: record.data)
 
 
-def _demand(record: Record) -> Demand:
-    """Demands that no change of the table is under way, and that its regions stay the same ones."""
-    name = TABLE_TASK.decode(record.data).table
-    return messages.share_of_table(name)._replace(also=(messages.shape_of(name, exclusive=True),))
-
-
 MODIFY_TABLE: Final[Kind[RegionsEnv]] = Kind(
     NAME,
     (Step("commit", commit), Step("reopen", reopen)),
-    _demand,
+    lambda record: messages.lock_of_keys(TABLE_TASK.decode(record.data).table),
     no_return=1,
     holds_locks=True,
     members=messages.of_table,

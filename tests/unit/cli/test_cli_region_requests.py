@@ -86,6 +86,7 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
         "tables/a%2Fb/modify",
         {"options": {"a": "b"}, "remove": ["c"], "together": 7, **SAID},
     ),
+    (("tables", "fix-keys", "a/b", "--yes", *WHY), "tables/a%2Fb/fix-keys", SAID),
     (
         ("tables", "clone", "a/b", "--snapshot", "s", *WHY),
         "tables/a%2Fb/clone",

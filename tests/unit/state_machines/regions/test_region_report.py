@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from state_machines.regions import report
 from state_machines.regions.damage import Damage, RowKind
-from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Held, Scope
+from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Held, Scope, hole_mend
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.report import Judge
 from state_machines.regions.reshaping import reshape
@@ -98,7 +98,7 @@ def test_keys_that_no_region_has_are_a_hole(
         without(model, id_)
     found = the_one(model)
     assert (found.kind, found.table, found.start, found.end, found.regions) == (K.HOLE, "t", start, end, beside)
-    assert found.mend == RESTORE
+    assert found.mend == hole_mend("t")
     assert "no region has the keys from " in found.what
 
 
@@ -108,6 +108,7 @@ def test_a_hole_names_the_damaged_row_that_may_have_its_keys() -> None:
     model.damages.add(Damage(RowKind.REGION, "region 3", "state", "99", "a test", table="t", region=3))
     hole, damaged = judged(model).listed
     assert "(region 3: state is 99: a test)" in hole.what
+    assert hole.mend == RESTORE, "the row that is left out has the keys"
     assert (damaged.kind, damaged.table, damaged.regions, damaged.mend) == (K.DAMAGED, "t", (3,), RESTORE)
 
 
@@ -131,7 +132,7 @@ def test_a_disabled_table_that_was_not_created_whole_may_be_deleted() -> None:
     model = a_model()
     model.tables["t"].state = T.DISABLED
     without(model, 5)
-    assert the_one(model).mend.startswith("where its creation was ended, 'regent tables delete t'; else no command")
+    assert the_one(model).mend.startswith("where its creation was ended, 'regent tables delete t'; else stop the")
 
 
 @pytest.mark.parametrize("state", sorted(PARTIAL))
