@@ -46,6 +46,7 @@ def register(app: typer.Typer) -> None:
     change(named, hold, "regent servers hold kv-1 --for 10m --reason 'new kernel'", at_once=True)
     change(named, release, "regent servers release kv-1", at_once=True)
     command(named, examples=("regent servers expire kv-1 --yes --reason 'it hangs'",))(expire)
+    change(named, recover, "regent servers recover kv-1,5 --reason 'its row cannot be read' --wait")
     change(named, forget, "regent servers forget kv-1 --reason 'its clock was ahead'")
 
 
@@ -110,6 +111,14 @@ def expire(
     process = _process(session, server_name, wait, timeout)
     body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
     changed(session, f"{_path(process)}/expire", body, wait, timeout)
+
+
+def recover(server_name: Named) -> Request:
+    """Store the row of a process again of which regions alone tell; once the daemon has started again they are its own.
+
+    The process comes back within a lease, or its crash is dealt with.
+    """
+    return f"{_path(server_name)}/recover", {}
 
 
 def forget(

@@ -102,11 +102,13 @@ def without_table(damages: Damages, row: RegionRow) -> None:
         damages.add(Damage(RowKind.REGION, f"region {row.id}", "table", shown(row.table), why, "", row.table, row.id))
 
 
-def without_server(damages: Damages, row: RegionRow) -> None:
+def without_server(model: Regions, row: RegionRow) -> None:
     """Leaves a region out that a process may have whose own row cannot be read."""
+    key = row.server, row.incarnation
     owner = f"{row.server},{row.incarnation}"
     why = "no row of a server names it, and one that cannot be read may: it may have the region still"
-    damages.add(Damage(RowKind.REGION, f"region {row.id}", "server", shown(owner), why, "", row.table, row.id))
+    model.damages.add(Damage(RowKind.REGION, f"region {row.id}", "server", shown(owner), why, owner, row.table, row.id))
+    model.strangers[key] = model.strangers.get(key, 0) + 1
 
 
 def without_sources(damages: Damages, rows: Sequence[RegionRow], heirs: Container[int]) -> list[RegionRow]:

@@ -97,7 +97,7 @@ class _Entry:
             owner = servers_.get((server, incarnation)) if server else None
             if owner is None and state is S.OPEN:
                 if self._unknown and self._unknown.may_be(server):
-                    damaged.without_server(model.damages, row)
+                    damaged.without_server(model, row)
                     continue
                 state = S.ABNORMALLY_CLOSED
             if not joined:

@@ -192,6 +192,8 @@ class Regions:
         self.former: dict[int, str] = {}
         self.drafts: dict[str, dict[int, tuple[Source, ...]]] = {}
         self.published: dict[str, PublishedRow] = {}
+        self.strangers: dict[tuple[str, int], int] = {}
+        """How many regions are left out because their rows name a process that no row of a server names."""
 
     @property
     def ids(self) -> Ids:
@@ -281,6 +283,11 @@ class Regions:
         """Returns the process with this name that is online."""
         found = (one for one in self.servers.values() if one.name == name and one.state is ServerState.ONLINE)
         return max(found, key=lambda one: one.incarnation, default=None)
+
+    def stranger(self, name: str, incarnation: str = "") -> tuple[str, int] | None:
+        """Returns the latest process with this name of which rows of regions alone tell; None without one."""
+        found = (one for one in self.strangers if one[0] == name and incarnation in ("", str(one[1])))
+        return max(found, default=None)
 
     def latest(self, name: str) -> Server | None:
         """Returns the process with this name that began last, whatever its state is."""

@@ -115,6 +115,8 @@ def _mend_of(damage: Damage) -> str:
     match damage.kind:
         case RowKind.SNAPSHOT | RowKind.SNAPSHOT_PART if damage.name:
             return f"'regent snapshots delete {damage.name.rpartition(' ')[2]}' removes what is left of it"
+        case RowKind.REGION if damage.name:
+            return f"'regent servers recover {damage.name}', then restart the daemon: it deals with that process"
         case RowKind.PUBLISHED if damage.name:
             return f"'regent published put {damage.name} VALUE' stores it anew"
         case _:

@@ -157,6 +157,15 @@ async def fixes_keys(life: Life) -> Record:
     return await life.run(fixing.NAME, TABLE_TASK.encode(TableTask(TABLE)))
 
 
+async def recovers(life: Life) -> Record:
+    """An operator has the row stored of a process that regions alone name; the process comes back then."""
+    life.term.env.model.strangers["s9", 1] = 1
+    record = await life.run(servers.RECOVER, CRASH.encode(Crash("s9", 1)))
+    if ("s9", 1) not in life.service.servers:
+        life.service.start("s9")
+    return record
+
+
 async def forgets(life: Life) -> Record:
     """An operator has a server forgotten that crashed."""
     return await life.run(servers.FORGET, CRASH.encode(Crash("s1", 1)))

@@ -39,11 +39,12 @@ from state_machines.procedures.record import Caller
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.states import RegionState, ServerState
 
-ServerAct = Literal["drain", "expire", "forget"]
+ServerAct = Literal["drain", "expire", "forget", "recover"]
 SERVER_KINDS: Final[Mapping[ServerAct, str]] = {
     "drain": servers.DRAIN,
     "expire": crash.NAME,
     "forget": servers.FORGET,
+    "recover": servers.RECOVER,
 }
 S = RegionState
 
@@ -91,12 +92,14 @@ class ServerView:
         return _noted_item(server_of(term.env.model, server), term.env, crashes(term.engine))
 
     async def change_server(self, act: ServerAct, server: str, request: ServerChange, principal: str) -> Procedure:
-        """Drains a server, has its process dealt with as crashed, or forgets the name of a fenced one."""
+        """Drains a server, has its process dealt with as crashed, forgets a fenced name, or stores a lost row again."""
         term, caller = acting_term(self._domain), caller_of(request, principal)
         if (again := known(term, caller, request, SERVER_KINDS[act], named_server(server))) is not None:
             return again
         if act == "forget":
             return await self._forget(term, server, request, caller)
+        if act == "recover":
+            return await self._recover(term, server, request, caller)
         found = server_of(term.env.model, server)
         if act == "drain":
             return await self._drain(term, found, request, caller)
@@ -141,6 +144,23 @@ class ServerView:
         data = CRASH.encode(Crash(name, last, why=request.reason))
         about = f"server {name}: processes up to the incarnation {last} may register again"
         return await start(term, servers.FORGET, data, caller, request, about)
+
+    async def _recover(self, term: RegionsTerm, server: str, request: Change, caller: Caller) -> Procedure:
+        """Has a process become a member again of which rows of regions alone tell."""
+        model, (name, _, incarnation) = term.env.model, server.partition(",")
+        key = model.stranger(name, incarnation)
+        if key is None:
+            found = server_of(model, server)
+            raise Refused(
+                str(servers.unrecoverable(model, found.key)), f"'regent servers expire {found}' begins it now"
+            )
+        refuse(servers.unrecoverable(model, key), "restart the daemon, which has its regions then")
+        data = CRASH.encode(Crash(*key, why=request.reason))
+        left_out = counted(model.strangers[key], "region")
+        about = (
+            f"server {name},{key[1]}: its row is stored; its {left_out} that are left out are its own after a restart"
+        )
+        return await start(term, servers.RECOVER, data, caller, request, about)
 
     async def _expire(self, term: RegionsTerm, server: Server, request: Change, caller: Caller) -> Procedure:
         """Begins the crash of a process as the manager does, once for each process.

@@ -65,6 +65,7 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     servers.DRAIN_SERVER,
     servers.CLOSE_STRAY,
     servers.FORGET_SERVER,
+    servers.RECOVER_SERVER,
     servers.MARK_SUBJECT,
     servers.UNMARK_SUBJECT,
     namespaces.CREATE,

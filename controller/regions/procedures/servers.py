@@ -15,7 +15,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import messages
 from controller.regions.procedures.messages import CRASH, MOVE, TRANSIT, Codec, Crash, Message, Move, Transit
 from controller.regions.procedures.move import NAME as MOVE_NAME
-from metadata_store.catalog.rows import DropMark, Forget, MarkRow, PutMark
+from metadata_store.catalog.rows import DropMark, Forget, MarkRow, PutMark, PutServer, ServerRow
 from regent_agent import protocol
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand, Resource, Scope
@@ -34,6 +34,9 @@ PAUSE_MS: Final = 500
 CRASHED: Final = b"the server crashed before it was drained"
 """Begin of the result of a drain whose process crashed with regions: its crash sees to these."""
 FORGET: Final = "forget_server"
+RECOVER: Final = "recover_server"
+RECOVERED: Final = b"its row is stored: restart the daemon, which has its regions then"
+"""Result of a recovery that has stored a row."""
 MARK: Final = "mark"
 UNMARK: Final = "unmark"
 MARKS_MAX: Final = 10_000
@@ -157,6 +160,31 @@ def _demand_of_name(record: Record) -> Demand:
 
 FORGET_SERVER: Final[Kind[RegionsEnv]] = Kind(
     FORGET, (Step("forget", forget),), _demand_of_name, members=messages.of_process
+)
+
+
+def unrecoverable(model: Regions, key: Key) -> str | None:
+    """Returns why a process cannot become a member again; None where it can."""
+    if (member := model.servers.get(key)) is not None:
+        return f"server {member} is a member: its crash is dealt with once its lease is over"
+    return None if key in model.strangers else f"no region that is left out names the server {key[0]},{key[1]}"
+
+
+async def recover(env: RegionsEnv, record: Record) -> Outcome | Effect:
+    """Stores the row of a process of which rows of regions alone tell.
+
+    The next term has its regions, and no other path than that of any member: it comes back within a lease, or its crash
+    is dealt with. Were it a member before, its crash would find none of them.
+    """
+    task: Crash = CRASH.decode(record.data)
+    key = task.server, task.incarnation
+    if (why := unrecoverable(env.model, key)) is not None:
+        return Done(why.encode()) if key in env.model.servers else Failed(why)
+    return Effect(Done(RECOVERED), (PutServer(ServerRow(*key, "")),))
+
+
+RECOVER_SERVER: Final[Kind[RegionsEnv]] = Kind(
+    RECOVER, (Step("store", recover),), _demand_of_name, members=messages.of_process
 )
 
 

@@ -125,6 +125,7 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
     (("servers", "drain", "kv 1", *WHY), "servers/kv%201/drain", {"force": False, **SAID}),
     (("servers", "drain", "kv 1,5", "--force", *WHY), "servers/kv%201%2C5/drain", {"force": True, **SAID}),
     (("servers", "expire", "kv 1", "--yes", *WHY), "servers/kv%201%2C5/expire", SAID),
+    (("servers", "recover", "kv 1,5", *WHY), "servers/kv%201%2C5/recover", SAID),
     (("servers", "forget", "kv 1", *WHY), "servers/kv%201/forget", SAID),
     (("servers", "cordon", "kv 1", *WHY), "marks", mark("cordon", "kv 1")),
     (("servers", "uncordon", "kv 1", *WHY), "marks/remove", mark("cordon", "kv 1")),
