@@ -17,6 +17,8 @@ from typing import Final
 
 import msgspec
 
+from metadata_store.records.files import give
+
 WAIT_S_MAX: Final = 5.0
 """How long a daemon waits for the end of a repair."""
 POLL_S: Final = 0.05
@@ -67,6 +69,7 @@ def _locked(store: Path, kind: int) -> int:
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            give(lock, path)
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
             if stands(store, lock):
                 return lock

@@ -86,10 +86,13 @@ def _move(db: sqlite3.Connection, path: Path, one: Found, reason: str, now_ms: i
 
 @contextlib.contextmanager
 def opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """Opens an existing file; a folder that this user cannot write is no obstacle to reading."""
+    """Opens an existing file; a folder that this user cannot write is no obstacle to reading.
+
+    ``mode``: rw or ro; or live, to read a file that a daemon may write meanwhile: it is never taken as it is.
+    """
     if not path.is_file():
         raise StoreFailed(f"{path} is no file: name the file of a SQLite store, or 'zookeeper'")
-    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    uri = f"{path.absolute().as_uri()}?mode={'rw' if mode == 'rw' else 'ro'}"
     db: sqlite3.Connection | None = None
     try:
         db = sqlite3.connect(uri, uri=True, isolation_level=None)
