@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cli.exit_codes import Exit, Failure
 from cli.procedure_log import Judged, read_file
+from cli.store_claim import claimed
 from controller.regions.entering import enter
 from controller.regions.operator.counts import halted
 from controller.regions.operator.report import About, described, report_item
 from metadata_store.catalog import sqlite_offline
-from metadata_store.records.claims import FileClaim, Locked, Other
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Record
 from state_machines.regions.findings import Held, Scope
@@ -32,32 +30,15 @@ TABLES_NAMED_MAX: Final = 10
 
 def report(path: Path, scope: Scope) -> RegionsReport:
     """Reports on the regions of a store. Raises :class:`Failure`, also where a daemon has the store."""
-    with _claimed(path):
+    if not path.is_file():
+        raise Failure(Exit.FAILED, f"{path} is no file", "name the SQLite file: 'regent regions status' shows it")
+    with claimed(path, ASK):
         records = _live(read_file(path))
         try:
             content = sqlite_offline.read(path)
         except StoreFailed as error:
             raise Failure(Exit.FAILED, str(error)) from error
     return asyncio.run(_judged(content, records, scope))
-
-
-@contextmanager
-def _claimed(path: Path) -> Iterator[None]:
-    """Has the claim of a store, so that no daemon changes it."""
-    if not path.is_file():
-        raise Failure(Exit.FAILED, f"{path} is no file", "name the SQLite file: 'regent regions status' shows it")
-    try:
-        claim = FileClaim(path)
-    except Locked:
-        other = Other(path)
-        other.look()
-        raise Failure(Exit.REFUSED, f"{other.holder} has {path}", ASK) from None
-    except OSError as error:
-        raise Failure(Exit.FAILED, f"no claim of {path}: {error}", "run the command as the daemon's user") from error
-    try:
-        yield
-    finally:
-        claim.release()
 
 
 def _live(found: Judged) -> dict[int, Record]:

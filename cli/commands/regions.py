@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.commands import region_procedures, region_shapes, regions_report
+from cli.commands import region_procedures, region_shapes, regions_backup, regions_report
 from cli.commands.region_changes import Request, ServerName, change, marked, unmarked
 from cli.commands.region_work import TRIES, Data, For, Tries, Work, work_of
 from cli.help import Panel
@@ -51,6 +51,7 @@ def register(app: typer.Typer) -> None:
     command(named, examples=("regent regions explain 17", "regent regions explain 17 -o json"))(explain)
     command(named, examples=("regent regions transitions", "regent regions transitions -o wide"))(transitions)
     regions_report.register(named)
+    regions_backup.register(named)
     change(named, assign, "regent regions assign 17 --wait", "regent regions assign 17 --to kv-2")
     asks = "Close region {region}? No server serves its keys then."
     change(named, unassign, "regent regions unassign 17 --yes --reason 'broken file'", asks=asks)

@@ -156,8 +156,8 @@ class Seen:
         return why
 
 
-def _noted(number: int) -> PutMark:
-    """Returns the write that stores it. ``number``: that the numbers of this store are above, for its reader."""
+def noted(number: int) -> PutMark:
+    """Returns the write by which a store says that it is a copy. ``number``: its next term has numbers above that."""
     return PutMark(MarkRow(MARK_KIND, MARK_SUBJECT, str(number)))
 
 
@@ -187,14 +187,14 @@ class Copy:
     async def begin(self, marks: Sequence[MarkRow]) -> bool:
         """Notes it, durably; returns whether the store was restored: a term before may have noted it."""
         if self.above != NOTHING_SEEN:
-            await self._store.write((), (), (_noted(max(self.above.number, number_above(marks))),))
+            await self._store.write((), (), (noted(max(self.above.number, number_above(marks))),))
         self.is_noted = self.above != NOTHING_SEEN or is_copy(marks)
         return self.is_noted
 
     async def note(self, above: int) -> None:
         """Stores that this is a copy, and the number that the next term goes above: another daemon may begin it."""
         self.is_noted = False  # the next term is to see its end
-        await self._store.write((), (), (_noted(above),))
+        await self._store.write((), (), (noted(above),))
 
     async def forget(self) -> None:
         """Forgets the copy, durably."""
