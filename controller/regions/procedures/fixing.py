@@ -34,8 +34,8 @@ FIND: Final = 0
 METADATA: Final = 1
 OPEN: Final = 2
 """Point of no return: the record has this step from the write of the regions on."""
-FILLED_MAX: Final = 100
-"""Regions that one procedure makes: each of them is put into the list of the table by itself."""
+FILLED_MAX: Final = 50
+"""Regions that one procedure makes: to put one into the list of a table with a million others takes about 1 ms."""
 NAMED_MAX: Final = 3
 """Processes that one sentence names."""
 S = RegionState

@@ -152,6 +152,22 @@ async def test_of_two_repairs_at_once_one_fills_the_keys_and_the_other_finds_non
         task.cancel()
 
 
+def test_keys_that_are_too_many_for_one_repair_are_left_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fixing, "FILLED_MAX", 2)
+
+    @virtual
+    async def story() -> None:
+        async with with_holes(RegionDisk(), 0, 2, 4) as (term, owned):
+            _, task = await registers(term, owned)
+            for left in ({"hole": 1}, {}):
+                assert (await term.engine.result((await fixes(term)).pid)).state is State.SUCCESS
+                await at_rest(term)
+                assert await counts_of(term) == left
+            task.cancel()
+
+    story()
+
+
 @virtual
 async def test_a_repair_waits_until_a_split_of_the_table_has_ended() -> None:
     async with with_holes(RegionDisk(), 4) as (term, owned):
