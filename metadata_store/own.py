@@ -78,6 +78,8 @@ OWN: Final = (
     OwnPath(REGIONS, _R, "the regions' domain"),
     OwnPath(f"{REGIONS}/epoch", _R, "the epoch, whose version fences writes"),
     OwnPath(f"{REGIONS}/daemon", _R, "the daemon that has the domain (ephemeral)"),
+    OwnPath(f"{REGIONS}/daemons", _R, "parent of daemons that stand by"),
+    OwnPath(f"{REGIONS}/daemons/*", _R, "such a daemon, with the level that it knows (ephemeral)"),
     OwnPath(f"{REGIONS}/procedures", _R, "the highest pid of the domain"),
     OwnPath(f"{REGIONS}/procedures/*", _R, "a record of the domain"),
     OwnPath(f"{REGIONS}/namespaces", _R, "parent of namespaces"),

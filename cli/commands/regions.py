@@ -32,6 +32,10 @@ To = Annotated[str, typer.Option("--to", help="Name of the server; without it th
 Limit = Annotated[int, typer.Option("--limit", min=1, max=5_000, help="Most regions that are listed.")]
 
 
+DAEMONS = "Are all daemons of this store upgraded? Those of before December 2026 do not name themselves."
+"""A question before the level of a store is raised."""
+
+
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     named = group(app, "regions", "Show and change which server has which region.", Panel.REGIONS)
@@ -60,6 +64,7 @@ def register(app: typer.Typer) -> None:
     asks = "Disable all tables? No region is served then, until `regent regions start`."
     change(named, stop, "regent regions stop --wait --yes --reason 'the hall is cooled'", asks=asks)
     change(named, start, "regent regions start --wait")
+    change(named, upgrade, "regent regions upgrade --dry-run", "regent regions upgrade --wait --yes", asks=DAEMONS)
     change(named, work, "regent regions work 17 x-compact --wait", "regent regions work 17 flush --for 10m")
     region_shapes.register(named)
     change(named, pin, "regent regions pin 17 kv-2", at_once=True)
@@ -163,6 +168,14 @@ def stop() -> Request:
 def start() -> Request:
     """Enable the tables that `regent regions stop` has disabled; regions return to their servers."""
     return "/v1/regions/all/start", {}
+
+
+def upgrade() -> Request:
+    """Raise the level of the store, so that daemons write all that this release knows.
+
+    Refused while a daemon that stands by does not know that level. No level falls again.
+    """
+    return "/v1/regions/upgrade", {}
 
 
 def work(region: Region, work: Work, data: Data = "", tries: Tries = TRIES, duration: For = "") -> Request:

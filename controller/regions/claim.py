@@ -9,13 +9,14 @@ daemon waits a full lease from its own begin. One look serves all requests that 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from configs.regions_section import RegionsSettings
 from controller.process.clock import boottime_s
 from metadata_store.catalog.rows import Catalog
+from metadata_store.records.claims import Holder
 from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore
 
 LEASE_MS: Final[int] = RegionsSettings.model_fields["lease_ms"].default
@@ -68,6 +69,10 @@ class Opened(Protocol):
 
     def complaint(self) -> str:
         """Returns the faults of the permissions of the store, with the remedy; empty where nothing is."""
+        ...
+
+    async def daemons(self) -> Sequence[Holder]:
+        """Returns the daemons that stand by for the store, and name themselves."""
         ...
 
     async def lost(self) -> None:

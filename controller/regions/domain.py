@@ -197,6 +197,7 @@ class RegionsDomain:
                 steady=(clock := SteadyClock(self._wall_ms, self._up)),
             )
             model, term.env.shown_ms, term.complaint = term.env.model, clock.shown_ms, opened.complaint
+            term.daemons = opened.daemons
             await term.load()
             self._seen.forget(above)
             self.term = term

@@ -11,9 +11,10 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.loads import Load
 from controller.regions.manager import Manager
 from controller.regions.procedures.every import NAMES
-from controller.regions.procedures.reshaping import METADATA
+from controller.regions.procedures.reshaping import METADATA, SPLIT
 from regent_agent.protocol import INHERIT, SPLIT_KEY
 from state_machines.regions.growth import Policy, Seen, policy_of
+from state_machines.regions.levels import lacking
 from state_machines.regions.model import Region, Table
 from state_machines.regions.placement import Cooldown
 from state_machines.regions.states import RegionState, ServerState, TableState
@@ -51,6 +52,8 @@ class Judge:
         env, model = self._env, self._env.model
         if why := self._suspended():
             return why
+        if (lacks := lacking(model.marks.level, SPLIT)) is not None:
+            return str(lacks)
         if not env.places:
             return "too few servers have come since the daemon became active (regions.servers_min)"
         if gone := [one for one in model.servers.values() if one.state is not ServerState.ONLINE]:
@@ -77,8 +80,8 @@ class Judge:
             return f"procedure {pid} works on the table"
         if self._env.model.damages.of_keys(table.name):
             return "there are gaps in its keys"
-        if self._env.options.split != METADATA and (lacking := self._env.lacking(INHERIT)):
-            return f'servers {named(lacking)} lack the feature "{INHERIT}"'
+        if self._env.options.split != METADATA and (unable := self._env.lacking(INHERIT)):
+            return f'servers {named(unable)} lack the feature "{INHERIT}"'
         return ""
 
     def seen(self, region: Region, load: Load | None) -> Seen:

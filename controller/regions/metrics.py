@@ -86,6 +86,7 @@ class RegionGauges:
     suspended: bool = False
     """Whether the lease on the store ran out, and the term waits."""
     epoch: int = 0
+    level: int = 0
     places: bool = False
     connections: int = 0
     tables: int = 0
@@ -154,6 +155,7 @@ def _gauges(g: RegionGauges) -> Iterator[Metric]:
         float(g.suspended),
     )
     yield gauge("regent_regions_epoch", "Epoch of the current term, 0 outside", g.epoch)
+    yield gauge("regent_regions_level", "Level of the store, which operators raise after an upgrade", g.level)
     yield gauge("regent_regions_placing", "1 once enough servers have come", float(g.places))
     yield gauge("regent_regions_connections", "Open connections of servers and clients", g.connections)
     yield gauge("regent_regions_tables", "Tables", g.tables)

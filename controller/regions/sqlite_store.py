@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 from controller.regions.claim import FIRST, LEASE_MS, ClaimLooks, Opening
 from metadata_store.catalog.rows import Catalog
 from metadata_store.catalog.sqlite import SqliteCatalog
-from metadata_store.records.claims import FileClaim, Locked, Other
+from metadata_store.records.claims import FileClaim, Holder, Locked, Other
 from metadata_store.records.port import RecordStore, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.sqlite_watch import SqliteWatch
@@ -70,6 +71,10 @@ class SqliteOpened:
     def complaint(self) -> str:
         """Returns nothing: the permissions of a file are the system's."""
         return ""
+
+    async def daemons(self) -> Sequence[Holder]:
+        """Returns nothing: daemons that stand by for a file name themselves nowhere."""
+        return ()
 
     async def lost(self) -> None:
         """Looks at the claim again and again; raises ``StoreFailed``."""

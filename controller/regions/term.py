@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -16,12 +16,13 @@ from controller.procedures.parking import Parking
 from controller.procedures.requests import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
-from controller.regions import admission, damaged, entering, fencing, in_transition, loading, restored
+from controller.regions import admission, damaged, entering, fencing, in_transition, levels, loading, restored
 from controller.regions.balancing import Balancing
 from controller.regions.bypassed import picked_up, see_to
 from controller.regions.clock import SteadyClock
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
+from controller.regions.fencing import lease_and_fence_in
 from controller.regions.growing import Growth
 from controller.regions.growth_judge import Judge
 from controller.regions.in_transition import Ages
@@ -32,6 +33,7 @@ from controller.regions.procedures import crash, every, publish
 from controller.regions.procedures.messages import CRASH, Crash
 from controller.regions.service import RegionService
 from metadata_store.catalog.rows import Catalog
+from metadata_store.records.claims import Holder
 from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreFailed
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
@@ -47,6 +49,10 @@ CHECKS_MISSED_MAX: Final = 5
 UNUSABLE_LOGGED_MAX: Final = 20
 PROOFS_TOGETHER: Final = 100
 """Proofs of processes that are gone which one write removes."""
+
+
+async def _no_others() -> Sequence[Holder]:
+    return ()
 
 
 class RegionsTerm:
@@ -87,6 +93,8 @@ class RegionsTerm:
         self.options = options
         self.complaint: Callable[[], str] = lambda: ""
         """Returns the faults of the store's permissions, with the remedy; empty without any."""
+        self.daemons: Callable[[], Awaitable[Sequence[Holder]]] = _no_others
+        """Returns the other daemons of the store that name themselves."""
         self._leads = leads
         self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), every.NAMES, retains=placement == "retain")
         self.env = RegionsEnv(
@@ -141,6 +149,8 @@ class RegionsTerm:
 
     async def _load(self) -> None:
         content = await self._catalog.read()
+        begun = levels.begin(content, self._catalog.level, is_new=lease_and_fence_in(content.marks) is None)
+        content = begun.content
         if self._steady is not None:
             self._steady.begin(content.marks)
             await self._store_time(self._steady)
@@ -155,8 +165,9 @@ class RegionsTerm:
                 *(self._present.fence, before.fence, named(f"{one.name},{one.incarnation}" for one in content.servers)),
                 before.fence,
             )
-        if self.env.former != before:
-            await self._store.write((), (), (self.env.former.row,))
+        writes = [*begun.writes, *([self.env.former.row] if self.env.former != before else [])]
+        if writes:
+            await self._store.write((), (), writes)
         members = {(row.name, row.incarnation) for row in content.servers}
         members.update(damaged.members(content.damaged))
         known = {} if damaged.Unknown.of(content.damaged) else admission.proofs_in(content.marks)

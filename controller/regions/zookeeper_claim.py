@@ -19,6 +19,7 @@ from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeep
 from metadata_store.records import claims as holders
 from metadata_store.records.claims import Holder
 from metadata_store.records.port import Fenced, StoreFailed
+from state_machines.regions.levels import NEWEST
 
 log = logging.getLogger("regent.regions")
 
@@ -51,6 +52,7 @@ class Claims:
         self._root = root
         self._changed = changed
         self._waits_for: Holder | None = None
+        self._is_named = False
 
     @property
     def epoch_path(self) -> str:
@@ -61,6 +63,11 @@ class Claims:
     def daemon_path(self) -> str:
         """Returns the ephemeral znode of the daemon that has the domain."""
         return f"{self._root}/daemon"
+
+    @property
+    def daemons_path(self) -> str:
+        """Returns the parent of the daemons that stand by."""
+        return f"{self._root}/daemons"
 
     async def win(self) -> Claim:
         """Waits until no other daemon has the domain, and claims it; raises ``StoreFailed`` and ``SessionLost``."""
@@ -130,8 +137,27 @@ class Claims:
         if found != self._waits_for:
             log.info("regions: %s has %s: this one stands by", found, self._root)
         self._waits_for = found
+        await self._name_this()
         await self._zk.watch(data=[self.daemon_path], since_zxid=since_zxid)
         await self._changed.wait()
+
+    async def _name_this(self) -> None:
+        """Names this daemon among those that stand by, with the level that it knows, while its session lives."""
+        me = holders.encode(holders.this(self._opening.socket, NEWEST))
+        mine = f"{self.daemons_path}/{self._zk.session_id:016x}"
+        if self._is_named:
+            return
+        with suppress(OutcomeUnknown):  # the connection changes, and this is done again
+            await self._create(self.daemons_path, None)
+            await self._create(mine, me, ephemeral=True)
+            self._is_named = True
+
+    async def others(self) -> list[Holder]:
+        """Returns the daemons that stand by, and name themselves."""
+        await self._zk.sync(self._root)
+        names, _ = await self._zk.children(self.daemons_path) or ([], None)
+        nodes = await self._zk.read_many([f"{self.daemons_path}/{one}" for one in names])
+        return [holders.decode(one.data) for one in nodes if isinstance(one, Node)]
 
     async def _claim(self, mine: Node | None) -> Claim | None:
         """Claims once; None where something changed meanwhile, or the outcome is not known."""
@@ -165,9 +191,14 @@ class Claims:
         parts = ["/".join(names[:end]) for end in range(2, len(names) + 1)]
         for path, data in (*((part, None) for part in parts), (self.epoch_path, b"0")):
             try:
-                await self._zk.create(path, data)
-            except ZkError as error:
-                if error.code is not Code.NODE_EXISTS:
-                    raise
+                await self._create(path, data)
             except OutcomeUnknown:
                 return
+
+    async def _create(self, path: str, data: bytes | None, *, ephemeral: bool = False) -> None:
+        """Creates a znode that may be there already."""
+        try:
+            await self._zk.create(path, data, ephemeral=ephemeral)
+        except ZkError as error:
+            if error.code is not Code.NODE_EXISTS:
+                raise

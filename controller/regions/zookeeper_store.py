@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -24,6 +24,7 @@ from metadata_store.fencing.fenced import confirm
 from metadata_store.fencing.outcome import Fence, Fenced
 from metadata_store.own import Access
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
+from metadata_store.records.claims import Holder
 from metadata_store.records.port import RecordStore, StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
 
@@ -165,6 +166,13 @@ class ZooKeeperOpened:
     def look(self) -> asyncio.Event:
         """Returns the event of the next look's end: it is set once a look that begins from now on is over."""
         return self._looks.ask()
+
+    async def daemons(self) -> Sequence[Holder]:
+        """Returns the daemons that stand by, and name themselves."""
+        try:
+            return await self._claims.others()
+        except ZooKeeperError as error:
+            raise StoreFailed(f"the daemons that stand by could not be read: {error}") from error
 
     async def lost(self) -> None:
         """Waits for the end of the session or of the claim; raises ``StoreFailed``."""

@@ -18,6 +18,7 @@ from metadata_store.catalog.rows import (
     TableRow,
 )
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, Row
+from state_machines.regions import levels
 from state_machines.regions.damage import Damage, RowKind, shown
 from state_machines.regions.layout import KEY_BYTES_MAX
 from state_machines.regions.marks import MarkKind
@@ -199,6 +200,8 @@ def fault_of(row: Row) -> tuple[str, Any, str] | None:
             return "incarnation", incarnation, f"its server is {shown(server)}: both or none are expected"
         case MarkRow(kind=MarkKind.PIN, subject=subject) if not (subject.isascii() and subject.isdecimal()):
             return "subject", subject, "it is no id of a region"
+        case MarkRow(kind=MarkKind.LEVEL, value=value) if not levels.TEXT.fullmatch(value):
+            return "value", value, "it is no level of a store"
     return None
 
 

@@ -276,6 +276,11 @@ class Catalog(Protocol):
         """Returns how many regions one step may insert, remove or change."""
         ...
 
+    @property
+    def level(self) -> int:
+        """Returns the level to which the opening of a store brings it, see ``state_machines.regions.levels``."""
+        ...
+
     async def read(self) -> Content:
         """Reads everything, and judges each row by itself; raises ``StoreFailed`` where nothing can be read."""
         ...

@@ -39,7 +39,7 @@ from metadata_store.catalog.rows import (
     Write,
     flat,
 )
-from metadata_store.catalog.sqlite_schema import prepare
+from metadata_store.catalog.sqlite_schema import VERSION, prepare
 from metadata_store.catalog.sqlite_small import SMALL
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow
 from metadata_store.records.sqlite import SqliteRecords
@@ -186,6 +186,7 @@ class SqliteCatalog:
     """Implements :class:`metadata_store.catalog.rows.Catalog` and the rows of a :class:`SqliteRecords`."""
 
     rows_max = 5_000
+    level = VERSION
 
     def __init__(self) -> None:
         self._records: SqliteRecords | None = None

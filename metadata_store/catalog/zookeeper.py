@@ -36,6 +36,7 @@ from metadata_store.fencing.bounds import OP_OVERHEAD, acl_bytes
 from metadata_store.own import acls_below
 from metadata_store.port import ANY_VERSION, Create, Delete, Node, Op, SetData, ZooKeeper
 from metadata_store.records.zookeeper import ZooKeeperRecords
+from state_machines.regions.levels import OLDEST
 
 ROWS_MAX: Final = 400
 """Regions that one step writes: with the records of a turn they fit into one multi."""
@@ -46,6 +47,7 @@ class ZooKeeperCatalog:
     """Implements :class:`metadata_store.catalog.rows.Catalog`, and the rows of a :class:`ZooKeeperRecords`."""
 
     rows_max = ROWS_MAX
+    level = OLDEST
 
     def __init__(self, zk: ZooKeeper, root: str) -> None:
         self._zk = zk

@@ -83,11 +83,15 @@ def _locked(store: Path, kind: int) -> int:
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A daemon. ``pid`` 0: an older one, which does not name itself. ``socket``: where its operators send requests."""
+    """A daemon. ``pid`` 0: an older one, which does not name itself. ``socket``: where its operators send requests.
+
+    ``level``: the highest one of a store of regions that it knows, 0 where it names none.
+    """
 
     host: str = ""
     pid: int = 0
     socket: str = ""
+    level: int = 0
 
     def __str__(self) -> str:
         return f"the daemon on {self.host or 'a host that it does not name'} (pid {self.pid})"
@@ -107,9 +111,9 @@ class Holder(msgspec.Struct, frozen=True):
         return self.host == socket.gethostname()
 
 
-def this(http_socket: str = "") -> Holder:
+def this(http_socket: str = "", level: int = 0) -> Holder:
     """Returns this process."""
-    return Holder(socket.gethostname(), os.getpid(), http_socket)
+    return Holder(socket.gethostname(), os.getpid(), http_socket, level)
 
 
 def encode(holder: Holder) -> bytes:

@@ -5,6 +5,7 @@ kind     subject      meaning
 =======  ===========  =============================================================================================
 cordon   server name  it gets no regions; those that it has stay
 hold     server name  until a time its regions wait for its next process instead of going to other servers
+level    store        what daemons may write to it; its value is a number, see ``levels``
 off      balancer     regions are not balanced until it is switched on
 pin      region id    it is opened at the server of this name wherever that is online; balancers leave it there
 stopped  table name   it was enabled when all tables were stopped, and is enabled again when they are started
@@ -22,12 +23,18 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from state_machines.regions.levels import OLDEST
+
+STORE: Final = "store"
+"""Subject of the mark that has the level."""
+
 
 class MarkKind(StrEnum):
     """What a mark means."""
 
     CORDON = "cordon"
     HOLD = "hold"
+    LEVEL = "level"
     OFF = "off"
     PIN = "pin"
     STOPPED = "stopped"
@@ -75,6 +82,12 @@ class Marks:
             for one in self._marks.values()
             if 0 < one.until_ms <= now_ms or (one.kind is MarkKind.PIN and int(one.subject) not in regions)
         ]
+
+    @property
+    def level(self) -> int:
+        """Returns the level of the store."""
+        mark = self._marks.get((MarkKind.LEVEL, STORE))
+        return OLDEST if mark is None else int(mark.value)
 
     def is_cordoned(self, server: str) -> bool:
         """Checks whether a server gets no regions."""

@@ -36,6 +36,7 @@ from metadata_store.records import codec
 from metadata_store.records.port import Damaged, Fenced, Stored
 from state_machines.procedures.record import Record
 from state_machines.regions.damage import Damage
+from state_machines.regions.levels import NEWEST
 
 
 class Disk:
@@ -175,6 +176,7 @@ class MemoryRegionStore(MemoryRecords):
         return self._epoch
 
     rows_max = 5_000
+    level = NEWEST
 
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes records and rows, all or nothing."""

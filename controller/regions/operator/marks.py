@@ -71,7 +71,7 @@ class MarkView:
         self._domain = domain
 
     def listed(self) -> list[RegionMark]:
-        """Lists marks by kind and subject; a hold that is over is left out."""
+        """Lists marks by kind and subject; a hold that is over is left out. The level has its place in the status."""
         env = active_term(self._domain).env
         return [
             RegionMark(
@@ -83,7 +83,7 @@ class MarkView:
                 reason=one.reason,
             )
             for one in env.model.marks
-            if not one.until_ms or one.until_ms > env.wall_ms()
+            if one.kind is not MarkKind.LEVEL and (not one.until_ms or one.until_ms > env.wall_ms())
         ]
 
     async def mark(self, request: MarkRequest, principal: str) -> Procedure:

@@ -25,6 +25,7 @@ from controller.regions.operator.records import detail_of, procedure_item, subje
 from controller.regions.term import RegionsTerm
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Caller, Record
+from state_machines.regions.levels import lacking
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.shapes import end_of
 
@@ -141,8 +142,10 @@ async def start(
 ) -> Procedure:
     """Starts a procedure; in a dry run describes the one that would be started.
 
-    ``expires_ms``: time at which it fails, 0: never.
+    ``expires_ms``: time at which it fails, 0: never. Raises :class:`Refused` where the store's level is too low for it.
     """
+    if (lacks := lacking(term.env.model.marks.level, kind)) is not None:
+        raise Refused(lacks.what, lacks.remedy)
     if request.dry_run:
         return planned(kind, about)
     pid = await requested(term.engine.submit(kind, data, caller, expires_ms=expires_ms))

@@ -27,10 +27,12 @@ from controller.regions.operator.counts import by_state, halted, servers_of, str
 from controller.regions.operator.explain import without_places, without_servers
 from controller.regions.operator.records import cause_of, message_of
 from controller.regions.operator.requests import PROCEDURES_COMMAND
+from controller.regions.operator.upgrade import lacking_features
 from controller.regions.procedures.messages import Transit
 from controller.regions.server_lists import Contradictions
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
+from state_machines.regions.levels import NEWEST
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, ServerState
 
@@ -78,6 +80,9 @@ class RegionsStatus(Item):
     servers: int | None = Field(None, description="online ones")
     crashed_servers: int | None = Field(None, description="those whose crash is being dealt with")
     procedures: int | None = Field(None, description="those that have not ended")
+    level: int | None = Field(None, description="of the store: 'regent regions upgrade' raises it")
+    newest_level: int = Field(NEWEST, description="the highest one that this daemon knows")
+    lacking_features: list[str] = Field([], description="what servers cannot do, by server")
     warnings: list[str] = []
 
 
@@ -134,6 +139,8 @@ class StatusView:
             "servers": servers["online"] + servers["leaving"],
             "crashed_servers": servers["crashed"] + servers["fenced"],
             "procedures": sum(1 for _ in term.engine.live()),
+            "level": model.marks.level,
+            "lacking_features": lacking_features(model),
             "warnings": list(warnings(term, self._domain.older, transit.overdue, failed, left)),
         }
 

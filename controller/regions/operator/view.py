@@ -24,6 +24,7 @@ from controller.regions.operator.snapshots import SnapshotView, add_snapshot_rou
 from controller.regions.operator.status import StatusView, add_status_route
 from controller.regions.operator.table_changes import TableChanges, add_table_change_routes
 from controller.regions.operator.tables import TableView, add_table_routes
+from controller.regions.operator.upgrade import UpgradeView, add_upgrade_route
 from controller.regions.operator.works import Works, add_work_routes
 from controller.regions.procedures import region_work
 from controller.regions.procedures.balance import SWITCH
@@ -52,6 +53,7 @@ class View:
         self.procedures = ProcedureView(domain)
         self.marks = MarkView(domain)
         self.balancer = BalancerView(domain)
+        self.upgrades = UpgradeView(domain)
         self.works = Works(domain)
         self.published = PublishedView(domain)
 
@@ -75,6 +77,7 @@ class View:
         add_explanation_route(app, self.explanations)
         add_report_route(app, self.reports)
         add_balancer_routes(app, self.balancer)
+        add_upgrade_route(app, self.upgrades)
         add_work_routes(app, self.works)
         add_published_routes(app, self.published)
         add_shape_routes(app, self.shapes)
@@ -116,6 +119,7 @@ def gauges_of(domain: RegionsDomain) -> RegionGauges:
         active=not (suspended := bool(term.suspended())),
         suspended=suspended,
         epoch=term.manager.epoch,
+        level=model.marks.level,
         places=env.places,
         connections=connections,
         tables=len(model.tables),

@@ -24,6 +24,7 @@ from state_machines.procedures.outcome import Children, Done, Failed, Next, Outc
 from state_machines.procedures.record import Record, child
 from state_machines.procedures.transition import Members
 from state_machines.regions.balancing.checks import Bar, Seen, bar_of, skip_of
+from state_machines.regions.levels import lacking
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.states import ServerState
 from state_machines.regions.transit import PAUSE_MS_MAX
@@ -59,13 +60,17 @@ def problem_of(env: RegionsEnv, running: int = 0, *, force: bool = False) -> Pro
     )
     targets, transit = len(env.servers()), len(model.transit)
     off = model.marks.get(MarkKind.OFF, SWITCH)
-    seen = Seen(off is not None, running, len(crashed), len(unheard), targets, transit)
+    lacks = lacking(model.marks.level, NAME)
+    seen = Seen(off is not None, running, len(crashed), len(unheard), targets, transit, lacks is not None)
     match bar_of(seen, force=force):
         case None:
             return None
         case Bar.OFF as bar:
             by = f" by {off.by}" if off is not None and off.by else ""
             return Problem(bar, f"the balancer is switched off{by}", "'regent balancer on' switches it on")
+        case Bar.LEVEL as bar:
+            assert lacks is not None
+            return Problem(bar, *lacks)
         case Bar.RUNNING as bar:
             abort = f"'regent regions procedures abort {running}' ends it after its moves under way"
             return Problem(bar, f"procedure {running} balances already", f"wait for its end, or {abort}")

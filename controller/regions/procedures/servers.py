@@ -7,6 +7,7 @@ no member ends in any case.
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from controller.procedures.kinds import Effect, Kind, Step
@@ -25,6 +26,8 @@ from state_machines.procedures.transition import Members
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Regions
 from state_machines.regions.states import OWNED, ServerState
+
+log = logging.getLogger("regent.regions")
 
 DRAIN: Final = "drain_server"
 STRAY: Final = "close_stray"
@@ -214,9 +217,19 @@ async def mark(env: RegionsEnv, record: Record) -> Outcome | Effect:
     def entered(_: Change) -> None:
         for one in over:
             marks.drop(one.kind, one.subject)
+        if found.kind is MarkKind.LEVEL:
+            _tell(record.pid, marks.level, found)
         marks.put(found)
 
     return Effect(Done(), (*(DropMark(one.kind, one.subject) for one in over), PutMark(row)), entered)
+
+
+def _tell(pid: int, before: int, mark: Mark) -> None:
+    log.info(
+        "pid=%d %s: the store has level %s, and had %d, by %s: daemons that do not know it do not go on with this "
+        "store; a copy from before has the former level",
+        *(pid, MARK, mark.value, before, mark.by or "nobody who is named"),
+    )
 
 
 async def unmark(env: RegionsEnv, record: Record) -> Outcome | Effect:
@@ -241,7 +254,7 @@ def _of_mark(record: Record) -> Members:
     task: MarkTask = MARK_TASK.decode(record.data)
     if task.kind is MarkKind.PIN:
         return Members(region=int(task.subject), server=task.value, why=task.why, what=task.kind)
-    if task.kind is MarkKind.OFF:
+    if task.kind in (MarkKind.OFF, MarkKind.LEVEL):
         return Members(why=task.why, what=task.kind)
     return Members(server=task.subject, why=task.why, what=task.kind)
 

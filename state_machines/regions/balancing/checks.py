@@ -21,6 +21,7 @@ class Bar(StrEnum):
     """What keeps a balance from beginning. The first one that holds is named."""
 
     OFF = "off"
+    LEVEL = "level"
     RUNNING = "running"
     CRASH = "crash"
     UNHEARD = "unheard"
@@ -32,7 +33,7 @@ class Seen(Struct, frozen=True, gc=False):
     """The domain as a balance judges it. ``running``: pid of another balance, 0 without; the others are numbers.
 
     ``unheard``: servers that have not registered at this daemon, or whose list of regions is not compared yet.
-    ``transit``: regions that are in transition, or that procedures have.
+    ``transit``: regions that are in transition, or that procedures have. ``level``: the store's is too low.
     """
 
     off: bool = False
@@ -41,12 +42,14 @@ class Seen(Struct, frozen=True, gc=False):
     unheard: int = 0
     targets: int = 0
     transit: int = 0
+    level: bool = False
 
 
 def bar_of(seen: Seen, *, force: bool = False) -> Bar | None:
     """Returns what keeps a balance from beginning; None where it may. ``force``: regions may be in transition."""
     holds = {
         Bar.OFF: seen.off,
+        Bar.LEVEL: seen.level,
         Bar.RUNNING: seen.running != 0,
         Bar.CRASH: seen.crashed > 0,
         Bar.UNHEARD: seen.unheard > 0,

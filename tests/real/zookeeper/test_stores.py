@@ -20,6 +20,7 @@ from tests.contracts.nodes import NodeContract
 from tests.contracts.port import PortContract
 from tests.contracts.records_damaged import DamagedContract
 from tests.contracts.records_zookeeper import ZooKeeperRecordsContract, ZooKeeperShelf
+from tests.contracts.regions_levels import LevelsContract
 from tests.contracts.regions_zookeeper import ZooKeeperRegionsContract
 from tests.contracts.support import CONNECT_S, Backend, Session
 from tests.real.zookeeper.real import RealBackend
@@ -57,7 +58,7 @@ class TestDamagedOnRealZooKeeper(DamagedContract):
         return ZooKeeperShelf(backend)
 
 
-class TestDomain(ZooKeeperRegionsContract):
+class TestDomain(ZooKeeperRegionsContract, LevelsContract):
     """The claim, the lease, and daemons that stand by."""
 
 

@@ -117,6 +117,7 @@ CHANGES: list[tuple[str, dict[str, Any] | None, Call]] = [
     (f"{REGION}/balancer/run", {**ASKED, "force": True},
      ("run", BalanceRequest(**ASKED, force=True), CALLER)),
     *((f"{REGION}/balancer/{to}", ASKED, ("switch", to, Change(**ASKED), CALLER)) for to in ("on", "off")),
+    (f"{REGION}/upgrade", ASKED, ("upgrade", Change(**ASKED), CALLER)),
     (f"{REGION}/marks", {**ASKED, **MARK}, ("mark", MarkRequest(**ASKED, **MARK), CALLER)),
     (f"{REGION}/marks", {"kind": "pin", "subject": "3", "server": "s1"},
      ("mark", MarkRequest(kind="pin", subject="3", server="s1"), CALLER)),

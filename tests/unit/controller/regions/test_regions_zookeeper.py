@@ -19,12 +19,13 @@ from testing.memory import MemoryZooKeeper
 from tests.contracts.closing import CLOSING
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import record
+from tests.contracts.regions_levels import LevelsContract
 from tests.contracts.regions_zookeeper import ZooKeeperRegionsContract
 from tests.contracts.support import Backend, session
 from tests.kit.deadlines import eventually
 
 
-class TestInMemory(ZooKeeperRegionsContract):
+class TestInMemory(ZooKeeperRegionsContract, LevelsContract):
     """The contract."""
 
     @pytest.fixture
@@ -32,7 +33,7 @@ class TestInMemory(ZooKeeperRegionsContract):
         return MemoryBackend()
 
 
-class TestBehind(ZooKeeperRegionsContract):
+class TestBehind(ZooKeeperRegionsContract, LevelsContract):
     """The same with servers that are behind: each shows what the others wrote only after a sync."""
 
     @pytest.fixture
