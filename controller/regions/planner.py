@@ -6,6 +6,7 @@ A plan is of no use in another process of the daemon: one that dies makes anothe
 from __future__ import annotations
 
 import asyncio
+import logging
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,8 @@ from state_machines.regions.balancing.stochastic import Stochastic
 from state_machines.regions.model import Region, Regions, Server, Table, start_of
 from state_machines.regions.placement import Cooldown
 from state_machines.regions.states import WANTED, RegionState
+
+log = logging.getLogger("regent.regions")
 
 PIECE: Final = 500
 """Regions at which one turn of the loop looks."""
@@ -85,9 +88,7 @@ class Planner:
         if work.cancelled():
             return "it was cancelled"
         error = work.exception()
-        if isinstance(error, NoPlan):
-            return str(error)
-        return work.result() if error is None else f"{type(error).__name__}: {error}"
+        return work.result() if error is None else str(error)
 
     def has_begun(self, pid: int) -> bool:
         """Checks whether the plan of a procedure was begun."""
@@ -104,7 +105,16 @@ class Planner:
             self.forget(pid)
 
     async def make(self) -> Made:
-        """Makes a plan of the present regions; raises :class:`NoPlan`."""
+        """Makes a plan of the present regions; raises :class:`NoPlan`, also for a fault of the balancer."""
+        try:
+            return await self._make()
+        except NoPlan:
+            raise
+        except Exception as error:
+            log.exception("a balancer has a fault: no plan is made; report it with these lines")
+            raise NoPlan(f"{type(error).__name__}: {error}") from error
+
+    async def _make(self) -> Made:
         cluster = await self.snapshot()
         seed = self._seed()
         plan = self._balancer.plan(cluster, seed) if self._is_quick(cluster) else await self._child.plan(cluster, seed)

@@ -26,6 +26,7 @@ from state_machines.procedures.transition import Members
 from state_machines.regions.balancing.checks import Bar, Seen, bar_of, skip_of
 from state_machines.regions.levels import lacking
 from state_machines.regions.marks import MarkKind
+from state_machines.regions.model import Region
 from state_machines.regions.states import ServerState
 from state_machines.regions.transit import PAUSE_MS_MAX
 
@@ -95,7 +96,7 @@ async def plan(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Has a plan made, and stores it: nothing was sent before. After a failover it waits for the lists of servers."""
     task: BalanceTask = BALANCE_TASK.decode(record.data)
     if not env.planner.has_begun(record.pid):
-        if env.unheard() or env.claimants.processes or not env.places:
+        if not _has_come(env) or env.claimants.processes:
             return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
         if (problem := problem_of(env, force=task.force)) is not None:
             return Failed(str(problem))
@@ -113,6 +114,11 @@ async def plan(env: RegionsEnv, record: Record) -> Outcome | Effect:
             _tell(env, record.pid, found)
 
     return Effect(Next(record.step + 1, BALANCE_TASK.encode(found)), (), entered)
+
+
+def _has_come(env: RegionsEnv) -> bool:
+    """Checks whether all servers have come to this daemon: after a failover a target may be the last one."""
+    return env.places and not env.unheard()
 
 
 def _tell(env: RegionsEnv, pid: int, task: BalanceTask) -> None:
@@ -137,6 +143,8 @@ async def move_some(env: RegionsEnv, record: Record) -> Outcome:
         return Next(record.step + 1, BALANCE_TASK.encode(replace(task, off=True)))
     if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
+    if not _has_come(env):
+        return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
     some, wave = _wave(env, task)
     if not wave:
         return Next(record.step + 1, judged(task, some))
@@ -158,16 +166,16 @@ def _moving(task: BalanceTask, one: PlannedMove, table: str) -> Record:
 def _wave(env: RegionsEnv, task: BalanceTask) -> tuple[list[PlannedMove], list[tuple[int, str]]]:
     """Judges the next moves until a wave is full; returns these, and positions and tables of those to make."""
     model, now_ms = env.model, env.now_ms()
-    targets = {one.name for one in env.servers()}
+    targets = dict[bool, set[str]]()
     some, wave = list[PlannedMove](), list[tuple[int, str]]()
     for one in task.moves[task.begun :]:
         region = model.regions.get(one.region)
-        able = targets if region is None or one.region not in model.sources else {it.name for it in env.able(region)}
         skip = skip_of(
             region,
             task.names[one.source],
             task.names[one.to],
-            able,
+            () if region is None else _targets(env, region, targets),
+            claimed=region is not None and env.claimants.is_held(region),
             pinned=bool(model.marks.pinned(one.region)),
             rests=env.cooldown.left_ms(one.region, now_ms) > 0,
         )
@@ -177,6 +185,14 @@ def _wave(env: RegionsEnv, task: BalanceTask) -> tuple[list[PlannedMove], list[t
         if len(wave) >= env.options.balancer_moves_together:
             break
     return some, wave
+
+
+def _targets(env: RegionsEnv, region: Region, found: dict[bool, set[str]]) -> set[str]:
+    """Returns the names of the servers that may get a region; found once for all regions with sources, and without."""
+    has_sources = region.id in env.model.sources
+    if has_sources not in found:
+        found[has_sources] = {one.name for one in env.able(region)}
+    return found[has_sources]
 
 
 async def end(env: RegionsEnv, record: Record) -> Outcome:

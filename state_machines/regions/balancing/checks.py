@@ -66,6 +66,7 @@ class Skip(StrEnum):
     CLOSED = "not open"
     ELSEWHERE = "elsewhere"
     BUSY = "busy"
+    CLAIMED = "claimed"
     PINNED = "pinned"
     RESTS = "rests"
     TARGET = "target"
@@ -76,6 +77,7 @@ SKIPPED: Final[dict[Skip, str]] = {
     Skip.CLOSED: "the region is not open, or is not to be",
     Skip.ELSEWHERE: "the region is not where the plan found it",
     Skip.BUSY: "a procedure has the region",
+    Skip.CLAIMED: "another server may have the region",
     Skip.PINNED: "the region is pinned",
     Skip.RESTS: "the region rests after a move",
     Skip.TARGET: "its new server is offline, cordoned, leaving, or unable to open it",
@@ -84,9 +86,12 @@ SKIPPED: Final[dict[Skip, str]] = {
 
 
 def skip_of(
-    region: Region | None, source: str, to: str, targets: Container[str], *, pinned: bool, rests: bool
+    region: Region | None, source: str, to: str, targets: Container[str], *, claimed: bool, pinned: bool, rests: bool
 ) -> Skip | None:
-    """Returns why a move is not made; None where it is. ``targets``: names of servers that may get the region."""
+    """Returns why a move is not made; None where it is. ``targets``: names of servers that may get the region.
+
+    ``claimed``: another server may have the region, so it would be closed, and could not be opened yet.
+    """
     if region is None:
         return Skip.GONE
     if region.server is None or region.server.name != source:
@@ -95,6 +100,8 @@ def skip_of(
         return Skip.BUSY
     if region.state is not RegionState.OPEN or region.table.state not in WANTED:
         return Skip.CLOSED
+    if claimed:
+        return Skip.CLAIMED
     if pinned:
         return Skip.PINNED
     if rests:

@@ -175,9 +175,9 @@ def done(operation: Operation) -> Result:
 
 @asynccontextmanager
 async def serving(*servers: Server) -> AsyncIterator[None]:
-    """Registers servers, and has them serve."""
+    """Registers servers with the regions that they have, and has them serve."""
     for server in servers:
-        assert isinstance(await server.register(), Registered)
+        assert isinstance(await server.register(*(Owned(*one) for one in server.has.items())), Registered)
     tasks = [asyncio.ensure_future(server.serve()) for server in servers]
     try:
         yield

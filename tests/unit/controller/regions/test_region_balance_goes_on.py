@@ -1,0 +1,90 @@
+"""A balance goes on after a failover as the daemon before would have; a fault of a balancer ends nothing else."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from unittest import mock
+
+import pytest
+from msgspec.structs import replace
+
+from state_machines.procedures.states import State
+from state_machines.regions.balancing.checks import Skip
+from state_machines.regions.balancing.cluster import BalancePlan
+from state_machines.regions.marks import Mark, MarkKind
+from state_machines.regions.states import RegionState
+from testing.memory.region_store import RegionDisk
+from tests.kit.regions.balances import LONG, balances, counts, lopsided, result, task_of
+from tests.kit.regions.world import Server, running, serving, until, virtual
+
+SLOW = replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)
+
+
+@pytest.mark.seed("S0-20")
+@virtual
+async def test_no_move_is_left_out_because_servers_have_not_come_to_a_new_daemon_yet() -> None:
+    disk = RegionDisk()
+    async with lopsided(SLOW, disk) as (term, servers):
+        pid = await balances(term)
+        await until(lambda: counts(term)["c"] == 1 and not term.env.model.transit)
+        held = {one.name: one.has for one in servers}
+    async with running(disk, SLOW) as term, AsyncExitStack() as stack:
+        again = [Server(term, name) for name in held]
+        for one in again:
+            one.has = held[one.name]
+        await stack.enter_async_context(serving(*again[:2]))
+        begun_s = term.env.clock()
+        await until(lambda: term.env.clock() > begun_s + 40)
+        assert task_of(term, pid).begun == 1, "judged before c has come"
+        await stack.enter_async_context(serving(again[2]))
+        record = await result(term, pid)
+        assert (record.state, record.result) == (State.SUCCESS, b"3 of 3 regions moved")
+        assert counts(term) == {"a": 3, "b": 3, "c": 3}
+
+
+@virtual
+async def test_servers_are_looked_at_once_for_all_moves_of_a_wave_that_are_left_out() -> None:
+    async with lopsided(SLOW) as (term, _):
+        pid = await balances(term)
+        await until(lambda: counts(term)["c"] == 1 and not term.env.model.transit)
+        term.env.model.marks.put(Mark(MarkKind.CORDON, "c"))
+        for one in task_of(term, pid).moves:
+            term.env.model.sources[one.region] = ()
+        with mock.patch.object(term.env, "able", wraps=term.env.able) as able:
+            await result(term, pid)
+        assert [one.skip for one in task_of(term, pid).moves] == ["", Skip.TARGET, Skip.TARGET]
+        assert able.call_count == 1
+
+
+@virtual
+async def test_a_region_that_another_server_may_have_is_not_closed_for_a_balance() -> None:
+    async with lopsided(SLOW) as (term, _):
+        pid = await balances(term)
+        await until(lambda: counts(term)["c"] == 1 and not term.env.model.transit)
+        region = term.env.model.regions[task_of(term, pid).moves[1].region]
+        term.env.claimants.listed(("b", 1), {region.id})
+        await until(lambda: task_of(term, pid).begun == 3)
+        assert region.state is RegionState.OPEN
+        assert task_of(term, pid).moves[1].skip == Skip.CLAIMED
+        term.env.claimants.listed(("b", 1), ())
+        record = await result(term, pid)
+        assert record.result == b"2 of 3 regions moved; 1 left out: another server may have the region"
+
+
+@virtual
+async def test_a_fault_of_a_balancer_ends_a_look_and_not_the_term(caplog: pytest.LogCaptureFixture) -> None:
+    async with lopsided(replace(LONG, balancer_period_ms=30_000)) as (term, _):
+
+        class Faulty:
+            looks = 0
+
+            def plan(self, *_: object) -> BalancePlan:
+                self.looks += 1
+                raise ZeroDivisionError("a fault")
+
+        faulty = Faulty()
+        good, term.env.planner._balancer = term.env.planner._balancer, faulty
+        await until(lambda: faulty.looks)
+        assert "could be made: ZeroDivisionError: a fault; the next look tries again" in caplog.text
+        term.env.planner._balancer = good
+        await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
