@@ -38,7 +38,10 @@ log = logging.getLogger("regent.regions")
 PIECE: Final = 500
 """Regions at which one turn of the loop looks."""
 ALONE_MAX: Final = 10_000
-"""Regions whose plan the loop makes itself where that is simple; a child makes all others."""
+"""Regions whose plan the loop makes itself where that is simple; a child makes all others.
+
+By table, pairs of a table and a server count as regions do.
+"""
 NO_LOAD: Final = Load(0, 0, None, None, 0.0)
 TAKEN: Final = frozenset({RegionState.OPEN, RegionState.OPENING})
 
@@ -121,7 +124,10 @@ class Planner:
         return Made(plan, len(cluster.ids), sum(cluster.targets))
 
     def _is_quick(self, cluster: Cluster) -> bool:
-        return not isinstance(self._balancer, Stochastic) and len(cluster.ids) <= ALONE_MAX
+        balancer, size = self._balancer, len(cluster.ids)
+        if isinstance(balancer, Simple) and balancer.by_table:
+            size += len(cluster.tables) * len(cluster.servers)
+        return not isinstance(balancer, Stochastic) and size <= ALONE_MAX
 
     async def snapshot(self) -> Cluster:
         """Returns what balancers look at; a few hundred regions in a turn of the loop.

@@ -65,7 +65,7 @@ class Frame(Struct, frozen=True, gc=False, eq=False):
 
     ``targets``: positions of the servers that count. ``rows``: of the regions that these have. ``home``: for each of
     the rows the target that has it, as a position in ``targets``. ``tables``: scales by table, None where a table has
-    no cost. ``figures``: loads by row of the cluster.
+    no cost. ``counted``: tables that are few enough to have one. ``figures``: loads by row of the cluster.
     """
 
     targets: tuple[int, ...]
@@ -73,6 +73,7 @@ class Frame(Struct, frozen=True, gc=False, eq=False):
     home: list[int]
     regions: Scale
     tables: tuple[Scale | None, ...]
+    counted: tuple[int, ...]
     loads: tuple[Scale, ...]
     figures: tuple[Sequence[float], ...]
 
@@ -94,15 +95,19 @@ def framed(cluster: Cluster) -> Frame:
         counts[cluster.table[row]] += 1
     figures = (cluster.reads, cluster.writes, cluster.size_bytes, cluster.files)
     most = max(1, CELLS_MAX // max(1, len(targets)))
-    counted = set(nlargest(most, range(len(counts)), key=counts.__getitem__))
+    counted = sorted(nlargest(most, range(len(counts)), key=counts.__getitem__))
     of_count = {count: _scale(count, parts, whole=True) for count in set(counts)}
-    tables = (of_count[count] if table in counted else None for table, count in enumerate(counts))
+    tables: list[Scale | None] = [None] * len(counts)
+    for table in counted:
+        scale = of_count[counts[table]]
+        tables[table] = scale if scale.unit else None
     return Frame(
         targets,
         rows,
         [position[cluster.server[row]] for row in rows],
         _scale(len(rows), parts, whole=True),
-        tuple(one if one is not None and one.unit else None for one in tables),
+        tuple(tables),
+        tuple(counted),
         tuple(_scale(sum(figure[row] for row in rows), parts, whole=False) for figure in figures),
         figures,
     )

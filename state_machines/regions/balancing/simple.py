@@ -1,8 +1,9 @@
 """Spreads regions evenly by their number alone (HBase ``SimpleLoadBalancer``): linear in regions, and without a draw.
 
 Each server gets its share by weight, rounded down or up. A server keeps as many of its regions as it may, and gives the
-newest ones away, those with the highest ids. By table, each table is spread like this. Then servers that have too many
-regions of all tables give some that others may have as well: the tables stay even.
+newest ones away, those with the highest ids. By table, each table is spread like this, and the smallest ones together
+where there are too many. Then servers that have too many regions of all tables give some that others may have as well:
+the tables stay even.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Simple(Struct, tag=True, frozen=True, gc=False):
         targets = frame.targets
         if len(targets) < TARGETS_MIN:
             return BalancePlan((), (), ())
-        groups = _groups(cluster, targets, by_table=self.by_table)
+        groups = _groups(cluster, targets, frame.counted if self.by_table else ())
         weights = [cluster.weights[one] for one in targets]
         before, counts = self._costs(groups, frame), _sums(groups, len(targets))
         for one in groups:
@@ -58,7 +59,8 @@ class Simple(Struct, tag=True, frozen=True, gc=False):
         all_ = Cost(REGIONS, WEIGHTS[REGIONS], frame.regions.value(_sums(groups, len(frame.targets))))
         if not self.by_table:
             return (all_,)
-        skews = [scale.value(one.counts) for scale, one in zip(frame.tables, groups, strict=False) if scale is not None]
+        scales = ((frame.tables[table], one) for table, one in zip(frame.counted, groups, strict=False))
+        skews = [scale.value(one.counts) for scale, one in scales if scale is not None]
         return (all_, Cost(TABLES, WEIGHTS[TABLES], sum(skews) / len(skews) if skews else 0.0))
 
 
@@ -88,16 +90,18 @@ def shares(total: int, weights: Sequence[float], least: Sequence[int], have: Seq
 # -- spreading
 
 
-def _groups(cluster: Cluster, targets: Sequence[int], *, by_table: bool) -> list[_Group]:
-    """Sorts the regions of the targets into groups; regions of other servers stay, and count nowhere."""
+def _groups(cluster: Cluster, targets: Sequence[int], tables: Sequence[int]) -> list[_Group]:
+    """Sorts the regions of the targets into groups: one for each of some tables, and the last one for all others.
+
+    Regions of other servers stay, and count nowhere.
+    """
     position = {one: at for at, one in enumerate(targets)}
-    count = max(1, len(cluster.tables)) if by_table else 1
-    groups = [_Group([0] * len(targets), [[] for _ in targets]) for _ in range(count)]
-    of = cluster.table if by_table else bytes(len(cluster.ids))
-    for row, (server, group, held) in enumerate(zip(cluster.server, of, cluster.held, strict=True)):
+    number = {table: at for at, table in enumerate(tables)}
+    groups = [_Group([0] * len(targets), [[] for _ in targets]) for _ in range(len(tables) + 1)]
+    for row, (server, table, held) in enumerate(zip(cluster.server, cluster.table, cluster.held, strict=True)):
         at = position.get(server)
         if at is not None:
-            found = groups[group]
+            found = groups[number.get(table, -1)]
             found.counts[at] += 1
             if not held:
                 found.free[at].append(row)

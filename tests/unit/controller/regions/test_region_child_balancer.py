@@ -160,6 +160,20 @@ async def test_a_child_makes_simple_plans_of_many_regions(
     assert len(children) == 1
 
 
+async def test_a_child_makes_plans_by_table_of_many_tables_on_many_servers(
+    children: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.regions.planner.ALONE_MAX", 12)
+    one_table, four_tables = lopsided(9), lopsided(9)
+    for name in "uvw":
+        four_tables._model.add_table(Table(name, TableKind.USER, TableState.ENABLED, {}, []))
+    await planner(one_table, Simple(by_table=True)).make()
+    await planner(four_tables, Simple()).make()
+    assert children == []
+    await planner(four_tables, Simple(by_table=True)).make()
+    assert len(children) == 1
+
+
 async def test_the_procedure_is_told_why_there_is_no_plan() -> None:
     found, woken = planner(lopsided(9), Stochastic(), 1), list[int]()
     found.begin(5, woken.append)

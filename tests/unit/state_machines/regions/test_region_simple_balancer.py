@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from array import array
 from collections import Counter
 from itertools import product
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from state_machines.regions.balancing import costs
 from state_machines.regions.balancing.checks import SKIPPED, Bar, Seen, Skip, bar_of, skip_of
 from state_machines.regions.balancing.cluster import BalancePlan, Cluster
 from state_machines.regions.balancing.simple import Simple
@@ -181,6 +183,21 @@ def test_the_first_bar_that_holds_keeps_a_balance_from_beginning(force: bool) ->
         seen = Seen(off, 7 * running, int(crash), int(unheard), 1 if servers else 2, int(transit), level)
         expected = [bar for bar, one in zip(Bar, holds, strict=True) if one and not (force and bar is Bar.TRANSIT)]
         assert bar_of(seen, force=force) == (expected[0] if expected else None)
+
+
+def test_the_smallest_tables_are_spread_together_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = a_cluster([0] * 2_000, 40, tables=[0, 1, 2, 3] * 250 + [*range(4, 1_004)])
+    monkeypatch.setattr(costs, "CELLS_MAX", 4 * 40)
+    tracemalloc.start()
+    plan = Simple(by_table=True).plan(found, 0)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    where = after(found, plan)
+    assert set(counts(found, where)) == {50}
+    for table in range(4):
+        shown = counts(found, where, table)
+        assert max(shown) - min(shown) <= 1
+    assert peak_bytes < 2_000_000, "lists for each pair of a table and a server"
 
 
 def test_each_move_is_judged_again() -> None:
