@@ -155,14 +155,17 @@ class Comparison:
 
         It is opened again instead where the row alone says so, and a procedure is lost that may have closed it; or
         where too many regions went elsewhere after the store was copied, so that it may be one that is not noted.
+        Work that fails holds its region, and awaits the crash: nothing else opens that again.
         """
         contradictions, lost = self._env.contradictions, list[Region]()
         for region in missing:
-            if region.server is not server or region.state is not RegionState.OPEN or region.pid:
+            works = bool(region.pid and self._env.causes.of(region.pid))
+            if region.server is not server or region.state is not RegionState.OPEN or (region.pid and not works):
                 continue
-            if contradictions.token(region.id) > region.token:
+            if contradictions.token(region.id) > region.token and not works:
                 continue  # it went elsewhere after the store was copied: it is opened again
-            if _was_old(region, came_ms) and (contradictions.incomplete or (region.doubtful and self._env.torn)):
+            is_doubtful = contradictions.incomplete or (region.doubtful and self._env.torn)
+            if _was_old(region, came_ms) and is_doubtful and not works:
                 lost.append(region)
             elif _was_old(region, came_ms):
                 log.error("server %s does not have region %s: its process is ended as crashed", server, region)

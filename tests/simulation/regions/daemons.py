@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from brokers.listener.inbound import InboundConnection
@@ -17,6 +17,7 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.sqlite_store import CLAIM_S
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog
+from metadata_store.records.claims import Holder
 from metadata_store.records.codec import sealed
 from metadata_store.records.port import RecordStore, Stored, StoreFailed
 from regent_agent import codec, protocol
@@ -156,6 +157,9 @@ class SimOpened:
 
     def complaint(self) -> str:
         return ""
+
+    async def daemons(self) -> Sequence[Holder]:
+        return ()
 
     async def lost(self) -> None:
         """Looks at the claim again and again; raises ``StoreFailed``."""

@@ -50,8 +50,8 @@ def move_regions_that_are_elsewhere(stack: ExitStack) -> None:
 def balance_pinned_regions(stack: ExitStack) -> None:
     """Moves regions that are pinned, by the plan and by each move."""
 
-    def unpinned(*given: Any, pinned: bool, rests: bool) -> Skip | None:
-        return skip_of(*given, pinned=False, rests=rests)
+    def unpinned(*given: Any, **more: Any) -> Skip | None:
+        return skip_of(*given, **{**more, "pinned": False})
 
     def held(planner: Any, region: Any, *, inheriting: bool) -> bool:
         return bool(region.pid)

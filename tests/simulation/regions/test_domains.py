@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.domain import AGAIN_S, RegionsDomain, RegionsMode
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog
+from metadata_store.records.claims import Holder
 from metadata_store.records.port import Above, RecordStore, StoreFailed
 from state_machines.procedures.record import NO_ENDING
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
@@ -46,6 +48,9 @@ class FakeOpened:
 
     def complaint(self) -> str:
         return ""
+
+    async def daemons(self) -> Sequence[Holder]:
+        return ()
 
     async def lost(self) -> None:
         await self.ends

@@ -19,7 +19,7 @@ from regent_agent import protocol
 from regent_agent.protocol import BUSY, FAILED, NOT_RUNNING, Result
 from state_machines.procedures.states import State
 from state_machines.regions.model import Region
-from state_machines.regions.states import RegionState
+from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.working import COMPACT, Worker, at_work, failed, free, works, works_on_all
 from tests.kit.regions.world import (
@@ -314,3 +314,22 @@ async def test_a_message_that_is_too_large_is_refused() -> None:
         huge = RegionWork(regions_of(term)[0].id, "t", COMPACT, bytes(1 << 20))
         with pytest.raises(Refused, match="bytes, at most"):
             await procedure(term, region_work.NAME, REGION_WORK.encode(huge))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@virtual
+async def test_a_server_without_a_region_whose_work_fails_there_counts_as_crashed(fails: bool) -> None:
+    """The store may have been restored from a copy: without the crash the work would hold the region for ever."""
+    async with running(RegionDisk()) as term:
+        a = Worker(term, "a")
+        async with serving(a):
+            await ended(term, creates(term))
+            [region] = regions_of(term)
+            a.hangs = not fails
+            del a.has[region.id]
+            pid = await works(term, region)
+            await until(lambda: bool(term.env.causes.of(pid)) if fails else a.works)
+            server = term.env.model.servers[a.name, a.incarnation]
+            region.changed_ms -= 10_000
+            await term.manager.comparison.take(server, [])
+            assert (server.state is ServerState.ONLINE) is not fails, "work that is under way says nothing"

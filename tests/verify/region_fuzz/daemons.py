@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,6 +22,7 @@ from controller.regions.metrics import RegionsCollector
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
 from metadata_store.catalog.rows import Catalog
+from metadata_store.records.claims import Holder
 from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent.connection import Address
 from testing.embedded.process import free_port
@@ -199,6 +200,9 @@ class MemoryOpened:
 
     def complaint(self) -> str:
         return ""
+
+    async def daemons(self) -> Sequence[Holder]:
+        return ()
 
     async def lost(self) -> None:
         """Waits for ever."""
