@@ -32,7 +32,6 @@ from controller.regions.procedures import balance
 from controller.regions.procedures.balance import SWITCH
 from controller.regions.procedures.balance_plan import (
     BALANCE_TASK,
-    MOVES_MAX,
     BalanceTask,
     PlannedMove,
 )
@@ -177,10 +176,10 @@ async def _made(env: RegionsEnv) -> Made:
 
 def _about(made: Made, env: RegionsEnv) -> str:
     """Says what a balance would do."""
-    plan, count = made.plan, len(made.plan.moves)
+    plan, count = made.plan, len(made.plan.moves) + made.plan.left
     if not count:
         return f"nothing to move: {counted(made.regions, 'region')} at {counted(made.servers, 'server')}"
-    left = f", {count - MOVES_MAX} of them with the next balance" if count > MOVES_MAX else ""
+    left = f", {plan.left} of them with the next balance" if plan.left else ""
     costs = f"cost {mean(plan.before):.3f}, then {mean(plan.after):.3f}"
     return (
         f"{count} of {counted(made.regions, 'region')} would move between {counted(made.servers, 'server')}{left}, "

@@ -13,10 +13,9 @@ from controller.process.wording import counted
 from controller.regions.planner import Made
 from controller.regions.procedures.messages import Codec, Message
 from state_machines.regions.balancing.checks import SKIPPED, Skip
+from state_machines.regions.balancing.cluster import MOVES_MAX
 from state_machines.regions.balancing.costs import mean
 
-MOVES_MAX: Final = 2_000
-"""Moves of one plan; the next balance makes a plan of what is left."""
 PLAN_BYTES_MAX: Final = 128 * 1024
 """Bytes of a plan as it is stored: each wave stores it again, and a request to ZooKeeper has a bound."""
 
@@ -66,7 +65,7 @@ def planned(task: BalanceTask, made: Made) -> BalanceTask:
     names, whys, moves = dict[str, int](), dict[str, int](), list[PlannedMove]()
     size = 0
     for one in islice(made.plan.moves, MOVES_MAX):
-        size += sum(len(name) + 5 for name in {one.source, one.to} - names.keys()) + 40
+        size += sum(len(name.encode()) + 5 for name in {one.source, one.to} - names.keys()) + 40
         if moves and size > PLAN_BYTES_MAX:
             break
         source, to = (names.setdefault(name, len(names)) for name in (one.source, one.to))
@@ -76,7 +75,7 @@ def planned(task: BalanceTask, made: Made) -> BalanceTask:
         names=tuple(names),
         whys=tuple(whys),
         moves=tuple(moves),
-        left=len(made.plan.moves) - len(moves),
+        left=made.plan.left + len(made.plan.moves) - len(moves),
         before=mean(made.plan.before),
         after=mean(made.plan.after),
         regions=made.regions,

@@ -11,6 +11,8 @@ REQUESTS_MAX: Final = 1e9
 """Requests per second of a region, from which on more count as that many: a server may report anything."""
 BYTES_MAX: Final = 1 << 50
 FILES_MAX: Final = 1 << 30
+MOVES_MAX: Final = 2_000
+"""Moves of a plan: what is left is the next plan's."""
 
 
 class Cluster(Struct, frozen=True, gc=False, eq=False):
@@ -54,11 +56,15 @@ class Move(Struct, frozen=True, gc=False):
 
 
 class BalancePlan(Struct, frozen=True, gc=False):
-    """Moves in the order in which they help most, and the costs before and after all of them."""
+    """Moves in the order in which they help most, and the costs before and after all of them.
+
+    ``left``: further moves that are known, and are the next plan's.
+    """
 
     moves: tuple[Move, ...]
     before: tuple[Cost, ...]
     after: tuple[Cost, ...]
+    left: int = 0
 
 
 class Balancer(Protocol):

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from state_machines.regions.balancing.cluster import BalancePlan, Cluster, Cost, Move
+from state_machines.regions.balancing.cluster import MOVES_MAX, BalancePlan, Cluster, Cost, Move
 from state_machines.regions.balancing.costs import REGIONS, TABLES, WEIGHTS, WHY, Frame, framed
 
 TARGETS_MIN: Final = 2
@@ -30,9 +31,10 @@ class _Group(NamedTuple):
 
 
 class Simple(Struct, tag=True, frozen=True, gc=False):
-    """Spreads all regions together, or first those of each table (``by_table``)."""
+    """Spreads all regions together, or first those of each table (``by_table``), with at most ``moves_max`` moves."""
 
     by_table: bool = False
+    moves_max: int = MOVES_MAX
 
     def plan(self, cluster: Cluster, seed: int) -> BalancePlan:
         """Returns moves after which each server has its share; ``seed`` changes nothing."""
@@ -48,11 +50,12 @@ class Simple(Struct, tag=True, frozen=True, gc=False):
         if self.by_table:
             _even_all(groups, weights)
         why = WHY[TABLES if self.by_table else REGIONS]
+        ordered = _in_order(_moved(cluster, targets, groups), targets, counts, weights)
         moves = [
             Move(cluster.ids[row], cluster.servers[source], cluster.servers[to], why)
-            for row, source, to in _in_order(_moved(cluster, targets, groups), targets, counts, weights)
+            for row, source, to in islice(ordered, self.moves_max)
         ]
-        return BalancePlan(tuple(moves), before, self._costs(groups, frame))
+        return BalancePlan(tuple(moves), before, self._costs(groups, frame), sum(1 for _ in ordered))
 
     def _costs(self, groups: Sequence[_Group], frame: Frame) -> tuple[Cost, ...]:
         """Returns the costs that it lowers, as they are judged for all balancers."""

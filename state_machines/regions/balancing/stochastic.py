@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from state_machines.regions.balancing.cluster import BalancePlan, Cluster, Move
+from state_machines.regions.balancing.cluster import MOVES_MAX, BalancePlan, Cluster, Move
 from state_machines.regions.balancing.costs import WHY, framed, judged, mean
 from state_machines.regions.balancing.greedy import spread
 from state_machines.regions.balancing.ordering import Ordering
@@ -20,8 +20,6 @@ from state_machines.regions.balancing.steps import walk
 STEPS_MAX: Final = 200_000
 STEPS_OF_PAIR: Final = 100
 """Steps for each pair of a region and a server: a few regions need fewer."""
-MOVES_MAX: Final = 2_000
-"""Moves of a plan: what is left is the next plan's."""
 GAIN_MIN: Final = 0.001
 """By how much a plan lowers the mean of the costs: loads never stand still, and regions must not move for ever."""
 

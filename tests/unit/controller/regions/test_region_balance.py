@@ -14,14 +14,13 @@ from controller.regions.planner import Made
 from controller.regions.procedures.balance import SWITCH
 from controller.regions.procedures.balance_plan import (
     BALANCE_TASK,
-    MOVES_MAX,
     PLAN_BYTES_MAX,
     BalanceTask,
     planned,
 )
 from state_machines.procedures.states import State
 from state_machines.regions.balancing.checks import Skip
-from state_machines.regions.balancing.cluster import BalancePlan, Cost, Move
+from state_machines.regions.balancing.cluster import MOVES_MAX, BalancePlan, Cost, Move
 from state_machines.regions.marks import Mark, MarkKind
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.balances import LONG, balances, counts, lopsided, pin, planned_by, result, task_of
@@ -185,9 +184,10 @@ async def test_an_abort_ends_it_between_waves_and_what_has_moved_stays() -> None
 
 
 def test_a_plan_is_stored_as_far_as_it_may_be_large() -> None:
-    def of(count: int, chars: int) -> BalancePlan:
+    def of(count: int, chars: int, zero: str = "0") -> BalancePlan:
         cost = Cost("regions", 1.0, 0.5)
-        found = [Move(one, f"s{one:0{chars}}", f"t{one:0{chars}}", "uneven") for one in range(count)]
+        names = [f"{one:{zero}>{chars}}" for one in range(count)]
+        found = [Move(at, f"s{one}", f"t{one}", "uneven") for at, one in enumerate(names)]
         return BalancePlan(tuple(found), (cost,), (replace(cost, value=0.0),))
 
     many = planned(BalanceTask(), Made(of(MOVES_MAX + 5, 4), 9, 3))
@@ -196,6 +196,10 @@ def test_a_plan_is_stored_as_far_as_it_may_be_large() -> None:
     assert 0 < len(long.moves) < 1_000
     assert len(long.moves) + long.left == 1_000
     assert len(BALANCE_TASK.encode(long)) <= PLAN_BYTES_MAX
+    for zero in "é", "零":
+        assert len(BALANCE_TASK.encode(planned(BalanceTask(), Made(of(1_000, 200, zero), 9, 3)))) <= PLAN_BYTES_MAX
+    cut_off = planned(BalanceTask(), Made(replace(of(9, 4), left=7), 16, 3))
+    assert (len(cut_off.moves), cut_off.left) == (9, 7)
     skipped = replace(many, moves=tuple(replace(one, skip=Skip.ELSEWHERE.value) for one in many.moves))
     assert len(BALANCE_TASK.encode(skipped)) <= PLAN_BYTES_MAX
 

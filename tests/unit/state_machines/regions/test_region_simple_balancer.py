@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from state_machines.regions.balancing import costs
 from state_machines.regions.balancing.checks import SKIPPED, Bar, Seen, Skip, bar_of, skip_of
-from state_machines.regions.balancing.cluster import BalancePlan, Cluster
+from state_machines.regions.balancing.cluster import MOVES_MAX, BalancePlan, Cluster
 from state_machines.regions.balancing.simple import Simple
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
@@ -183,6 +183,15 @@ def test_the_first_bar_that_holds_keeps_a_balance_from_beginning(force: bool) ->
         seen = Seen(off, 7 * running, int(crash), int(unheard), 1 if servers else 2, int(transit), level)
         expected = [bar for bar, one in zip(Bar, holds, strict=True) if one and not (force and bar is Bar.TRANSIT)]
         assert bar_of(seen, force=force) == (expected[0] if expected else None)
+
+
+def test_a_plan_is_cut_off_and_says_how_many_moves_are_left() -> None:
+    found = a_cluster([0] * 30, 3)
+    whole, part = Simple().plan(found, 0), Simple(moves_max=8).plan(found, 0)
+    assert (len(whole.moves), whole.left) == (20, 0)
+    assert (part.moves, part.left) == (whole.moves[:8], 12)
+    assert (part.before, part.after) == (whole.before, whole.after)
+    assert len(Simple().plan(a_cluster([0] * 6_000, 3), 0).moves) == MOVES_MAX
 
 
 def test_the_smallest_tables_are_spread_together_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
