@@ -109,11 +109,11 @@ def is_outdated(region: Region) -> bool:
 
 
 def may_be_outdated(region: Region) -> bool:
-    """Checks whether a procedure may be opening a region with options that its table had before.
+    """Checks whether a server may be opening a region with options that its table had before.
 
-    One that no procedure opens any more waits for an operator, and is opened with the present options then.
+    One for which nothing goes on waits for an operator, and is opened with the present options then.
     """
-    opens = region.state is RegionState.OPENING and region.server is not None and region.pid != 0
+    opens = region.state is RegionState.OPENING and region.server is not None and not is_stranded(region)
     return opens and region.version < region.table.version
 
 
