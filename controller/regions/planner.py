@@ -55,7 +55,7 @@ class Made(Struct, frozen=True, gc=False):
 
 
 class Planner:
-    """Makes at most one plan for each procedure. ``seed``: returns a number for balancers that draw.
+    """Makes one plan at a time, and at most one for each procedure. ``seed``: returns a number for balancers that draw.
 
     ``timeout_ms``: longest time of a plan that a child makes.
     """
@@ -76,6 +76,7 @@ class Planner:
         self._balancer: Balancer = balancer
         self._child = ChildBalancer(balancer, timeout_ms)
         self._works: dict[int, asyncio.Task[Made]] = {}
+        self._alone = asyncio.Lock()
 
     def begin(self, pid: int, wake: Callable[[int], None]) -> None:
         """Begins the plan of a procedure, once; ``wake`` is called with its pid at the end."""
@@ -97,6 +98,11 @@ class Planner:
         """Checks whether the plan of a procedure was begun."""
         return pid in self._works
 
+    @property
+    def is_busy(self) -> bool:
+        """Returns whether a plan is being made: the next one would wait for its end."""
+        return self._alone.locked()
+
     def forget(self, pid: int) -> None:
         """Forgets the plan of a procedure: it is stored, or of no use any more."""
         if (work := self._works.pop(pid, None)) is not None:
@@ -110,7 +116,8 @@ class Planner:
     async def make(self) -> Made:
         """Makes a plan of the present regions; raises :class:`NoPlan`, also for a fault of the balancer."""
         try:
-            return await self._make()
+            async with self._alone:
+                return await self._make()
         except NoPlan:
             raise
         except Exception as error:

@@ -168,6 +168,8 @@ def _end_of(record: Record) -> str:
 
 
 async def _made(env: RegionsEnv) -> Made:
+    if env.planner.is_busy:
+        raise Refused("another plan is being made", "try again once that is done: 'regent balancer status'")
     try:
         return await env.planner.make()
     except NoPlan as error:

@@ -20,6 +20,7 @@ from controller.regions.procedures.balance import SWITCH, problem_of
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from state_machines.regions.balancing.checks import Bar
+from state_machines.regions.balancing.cluster import Cluster
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
@@ -138,6 +139,31 @@ async def test_a_look_begins_nothing_while_anything_is_in_the_way(caplog: pytest
                 await view.run(BalanceRequest(dry_run=True), "ops")
         assert "no plan of a balance could be made: it took too long; the next look tries again" in caplog.messages
         assert "regions are balanced again" in caplog.messages
+
+
+@virtual
+async def test_a_dry_run_is_refused_while_another_plan_is_made_and_a_balance_waits_for_it() -> None:
+    async with lopsided() as (term, _):
+        view, planner, goes_on = view_of(Shown(term)).balancer, term.env.planner, asyncio.Event()
+        real, began = planner.snapshot, list[int]()
+
+        async def slow() -> Cluster:
+            began.append(len(began))
+            await goes_on.wait()
+            return await real()
+
+        with mock.patch.object(planner, "snapshot", side_effect=slow):
+            first = asyncio.ensure_future(view.run(BalanceRequest(dry_run=True), "ops"))
+            await until(lambda: began)
+            with pytest.raises(Refused, match="another plan is being made"):
+                await view.run(BalanceRequest(dry_run=True), "ops")
+            pid = await balances(term)
+            await until(lambda: planner.has_begun(pid))
+            assert began == [0], "plans that are made at a time"
+            goes_on.set()
+            assert "3 of 9 regions would move" in (await first).detail
+            await result(term, pid)
+        assert counts(term) == {"a": 3, "b": 3, "c": 3}
 
 
 class Stopping(Server):
