@@ -14,7 +14,7 @@ from state_machines.journal.events import Row
 from state_machines.procedures.states import ENDS
 from state_machines.procedures.transition import SHARED
 
-READ: Final = (*NAMED, "pid", "pids", "ppid", "root", "to_state", "locks", "locked")
+READ: Final = (*NAMED, "pid", "pids", "ppid", "root", "from_state", "to_state", "locks", "locked")
 """Columns of procedures' rows that are compared."""
 _ENDED: Final = frozenset(state.name for state in ENDS)
 
@@ -40,7 +40,7 @@ class Families:
             if row.to_state in _ENDED:
                 for pid in pids(row):
                     self.ended[row.cluster, pid] = min(at, self.ended.get((row.cluster, pid), at))
-            if row.locked:
+            if row.locked and row.from_state is not None:  # a child that is begun may wait for its locks
                 for lock in row.locks or ():
                     if not lock.endswith(SHARED):
                         since, until = held.get((row.cluster, lock, row.root), (at, at))

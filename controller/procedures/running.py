@@ -92,7 +92,8 @@ class Running(Generic[Env]):
                 try:
                     self.scheduler.restore(self._entries[pid])
                 except LockConflict as error:
-                    return pid, str(error)
+                    if not records[pid].is_new:  # which waits for the lock, as it did before
+                        return pid, str(error)
         return None
 
     def _entry(self, record: Record) -> Entry:

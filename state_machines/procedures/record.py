@@ -84,6 +84,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     told: tuple[tuple[int, bytes], ...] = ()
 
     @property
+    def is_new(self) -> bool:
+        """Checks whether it is a child of which no step has run: with ``locked`` it may wait for its locks still."""
+        return self.parent != 0 and self.state is State.RUNNABLE and not (self.done or self.attempts)
+
+    @property
     def progress_ms(self) -> int:
         """Returns the time of the last change that was no attempt in vain."""
         return self.tried_since_ms or self.updated_ms
@@ -99,8 +104,8 @@ def child(
 ) -> Record:
     """Returns a procedure that a step starts; pid, ancestors, caller and times are filled in.
 
-    ``locked``: nothing else can get its locks before it does, so that they are restored like held ones. ``tells``: its
-    result is stored with its parent, which finds it in ``told``.
+    ``locked``: it is to have its locks from its begin on, and waits first where another procedure, which cannot go on
+    beside it, has one still. ``tells``: its result is stored with its parent, which finds it in ``told``.
     """
     return Record(0, kind, State.RUNNABLE, step, 0, 0, data=data, expires_ms=expires_ms, locked=locked, tells=tells)
 

@@ -17,9 +17,9 @@ from state_machines.procedures.states import State
 class Loaded(NamedTuple):
     """How procedures go on. Each is in the order in which the scheduler takes it.
 
-    ``records``: of sound families. ``locked``: pids that held locks, parents first. ``ready``: those that run, failed
-    ones first. ``later``: those that wait for their deadline, and that no operator has ended. ``unusable``: all others,
-    the unreadable ones included.
+    ``records``: of sound families. ``locked``: pids that held locks, parents first, new children, which may wait for
+    theirs, last. ``ready``: those that run, failed ones first. ``later``: those that wait for their deadline, and that
+    no operator has ended. ``unusable``: all others, the unreadable ones included.
     """
 
     records: Mapping[int, Record]
@@ -78,7 +78,7 @@ def _order(sound: Mapping[int, Record], unusable: Mapping[int, Unusable]) -> Loa
         else:
             ready.append(pid)
     locked = [pid for pid, record in sound.items() if record.locked and not record.state.is_final]
-    locked.sort(key=lambda pid: (len(sound[pid].ancestors), pid))
+    locked.sort(key=lambda pid: (sound[pid].is_new, len(sound[pid].ancestors), pid))
     return Loaded(sound, tuple(locked), (*failed, *ready), tuple(later), unusable)
 
 

@@ -93,6 +93,24 @@ async def test_of_two_families_that_hold_one_lock_the_second_is_named_as_a_whole
     assert await daemon.run(daemon.engine.remove(3)) == [3, 4]
 
 
+async def test_a_new_child_waits_for_a_lock_that_another_family_has_still() -> None:
+    """The other one has failed beside it, and its undo was not stored: both are sound, and both go on."""
+    host = Host(
+        Kind("root", (step(spreads("part", 1)), step(last)), lambda _: Demand(T, False), holds_locks=True),
+        Kind("part", (step(last),), lambda _: Demand(T, False, (8,))),
+        Kind("failing", (step(last),), lambda _: Demand(T, False, (8,)), holds_locks=True),
+    )
+    root = replace(record(1, step=1), kind="root", state=State.WAITING, done=(0,), locked=True, born=(2,))
+    born = replace(record(2, step=0), kind="part", state=State.RUNNABLE, done=(), locked=True)
+    below = replace(born, parent=1, ancestors=(1,))
+    failed = replace(record(3, step=0), kind="failing", state=State.FAILED, done=(0,), locked=True)
+    await MemoryRecords(host.disk).write([root, below, failed])
+    daemon = await host.daemon()
+    assert daemon.engine.unusable == {}
+    await daemon.until(lambda: state(daemon, 1) is State.SUCCESS)
+    assert state(daemon, 3) is State.ROLLEDBACK
+
+
 @pytest.mark.parametrize("parts", [(8,), (7, 8)], ids=["one part", "two parts"])
 def test_a_part_stays_with_the_parent_that_locked_it_where_its_child_ends(parts: tuple[int, ...]) -> None:
     s = Scheduler()
