@@ -17,6 +17,7 @@ from state_machines.journal.events import Kind
 from state_machines.regions.states import RegionState, TableState
 
 OPENING, OPEN, CLOSED = RegionState.OPENING.name, RegionState.OPEN.name, RegionState.CLOSED.name
+STILL_OPEN: Final = (OPEN, RegionState.SPLITTING.name, RegionState.MERGING.name)
 CRASHED: Final = RegionState.ABNORMALLY_CLOSED.name
 BEFORE: Final = {"FENCED": "CRASHED", "RELEASED": "FENCED", "GONE": "RELEASED"}
 """States of a process whose crash is dealt with, and the one that comes before each."""
@@ -144,7 +145,9 @@ def nothing() -> Column:
 
 
 def _opens() -> Column:
-    return (fn.col("to_state") == OPEN) & ~fn.col("from_state").eqNullSafe(OPEN)
+    """Finds opens; a split or a merge that is taken back before its close was sent leaves its regions open."""
+    was_open = fn.coalesce(fn.col("from_state").isin(*STILL_OPEN), fn.lit(False))
+    return (fn.col("to_state") == OPEN) & ~was_open
 
 
 def _process() -> Column:
@@ -221,7 +224,7 @@ def _events(rows: DataFrame) -> DataFrame:
     state = fn.col("to_state")
     stored = seen.filter(
         (fn.col("kind") == Kind.REGION_STATE.value)
-        & state.isin(OPENING, OPEN)
+        & ((state == OPENING) | _opens())
         & fn.col("server").isNotNull()
         & fn.col("pid").isNotNull()
     ).withColumn("event", state)

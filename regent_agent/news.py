@@ -73,7 +73,7 @@ class Independents:
             if one.region in again:
                 self._tokens[one.region] = one.token  # behind those that were not named yet
             else:
-                self._told[one.region] = one.token
+                self._told[one.region] = max(one.token, self._told.get(one.region, 0))
         self._forget_closed(2 * len(named))
         if not again:
             self._due_s = self._clock()

@@ -76,7 +76,8 @@ def sound_regions(cluster: str) -> Log:
     Rows 33 to 37 close the first region, 38 splits it, 39 and 40 make its heirs, 41 to 48 open them, 49 and 50 make
     them independent, 51 discards the first region. Rows 52 to 61 close the second heir and the second region, 62 and
     63 merge them, 64 makes their heir, 65 to 68 open it, 69 makes it independent, 70 and 71 discard its parents.
-    Rows 72 to 75 truncate another table, which was made before the journal begins.
+    Rows 72 to 75 truncate another table, which was made before the journal begins; 76 and 77 are a merge that is taken
+    back before it closes anything.
     """
     events = [
         {"kind": "CTL_ELECTED"},
@@ -121,6 +122,8 @@ def sound_regions(cluster: str) -> Log:
         region(106, 23, None, "OFFLINE", start="", end="m") | {"table": "kw"},
         region(107, 23, None, "OFFLINE", start="m", end="") | {"table": "kw"},
         table("TRUNCATING", "DISABLED", 2),
+        region(MERGED, 24, "OPEN", "MERGING", token=20, **B, **had(B)),
+        region(MERGED, 24, "MERGING", "OPEN", token=20, **B, **had(B)),
         {"kind": "CTL_RESIGNED"},
     ]
     return rows(cluster, 3, 1, *events)

@@ -285,6 +285,12 @@ class TestIndependents:
         found.add(present)
         found.add(former)
         assert found.due() == [Owned(1, 8)]
+        found.accepted(())
+        found.add(former)
+        found.due()
+        found.accepted(())
+        found.anew()
+        assert found.due() == [Owned(1, 8)], "also after the present one was accepted"
 
     def test_regions_that_come_and_go_leave_nothing_behind(self) -> None:
         opened, _, found = self.made()
