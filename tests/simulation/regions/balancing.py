@@ -38,7 +38,8 @@ def balance_(world: World, name: str) -> None:
 
 async def _balanced(world: World, term: RegionsTerm, name: str) -> None:
     model, records = term.env.model, term.engine.records
-    await _looked(lambda: balance.problem_of(term.env) is None)
+    if not await _looked(lambda: balance.problem_of(term.env) is None):
+        return  # the run may be at its end by now, where nothing may move
     crowd = [one for one in model.regions.values() if one.state is RegionState.OPEN and not one.pid][:CROWD_MAX]
     for found in crowd:
         submit(world, move.NAME, MOVE.encode(Move(found.id, found.table.name, name, "a crowd")))
@@ -60,9 +61,10 @@ async def _balanced(world: World, term: RegionsTerm, name: str) -> None:
             submit(world, move.NAME, MOVE.encode(Move(one.region, region.table.name, "", "in the way")))
 
 
-async def _looked(holds: Callable[[], bool]) -> None:
-    """Looks some times whether something holds; goes on in any case."""
+async def _looked(holds: Callable[[], bool]) -> bool:
+    """Looks some times whether something holds; returns whether it does."""
     for _ in range(TRIES):
         if holds():
-            return
+            return True
         await asyncio.sleep(AGAIN_S)
+    return False
