@@ -365,7 +365,7 @@ async def test_a_split_whose_room_others_have_taken_is_undone_before_its_heirs_h
         pid = await splits(term, parent, b"m")
         close = await server.operation()
         term.env.model.sources.update((id_, ()) for id_ in range(1_000_000, 1_000_000 + HEIRS_MAX - 1))
-        await server.report(done(close))
+        await server.report(server.do(close))
         async with serving(server):
             record = await term.engine.result(pid)
             assert record.state is State.ROLLEDBACK
