@@ -167,7 +167,7 @@ async def test_a_new_mark_takes_those_with_it_that_mean_nothing_any_more() -> No
         await marked(term, MarkKind.PIN, str(region.id + 1), "a")
         await asyncio.sleep(2)
         await marked(term, MarkKind.CORDON, "b")
-        kept = [(MarkKind.CORDON, "b"), (MarkKind.PIN, str(region.id))]
+        kept = [(MarkKind.CORDON, "b"), (MarkKind.LEVEL, "store"), (MarkKind.PIN, str(region.id))]
         assert [(one.kind, one.subject) for one in term.env.model.marks] == kept
     async with running(disk) as term:
         assert [(one.kind, one.subject) for one in term.env.model.marks] == kept
@@ -175,14 +175,15 @@ async def test_a_new_mark_takes_those_with_it_that_mean_nothing_any_more() -> No
 
 @virtual
 async def test_a_mark_too_many_is_refused_and_one_that_is_there_is_replaced() -> None:
-    with patch.object(servers, "MARKS_MAX", 1):
+    with patch.object(servers, "MARKS_MAX", 2):
         async with running(RegionDisk()) as term, serving(Server(term, "a"), Server(term, "b")):
+            assert [one.kind for one in term.env.model.marks] == [MarkKind.LEVEL]
             await marked(term, MarkKind.HOLD, "a", for_ms=60_000)
             await marked(term, MarkKind.HOLD, "a", for_ms=90_000)
             pid = await procedure(term, MARK, MARK_TASK.encode(MarkTask(MarkKind.CORDON, "b")))
             record = await term.engine.result(pid)
             assert record.state is State.ROLLEDBACK
-            assert "there are 1 marks, which is the most: remove some" in record.error
+            assert "there are 2 marks, which is the most: remove some" in record.error
             assert not term.env.model.marks.is_cordoned("b")
 
 
