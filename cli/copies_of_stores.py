@@ -104,7 +104,7 @@ def planned(backup: Path, store: Path, epoch: int, number: int) -> Iterator[Plan
 
 
 def carry_out(plan: Plan, backup: Path, store: Path) -> Json:
-    """Puts the backup in place; returns what was done."""
+    """Replaces the store by the backup; returns the plan with the name of the file that keeps the former store."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     with _failures():
         done = sqlite_restore.restore(backup, store, plan.epoch, [noted(plan.number)], stamp)
@@ -124,7 +124,7 @@ def item_of(plan: Plan, backup: Path, store: Path) -> Json:
 
 
 def sentences(plan: Plan) -> Iterator[str]:
-    """Returns what is lost, and what comes back."""
+    """Yields sentences about what only the present store has, and what only the backup has."""
     if plan.trouble:
         yield f"what is lost is not known, for the present store cannot be read: {plan.trouble}"
     if plan.present is None:

@@ -1,4 +1,4 @@
-"""Adds regent regions report, which says what is wrong with the regions and what mends it."""
+"""Adds ``regent regions report``: it lists the faults of regions, and the command that mends each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def report(
         Path | None, typer.Option("--offline", help="File of a SQLite store that no daemon has.", metavar="STORE")
     ] = None,
 ) -> None:
-    """Report what is wrong with the regions, and the command that mends it: exit code 3 if anything is."""
+    """List the faults of regions and the command that mends each; the exit code is 3 if there are any."""
     output = session.output
     if offline is not None:
         found = _offline(offline, table or "", kind, limit)

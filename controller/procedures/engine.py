@@ -228,7 +228,7 @@ class Engine(Generic[Env]):
         return await self._pids.take()
 
     async def reserve(self, count: int) -> int:
-        """Returns the first of so many numbers in a row, durably: at any time, and never given again."""
+        """Reserves ``count`` consecutive numbers durably, and returns the first; none of them is given again."""
         return await self._pids.row(count)
 
     # -- calls that are recorded together with their effect, by the consumer

@@ -217,7 +217,10 @@ class Pids:
         return self.next()
 
     async def row(self, count: int) -> int:
-        """Returns the first of so many numbers in a row, for what is no procedure; anything may call it at any time."""
+        """Reserves ``count`` consecutive numbers that no procedure gets, and returns the first; calls may overlap.
+
+        Raises ``StoreFailed``.
+        """
         async with self._reserving:
             while len(self._row) < count or self._row[0] <= self._above:
                 first = await self._store.reserve(max(count, BLOCK))

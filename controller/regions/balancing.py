@@ -93,7 +93,7 @@ class Balancing:
         self.counters.balance_refusals[problem.bar.value] += 1
 
     def changed(self, moved: Sequence[Transition]) -> None:
-        """Takes durable changes of procedures: counts plans and moves, and forgets plans of what has ended."""
+        """Counts the plans and moves of durable changes, and drops the plan of a balance that has ended."""
         for before, after in moved:
             if after.kind != NAME:
                 continue

@@ -202,16 +202,7 @@ class RegionsEnv:
         self.former = LeaseAndFence(options.lease_ms, options.fence)
         """The lease and fence of servers that have not polled since they registered at this daemon."""
         self.cooldown = Cooldown(options.move_cooldown_ms)
-        self.planner = Planner(
-            model,
-            self.loads,
-            self.claimants,
-            self.cooldown,
-            self.now_ms,
-            lambda: draw(SEEDS),
-            Stochastic() if options.balancer == "stochastic" else Simple(options.balancer_by_table),
-            options.balancer_timeout_ms,
-        )
+        self.planner = self._planner(lambda: draw(SEEDS))
         self.wake: Callable[[int], None] = lambda _: None
         self.fencing = Fencing(options.fence_command, options.fence_timeout_ms, self._wake)
 
@@ -237,6 +228,13 @@ class RegionsEnv:
     def _wake(self, pid: int) -> None:
         """Runs a procedure by the engine, which comes later than this."""
         self.wake(pid)
+
+    def _planner(self, seed: Callable[[], int]) -> Planner:
+        """Makes the planner with the balancer of the settings."""
+        stochastic = self.options.balancer == "stochastic"
+        balancer = Stochastic() if stochastic else Simple(self.options.balancer_by_table)
+        timeout_ms = self.options.balancer_timeout_ms
+        return Planner(self.model, self.loads, self.claimants, self.cooldown, self.now_ms, seed, balancer, timeout_ms)
 
     async def _reserve(self, count: int) -> int:
         """Reserves numbers by the engine, which comes later than this."""

@@ -34,7 +34,7 @@ async def take(
             region = model.regions.get(one.region)
             if region is None or region.server is not server or one.region not in model.sources:
                 continue
-            if region.state is RegionState.OPENING:  # a word about the open before: this one was told the sources again
+            if region.state is RegionState.OPENING:  # the message of this open names the sources again
                 if region.opening == one.token:
                     again.append(one.region)  # its open is not durable yet, and may come to nothing
             elif region.token == one.token and not _may_be_over(env, region):

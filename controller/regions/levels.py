@@ -41,7 +41,7 @@ OF_DAMAGES: Final = {KINDS[row]: form for row, form in OF_ROWS.items()}
 
 
 class Begun(NamedTuple):
-    """The content with its level, and what is to be written for that."""
+    """A catalog's content with the mark of its level. ``writes``: the mark, where the store has none yet."""
 
     content: Content
     writes: Sequence[PutMark] = ()

@@ -102,9 +102,9 @@ async def metadata(env: RegionsEnv, record: Record) -> Outcome | Effect:
     table = env.model.tables[task.table]
     if task.first_id <= env.copied_number:
         return Failed("the store was restored from a copy, and the new regions may have had data since: begin it again")
-    if waits_for(env):
-        return _held(env, record)
     holes = (await holes_of(env, table))[: task.count]
+    if waits_for(env):  # behind the await: a list may have come meanwhile
+        return _held(env, record)
     made = [(one, *keys) for one, keys in enumerate(holes, task.first_id)]
     rows = NewRegions(tuple(RegionRow(one, table.name, start, end, S.CLOSED) for one, start, end in made))
 
