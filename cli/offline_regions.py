@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from cli.exit_codes import Exit, Failure
 from cli.procedure_log import Judged, read_file
 from cli.store_claim import claimed
+from controller.regions import damaged
 from controller.regions.entering import enter
 from controller.regions.operator.counts import halted
 from controller.regions.operator.report import About, described, report_item
@@ -55,7 +56,7 @@ def _refuse_unknown(model: Regions, table: str) -> None:
 
 
 async def _judged(content: Content, records: dict[int, Record], scope: Scope) -> RegionsReport:
-    known = {(one.name, one.incarnation) for one in content.servers}
+    known = {(one.name, one.incarnation) for one in content.servers} | set(damaged.members(content.damaged))
     owners = {
         one.id: f"{one.server},{one.incarnation}"
         for one in content.regions

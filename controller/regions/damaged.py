@@ -17,7 +17,7 @@ from metadata_store.catalog.judging import INT_MAX
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind, shown
 from state_machines.regions.model import Regions, Server, Table
-from state_machines.regions.states import PARTIAL, ServerState, TableState
+from state_machines.regions.states import PARTIAL, RegionState, ServerState, TableState
 
 log = logging.getLogger("regent.regions")
 
@@ -109,6 +109,23 @@ def without_server(model: Regions, row: RegionRow) -> None:
     why = "no row of a server names it, and one that cannot be read may: it may have the region still"
     model.damages.add(Damage(RowKind.REGION, f"region {row.id}", "server", shown(owner), why, owner, row.table, row.id))
     model.strangers[key] = model.strangers.get(key, 0) + 1
+
+
+def unnamed(model: Regions, row: RegionRow) -> tuple[Server | None, RegionState]:
+    """Returns the owner of an open region, and its state, where no row tells of the process that it names.
+
+    That one may have the region still. So it counts as a member: its lease has to run out and its crash to be dealt
+    with, or its registration stores its row anew. One that was fenced has nothing any more.
+    """
+    key = row.server, row.incarnation
+    if not row.server or model.is_buried(key):
+        return None, RegionState.ABNORMALLY_CLOSED
+    log.error(
+        "region %d is open at the server %s,%d, of which no row tells: until it registers again it counts as a member "
+        "that is not heard of, and is fenced after its lease",
+        *(row.id, *key),
+    )
+    return model.servers.setdefault(key, Server(*key, "", "", ServerState.ONLINE, {})), RegionState.OPEN
 
 
 def without_sources(damages: Damages, rows: Sequence[RegionRow], heirs: Container[int]) -> list[RegionRow]:

@@ -99,7 +99,7 @@ class _Entry:
                 if self._unknown and self._unknown.may_be(server):
                     damaged.without_server(model, row)
                     continue
-                state = S.ABNORMALLY_CLOSED
+                owner, state = damaged.unnamed(model, row)
             if not joined:
                 if table is current and start == joint:
                     joint = end or None

@@ -82,7 +82,7 @@ class Judge:
     def _judge(self, table: Table, keys: Keys, some: Sequence[Region]) -> None:
         """Looks at regions that follow each other."""
         serving = {one for one in self._model.servers.values() if one.state is ServerState.ONLINE}
-        open_, joint = RegionState.OPEN, keys.joint
+        open_, joint, owners = RegionState.OPEN, keys.joint, self._scope.owners
         before: Region | None = None
         for region in some:
             if region.start == joint:
@@ -93,7 +93,7 @@ class Judge:
                 self._note(table, keys.next(region.id, region.start, region.end))
                 joint = keys.joint
             before = region
-            if region.state is not open_ or region.server not in serving:
+            if region.state is not open_ or region.server not in serving or region.id in owners:
                 self._odd.append(region)
         keys.reached(some[-1].id, some[-1].end)
         self.found.regions += len(some)

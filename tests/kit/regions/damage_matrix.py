@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from controller.regions import loading
+from controller.regions import damaged, loading
 from controller.regions.entering import enter
 from controller.regions.operator.counts import halted
 from metadata_store.catalog import znodes
@@ -139,7 +139,7 @@ class Told(NamedTuple):
 
 def told(content: Content) -> Told:
     """Enters a catalog as a term does, and judges it."""
-    known = {(one.name, one.incarnation) for one in content.servers}
+    known = {(one.name, one.incarnation) for one in content.servers} | set(damaged.members(content.damaged))
     owners = {
         one.id: f"{one.server},{one.incarnation}"
         for one in content.regions
@@ -151,6 +151,7 @@ def told(content: Content) -> Told:
     said = [f"{one.kind.value} left out" for one in model.damages.rows]
     said += ["keys overlap" if one.overlap else "keys without a region" for one in model.damages.gaps]
     said += ["a region is assigned anew" for _ in left]
+    said += ["server is a member until its lease is over" for key in model.servers if key not in known]
     judge = Judge(model, Scope(serving=False, owners=owners))
     for _ in chain(judge.of_keys(), judge.of_rest(Held(lambda _: False, {}, {}, halted=halted(model, ())))):
         pass

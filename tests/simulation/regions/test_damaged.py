@@ -200,6 +200,37 @@ async def test_a_region_stays_at_a_process_whose_own_row_is_damaged() -> None:
 
 
 @virtual
+async def test_a_region_stays_at_a_process_of_which_no_row_tells_until_its_lease_is_over() -> None:
+    """It may serve still: so it is a member, whose crash is dealt with. One that was fenced is none."""
+    disk = RegionDisk()
+    await made(disk)
+    del disk.servers["a", 1]
+    async with running(disk) as term, serving(Server(term, "b")):
+        await asyncio.sleep(1)
+        assert {str(one.server) for one in regions_of(term)} == {"a,1"}
+        await until(lambda: {str(one.server) for one in regions_of(term)} == {"b,1"})
+        assert term.env.model.is_buried(("a", 1)), "its crash was dealt with"
+    for row in rows(disk):
+        disk.regions[row.id] = row._replace(server="a")
+    async with running(disk) as term, serving(Server(term, "c")):
+        assert ("a", 1) not in term.env.model.servers, "it was fenced"
+        await until(lambda: {str(one.server) for one in regions_of(term)} == {"c,1"})
+
+
+@virtual
+async def test_a_process_of_which_no_row_tells_keeps_its_regions_where_it_comes_again() -> None:
+    disk = RegionDisk()
+    await made(disk)
+    has = [Owned(one.id, one.token) for table in ("t", "u") for one in rows(disk, table)]
+    del disk.servers["a", 1]
+    async with running(disk) as term, serving(Server(term, "b")):
+        server = Server(term, "a", 1)
+        await server.register(*has)
+        assert ("a", 1) in disk.servers
+        assert {str(one.server) for one in regions_of(term)} == {"a,1"}
+
+
+@virtual
 async def test_regions_that_overlap_are_told_to_no_client() -> None:
     disk = RegionDisk()
     await made(disk)

@@ -35,7 +35,7 @@ def collector() -> Iterator[None]:
 
 
 def content() -> Content:
-    """Two tables whose regions a server has; one of each has an owner that is no member any more."""
+    """Two tables whose regions a server has; one of each has an owner that was fenced, and is no member any more."""
     tables = [TableRow(name, TableKind.USER, TableState.ENABLED) for name in ("t", "u")]
     rows = [
         RegionRow(
@@ -52,7 +52,7 @@ def content() -> Content:
         for first, table in ((COUNT, tables[0]), (0, tables[1]))
         for at, (start, end) in enumerate(ranges((), COUNT))
     ]
-    return Content(["default"], tables, rows, [ServerRow("a", 1, "a:1")])
+    return Content(["default"], tables, rows, [ServerRow("a", 1, "a:1")], {"a": 2})
 
 
 async def test_regions_are_entered_in_pieces_which_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
