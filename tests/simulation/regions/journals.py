@@ -70,7 +70,7 @@ def audited(spark: SparkSession, journals: Path, into: Path) -> dict[str, list[s
     from pipeline import jobs
     from pipeline.schema import VIOLATIONS
 
-    jobs.ingest(spark, [str(folder) for folder in sorted(journals.iterdir())], str(into))
+    jobs.ingest(spark, [str(_in_one(journals, into.with_name("all.jsonl")))], str(into))
     jobs.audit(spark, str(into))
     violations = spark.read.schema(VIOLATIONS).parquet(f"{into}/violations").orderBy("ctl_epoch", "seq")
     found: dict[str, list[str]] = {}
@@ -78,3 +78,11 @@ def audited(spark: SparkSession, journals: Path, into: Path) -> dict[str, list[s
         where = f"table {row.table}, region {row.region}, server {row.server}: epoch {row.ctl_epoch}, row {row.seq}"
         found.setdefault(row.cluster, []).append(f"{row.invariant}: {row.what} ({where})")
     return found
+
+
+def _in_one(journals: Path, file: Path) -> Path:
+    """Copies all journals into one file: an audit takes about as long for one file as for ten thousand rows."""
+    with file.open("wb") as all_of_them:
+        for one in sorted(journals.glob("*/*")):
+            all_of_them.write(one.read_bytes())
+    return file
