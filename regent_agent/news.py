@@ -80,7 +80,8 @@ class Independents:
 
     def anew(self) -> None:
         """Has all regions be named to another daemon; what the one before responds from now on counts nothing."""
-        self._repeated.update(self._told)
+        for region, token in self._told.items():
+            self._repeated[region] = max(token, self._repeated.get(region, 0))
         self._told.clear()
         self._named = []
         self._due_s = self._clock()
@@ -92,7 +93,7 @@ class Independents:
                 return
             region, token = self._repeated.popitem(last=False)
             if self._may_be_lost(region, token):
-                self._tokens.setdefault(region, token)
+                self._tokens[region] = max(token, self._tokens.get(region, 0))
 
     def _forget_closed(self, looks: int) -> None:
         """Looks at those that were accepted first: twice as many as came, so that the closed ones stay few."""

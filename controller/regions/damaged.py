@@ -1,7 +1,8 @@
 """Keeps safe what a term cannot read: nothing that was left out is given to another server, or told to clients.
 
-A row that is left out stays as it is in the store. A process whose row names it, and is damaged otherwise, counts as a
-member. Its lease has to run out, or its registration stores the row anew.
+A row that is left out stays as it is in the store. A process whose row is damaged, and names it still, counts as a
+member; so does one without a row that a region or a procedure names. Its lease has to run out, and its crash to be
+dealt with, or its registration stores the row anew.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from metadata_store.catalog.judging import INT_MAX
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind, shown
 from state_machines.regions.model import Regions, Server, Table
-from state_machines.regions.states import PARTIAL, RegionState, ServerState, TableState
+from state_machines.regions.states import PARTIAL, ServerState, TableState
 
 log = logging.getLogger("regent.regions")
 
 LEASE_MS_MAX: Final = 600_000
 """Longest lease that the settings permit: of servers whose own one cannot be read."""
+UNREADABLE: Final = INT_MAX
+"""Stands for the highest incarnation of a name that was fenced, where its row cannot be read."""
 NAMED_MAX: Final = 20
 """Damaged rows and gaps that the log and the status name."""
 REMEDY: Final = (
@@ -69,10 +72,18 @@ def members(damaged: Iterable[Damage]) -> Iterator[tuple[str, int]]:
 def keep_away(model: Regions, damaged: Iterable[Damage]) -> None:
     """Enters damaged members, and keeps each name away whose fenced incarnations cannot be read."""
     for key in members(damaged):
-        model.servers.setdefault(key, Server(*key, "", "", ServerState.ONLINE, {}))
+        member(model, key)
     for one in damaged:
         if one.kind is RowKind.BURIED and one.name:
-            model.buried[one.name] = INT_MAX
+            model.buried[one.name] = UNREADABLE
+
+
+def member(model: Regions, key: tuple[str, int]) -> Server:
+    """Returns a process; one without a row that can be read is entered as a member."""
+    if (server := model.servers.get(key)) is None:
+        proof = model.proofs.get(key)
+        server = model.servers[key] = Server(*key, "", "", ServerState.ONLINE, {}, proof=proof, stored=False)
+    return server
 
 
 def lease_and_fence_of(content: Content, present: LeaseAndFence) -> tuple[LeaseAndFence | None, list[Damage]]:
@@ -111,21 +122,21 @@ def without_server(model: Regions, row: RegionRow) -> None:
     model.strangers[key] = model.strangers.get(key, 0) + 1
 
 
-def unnamed(model: Regions, row: RegionRow) -> tuple[Server | None, RegionState]:
-    """Returns the owner of an open region, and its state, where no row tells of the process that it names.
+def unnamed(model: Regions, key: tuple[str, int], where: str) -> Server | None:
+    """Returns a process that may have a region, and of which no row tells; None where it was fenced.
 
-    That one may have the region still. So it counts as a member: its lease has to run out and its crash to be dealt
-    with, or its registration stores its row anew. One that was fenced has nothing any more.
+    It counts as a member. ``where``: what names it.
     """
-    key = row.server, row.incarnation
-    if not row.server or model.is_buried(key):
-        return None, RegionState.ABNORMALLY_CLOSED
-    log.error(
-        "region %d is open at the server %s,%d, of which no row tells: until it registers again it counts as a member "
-        "that is not heard of, and is fenced after its lease",
-        *(row.id, *key),
-    )
-    return model.servers.setdefault(key, Server(*key, "", "", ServerState.ONLINE, {})), RegionState.OPEN
+    fenced = model.is_buried(key) and model.buried[key[0]] < UNREADABLE
+    if fenced or not key[0]:
+        return None
+    if key not in model.servers:
+        log.error(
+            "server %s,%d has no row, and %s names it: no other server gets its regions before its lease has run out "
+            "and its crash is dealt with",
+            *(*key, where),
+        )
+    return member(model, key)
 
 
 def without_sources(damages: Damages, rows: Sequence[RegionRow], heirs: Container[int]) -> list[RegionRow]:

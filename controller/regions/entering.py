@@ -49,6 +49,7 @@ async def enter(model: Regions, content: Content, now_ms: int) -> None:
     for row in content.servers:
         server = Server(*row, ServerState.ONLINE, {}, proof=found.get(row[:2]))
         model.servers[server.key] = server
+    model.proofs = {key: proof for key, proof in found.items() if key not in model.servers}
     damaged.keep_away(model, content.damaged)
     for table in content.tables:
         made = Table(table.name, TableKind(table.kind), TableState(table.state), dict(table.options), [])
@@ -99,7 +100,8 @@ class _Entry:
                 if self._unknown and self._unknown.may_be(server):
                     damaged.without_server(model, row)
                     continue
-                owner, state = damaged.unnamed(model, row)
+                owner = damaged.unnamed(model, (server, incarnation), f"region {id_}")
+                state = S.ABNORMALLY_CLOSED if owner is None else S.OPEN
             if not joined:
                 if table is current and start == joint:
                     joint = end or None

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from controller.regions import bypassed
+from controller.regions import bypassed, damaged
 from controller.regions.endings import Left
 from controller.regions.entering import ROWS_TOGETHER
 from controller.regions.environment import RegionsEnv
@@ -177,7 +177,8 @@ def distrust(env: RegionsEnv, records: Iterable[Record]) -> None:
 
 
 def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:
-    server = env.model.servers.get((task.server, task.incarnation))
+    key = task.server, task.incarnation
+    server = env.model.servers.get(key) or damaged.unnamed(env.model, key, f"procedure {record.pid}")
     env.model.attach(region, record.pid)
     region.doubtful = env.restored
     if env.restored and record.kind == assign.NAME:

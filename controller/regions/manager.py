@@ -64,14 +64,15 @@ class Manager:
         new = key not in env.model.servers
         row = ServerRow(*key, request.address, request.software)
         server = env.model.servers.get(key)
-        if server is None or (server.address, server.software) != row[2:] or (server.proof is None and proof):
+        row_differs = server is not None and (server.address, server.software, server.stored) != (*row[2:], True)
+        if server is None or row_differs or (server.proof is None and proof):
             self.admission.check_alone(key)
             await self._enter(row, proof)
             server = env.model.servers.setdefault(key, Server(*row, ServerState.ONLINE, {}))
             self.admission.check_proof(
                 key, server.proof, proof
             )  # again: its first registration at this daemon may have come twice
-            server.address, server.software = request.address, request.software
+            server.address, server.software, server.stored = request.address, request.software, True
         server.proof, server.features = proof, frozenset(request.features)
         self.admission.check_alone(key)  # again: another process may have registered during the write
         if server.state is not ServerState.ONLINE:

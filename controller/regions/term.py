@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -168,12 +168,6 @@ class RegionsTerm:
         writes = [*begun.writes, *([self.env.former.row] if self.env.former != before else [])]
         if writes:
             await self._store.write((), (), writes)
-        members = {(row.name, row.incarnation) for row in content.servers}
-        members.update(damaged.members(content.damaged))
-        known = {} if damaged.Unknown.of(content.damaged) else admission.proofs_in(content.marks)
-        over = list(admission.proofs_left_over(known, members))
-        for at in range(0, len(over), PROOFS_TOGETHER):
-            await self._store.write((), (), over[at : at + PROOFS_TOGETHER])
         await entering.enter(self.env.model, content, self.env.now_ms())
         self.env.parents_ms = dict.fromkeys(self.env.model.parents, self.env.now_ms())
         damaged.tell(self.env.model.damages)
@@ -183,6 +177,7 @@ class RegionsTerm:
         self.env.former_number = self.engine.last_number
         self.env.contradictions.begin(self.env.former_number)
         loading.resume(self.env, self.engine.live(), self.engine.park)
+        await self._drop_proofs({} if damaged.Unknown.of(content.damaged) else self.env.model.proofs)
         self.env.torn = bool(self.engine.unusable) or any(one.bypassed for one in self.engine.records.values())
         loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))
         self.journal.begin(self.engine.live())
@@ -205,6 +200,13 @@ class RegionsTerm:
             sum(1 for _ in self.engine.live()),
             self.manager.epoch,
         )
+
+    async def _drop_proofs(self, without_row: Collection[tuple[str, int]]) -> None:
+        """Removes proofs of processes that are no members."""
+        over = list(admission.proofs_left_over(without_row, self.env.model.servers))
+        for at in range(0, len(over), PROOFS_TOGETHER):
+            await self._store.write((), (), over[at : at + PROOFS_TOGETHER])
+        self.env.model.proofs.clear()
 
     def _begin_times(self) -> None:
         """Has leases begin now, and waits end: the load took its time, and the wall clock may have been set since."""

@@ -76,7 +76,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     ``expected``: regions for which a step has chosen it, and whose open is not entered yet. ``load``: figures that it
     sent. ``proof``: digest of the proof of its connections. It is empty where the process registered without one, None
     where it has not registered at this daemon, and its row has none. ``features``: names of what it can do beyond
-    opening and closing regions, as it said when it registered.
+    opening and closing regions, as it said when it registered. ``stored``: it has a row that can be read.
     """
 
     name: str
@@ -95,6 +95,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     load: dict[str, int] = msgspec.field(default_factory=dict)
     proof: str | None = None
     features: frozenset[str] = frozenset()
+    stored: bool = True
 
     @property
     def key(self) -> tuple[str, int]:
@@ -194,6 +195,8 @@ class Regions:
         self.published: dict[str, PublishedRow] = {}
         self.strangers: dict[tuple[str, int], int] = {}
         """How many regions are left out because their rows name a process that no row of a server names."""
+        self.proofs: dict[tuple[str, int], str] = {}
+        """Proofs of processes without a row, while a catalog is entered."""
 
     @property
     def ids(self) -> Ids:

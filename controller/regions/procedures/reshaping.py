@@ -146,10 +146,16 @@ def ready(env: RegionsEnv, record: Record, task: Shape) -> list[Region] | Failed
             return Failed(f"procedure {one.pid} has region {one}: wait for its end")
     if (ending := env.endings.of(parents[0].table)) is not None:
         return Failed(ending.why())
-    if min(task.heirs) <= env.copied_number:
+    if any(_had_data(env, one) for one in task.heirs):
         heirs = _named(task.heirs)
         return Failed(f"the store was restored from a copy, and {heirs} may have had data since: begin it again")
     return parents
+
+
+def _had_data(env: RegionsEnv, heir: int) -> bool:
+    """Checks whether a heir may have been open in what was lost with a restore: numbers, or a server's list, say so."""
+    lists = env.contradictions
+    return heir <= env.copied_number or heir in lists.noted or (lists.incomplete and heir <= env.former_number)
 
 
 def judged(env: RegionsEnv, record: Record, regions: Sequence[Region], heirs: int) -> Wait | Failed | None:

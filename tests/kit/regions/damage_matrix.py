@@ -247,7 +247,7 @@ one that is no value of it. They are done to a catalog that is in order: a table
 split has made, and one row of each other kind.
 
 The daemon leaves out what it cannot use, and its log names that (*left out,*). It gives no route for keys that no
-region has, or several, and assigns regions anew whose owner no row names. The last column is what
+region has, or several, and keeps a server as a member that has no row and that a region names. The last column is what
 `regent regions report --offline FILE` finds ([kinds](../how-to/assign-regions.md#report)). With `-` neither notices the
 damage: a copy of the store, the journal or the servers alone tell that it was another value.
 

@@ -32,9 +32,21 @@ from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState
-from testing.memory.region_store import RegionDisk
+from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.regions.term import view_of
-from tests.kit.regions.world import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
+from tests.kit.regions.world import (
+    Hung,
+    Server,
+    creates,
+    creating,
+    ended,
+    procedure,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
 from tests.simulation.regions.test_marks import marked
 
 COUNT = 4
@@ -215,6 +227,42 @@ async def test_a_region_stays_at_a_process_of_which_no_row_tells_until_its_lease
     async with running(disk) as term, serving(Server(term, "c")):
         assert ("a", 1) not in term.env.model.servers, "it was fenced"
         await until(lambda: {str(one.server) for one in regions_of(term)} == {"c,1"})
+
+
+@virtual
+async def test_an_open_under_way_at_a_process_of_which_no_row_tells_waits_for_its_lease() -> None:
+    """It may have the region by now: its answer was not stored."""
+    disk = RegionDisk()
+    async with running(disk) as term, serving(Hung(term, "a")):
+        await creating(term, 1)
+        await until(lambda: any(one.state is RegionState.OPENING and one.server for one in regions_of(term)))
+        await asyncio.sleep(0.2)
+    del disk.servers["a", 1]
+    async with running(disk) as term, serving(Server(term, "b")):
+        [region] = regions_of(term)
+        await asyncio.sleep(1)
+        assert (str(region.server), region.state) == ("a,1", RegionState.OPENING)
+        await until(lambda: region.state is RegionState.OPEN)
+        assert (str(region.server), term.env.model.is_buried(("a", 1))) == ("b,1", True)
+
+
+class FenceUnreadable(MemoryRegionStore):
+    """A store that has an unreadable row of what was fenced with the name a."""
+
+    async def read(self) -> Content:
+        found = await super().read()
+        return found._replace(damaged=(Damage(RowKind.BURIED, "row 1", "incarnation", "x", "it is no number", "a"),))
+
+
+@virtual
+async def test_a_name_whose_fence_cannot_be_read_is_no_sign_that_a_process_was_fenced() -> None:
+    disk = RegionDisk()
+    await made(disk)
+    del disk.servers["a", 1]
+    async with running(disk, store=FenceUnreadable) as term, serving(Server(term, "b")):
+        await asyncio.sleep(1)
+        assert {str(one.server) for one in regions_of(term)} == {"a,1"}
+        await until(lambda: {str(one.server) for one in regions_of(term)} == {"b,1"})
 
 
 @virtual

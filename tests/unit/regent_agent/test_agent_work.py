@@ -292,6 +292,19 @@ class TestIndependents:
         found.anew()
         assert found.due() == [Owned(1, 8)], "also after the present one was accepted"
 
+    def test_a_late_word_after_a_registration_takes_the_place_of_none_either(self) -> None:
+        opened, _, found = self.made()
+        former, present = self.opens(opened, 1, 7), self.opens(opened, 1, 8)
+        found.add(present)
+        found.due()
+        found.accepted(())
+        found.anew()
+        found.add(former)
+        assert found.due() == [Owned(1, 8)]
+        found.accepted(())
+        found.anew()
+        assert found.due() == [Owned(1, 8)], "the next daemon hears of the present one, too"
+
     def test_regions_that_come_and_go_leave_nothing_behind(self) -> None:
         opened, _, found = self.made()
         for region in range(3 * RESULTS_MAX):

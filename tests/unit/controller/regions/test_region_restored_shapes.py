@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.regions.environment import Options
+from controller.regions.procedures.messages import SHAPE, Shape
 from controller.regions.term import RegionsTerm
 from metadata_store.records.port import NOTHING_SEEN, Above
 from regent_agent.protocol import INHERIT
@@ -75,3 +76,22 @@ async def test_regions_of_any_other_store_are_split_and_merged_on_after_a_failov
     async with stage(tmp_path, options=OPTIONS, above=NOTHING_SEEN) as after:
         await after.join("s1", 2, features=[INHERIT])
         assert (await result(after.term, pid)).state is State.SUCCESS
+
+
+@pytest.mark.parametrize("reshapes", [split, merges])
+@pytest.mark.parametrize("incomplete", [False, True])
+async def test_a_server_that_lists_an_heir_has_it_undone_where_no_number_tells_of_the_copy(
+    tmp_path: Path, reshapes: Reshapes, incomplete: bool
+) -> None:
+    pid = await under_way(tmp_path, reshapes)
+    async with stage(tmp_path, options=OPTIONS, above=NOTHING_SEEN) as after:
+        task: Shape = SHAPE.decode(after.term.engine.records[pid].data)
+        lists = after.term.env.contradictions
+        if incomplete:
+            lists.incomplete = True
+        else:
+            lists.note(task.heirs[-1], None, 9_999, "s2,1")
+        await after.join("s1", 2, features=[INHERIT])
+        ended = await result(after.term, pid)
+        assert ended.state is State.ROLLEDBACK
+        assert ended.error.startswith("the store was restored from a copy, and #")
