@@ -63,6 +63,9 @@ class Chaos:
         self._chance = random.Random(seed)
         self._log = log
         self.began_us = wall_us()
+        self._changes_go_on = asyncio.Event()
+        """Not set while all regions are to be open: a slow machine has some under way at each moment otherwise."""
+        self._changes_go_on.set()
         self._frozen: list[KvServer] = []
         """Processes that woke up after a new one had their name."""
         self._faults: dict[str, Callable[[KvServer], Awaitable[None]]] = {
@@ -148,12 +151,14 @@ class Chaos:
             await asyncio.wait([starts])
 
     async def _settle(self) -> None:
-        """Waits until all regions are open, and keeps all processes up meanwhile."""
+        """Waits until all regions are open, keeps all processes up meanwhile, and begins no change."""
         ends_s = time.monotonic() + OPEN_S_MAX
+        self._changes_go_on.clear()
         while not await self._stage.daemon.are_open(TABLE):
             assert time.monotonic() < ends_s, f"not open within {OPEN_S_MAX:g} s: {await self._stage.not_open()}"
             await self._revive()
             await asyncio.sleep(REVIVE_S)
+        self._changes_go_on.set()
 
     async def _kill(self, server: KvServer) -> None:
         self.outages.append(Outage(server.name, wall_us(), FOREVER))
@@ -263,6 +268,7 @@ class Chaos:
                     del self.snapshots[old]
 
     async def _change(self, what: str, path: str, body: dict[str, object]) -> bool:
+        await self._changes_go_on.wait()
         begun = await self._stage.act(path, body)
         self.counts[what if begun else f"{what} refused, or without a response"] += 1
         return begun is not None
