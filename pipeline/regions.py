@@ -248,6 +248,8 @@ def _each(rows: DataFrame) -> DataFrame:
 
 
 _TABLE = ["cluster", "table", "made"]
+_WHOLE = [*_TABLE, "by"]
+"""What names a row by which a table has all of its regions: there are two where the row of a truncation is lost."""
 BEGINS: Final = (TableState.CREATING.name, TableState.TRUNCATING.name)
 """States of a table in which it gets all of its regions anew."""
 ENDS: Final = (
@@ -264,23 +266,23 @@ def keys_covered(rows: DataFrame, gaps: DataFrame) -> DataFrame:
     """
     seen = _since_creation(rows)
     ends = fn.concat_ws(" ", "from_state", "to_state").isin(*ENDS)
-    whole = seen.filter((fn.col("kind") == Kind.TABLE_STATE.value) & ends)
-    by = whole.select(*_TABLE, fn.col("at").alias("by"))  # later ones have the keys of others: see pipeline.shapes
+    whole = seen.filter((fn.col("kind") == Kind.TABLE_STATE.value) & ends).withColumn("by", fn.col("at"))
+    by = whole.select(*_TABLE, "by")  # later ones have the keys of others: see pipeline.shapes
     born = seen.filter(fn.col("start").isNotNull()).join(by, _TABLE).filter(fn.col("at") < fn.col("by"))
-    new = born.select(*_TABLE, "start", "end")
-    counts = new.groupBy(*_TABLE).agg(
+    new = born.select(*_WHOLE, "start", "end")
+    counts = new.groupBy(*_WHOLE).agg(
         fn.count("*").alias("count"),
         fn.countDistinct("start").alias("starts"),
         fn.countDistinct("end").alias("ends"),
         fn.count(fn.when(fn.col("start") == "", 1)).alias("first"),
         fn.count(fn.when(fn.col("end") == "", 1)).alias("last"),
     )
-    starts = new.select(*_TABLE, fn.col("start").alias("end"))
+    starts = new.select(*_WHOLE, fn.col("start").alias("end"))
     loose = (
-        new.filter(fn.col("end") != "").join(starts, [*_TABLE, "end"], "left_anti").groupBy(*_TABLE)
+        new.filter(fn.col("end") != "").join(starts, [*_WHOLE, "end"], "left_anti").groupBy(*_WHOLE)
         .agg(fn.count("*").alias("loose"), fn.min("end").alias("key"))
     )  # fmt: skip
-    joined = whole.join(counts, _TABLE, "left").join(loose, _TABLE, "left").fillna(0, ["count", "loose", "starts"])
+    joined = whole.join(counts, _WHOLE, "left").join(loose, _WHOLE, "left").fillna(0, ["count", "loose", "starts"])
     count, key = fn.col("count"), fn.col("key")
     what = (
         fn.when(count != fn.col("regions"), sentence("it has", fn.col("regions"), "regions and", count, "were made"))
