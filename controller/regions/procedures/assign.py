@@ -108,11 +108,12 @@ def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Ou
     def entered(_: Change) -> None:
         if region.state in OWNED:
             env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
+        region.token = token
         env.model.move(region, S.OFFLINE, None, env.now_ms())
         _over(env, record, region, TRANSIT.decode(record.data))
 
-    former = env.model.former.get(region.id, "")
-    row = Owner(region.id, S.OFFLINE, "", 0, region.token, region.sequence, region.version, int(region.clean), former)
+    former, token = env.model.former.get(region.id, ""), close.token_of(region)
+    row = Owner(region.id, S.OFFLINE, "", 0, token, region.sequence, region.version, int(region.clean), former)
     return Effect(Done(why.encode()), (row,), entered)
 
 
@@ -277,12 +278,16 @@ def _left(env: RegionsEnv, record: Record, region: Region, task: Transit, state:
 
 
 def _given_up(env: RegionsEnv, record: Record, region: Region, why: str, failed: str) -> Effect:
+    """Ends without an open. The row keeps the token of the latest attempt: a server may have had edits under it."""
+    token = close.token_of(region)
+
     def entered(_: Change) -> None:
+        region.token = token
         env.model.move(region, S.FAILED_OPEN, None, env.now_ms())
         env.causes.given_up(region.id, failed)
         _over(env, record, region, TRANSIT.decode(record.data))
 
-    row = Owner(region.id, S.FAILED_OPEN, "", 0, region.token, region.sequence, region.version)
+    row = Owner(region.id, S.FAILED_OPEN, "", 0, token, region.sequence, region.version)
     return Effect(Done(b"failed_open: " + why.encode()[:500]), (row,), entered)
 
 

@@ -110,11 +110,12 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit, *, by
     copied = env.restored and task.token <= env.former_number  # another process may have had it since
     former = task.server or env.model.former.get(region.id, "")
     clean = region.clean or (by_word and task.token == region.token and not copied)
+    token = token_of(region)
 
     def entered(_: Change) -> None:
         if region.state in OWNED - {S.CLOSING}:  # its server is fenced, or it has none
             env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
-        region.clean = clean
+        region.token, region.clean = token, clean
         env.model.move(region, S.CLOSED, None, env.now_ms())
         if task.returns:
             env.model.move(region, S.OFFLINE, None, env.now_ms())
@@ -125,7 +126,7 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit, *, by
         env.results.used(record.pid)
         env.routes.changed(region)
 
-    row = Owner(region.id, state, "", 0, region.token, region.sequence, region.version, int(clean), former)
+    row = Owner(region.id, state, "", 0, token, region.sequence, region.version, int(clean), former)
     return Effect(Done(), (row,), entered)
 
 
