@@ -149,7 +149,7 @@ class Router:
                 self._take(found)
                 if found.routes and found.routes[0].server:
                     return found.routes[0]
-                causes.append("its region is with no server; look at the state of the region and of the servers")
+                causes.append("its region is with no server" + _explained(found.routes))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(backoff.pause_s()):
                     await news.wait()
@@ -245,3 +245,8 @@ class Router:
             except Unreachable:
                 self._outdated = True
                 raise
+
+
+def _explained(routes: Sequence[Route]) -> str:
+    """Names the command that says why a region is with no server."""
+    return f": 'regent regions explain {routes[0].region}' has the cause" if routes else ""

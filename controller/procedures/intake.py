@@ -10,7 +10,7 @@ from typing import Final, Generic
 
 from controller.procedures.kinds import Env, misordered
 from controller.procedures.parking import UnusableRecords
-from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Remove, Request, Submit
+from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Remove, Request, Submit, Unknown
 from controller.procedures.running import Running
 from controller.procedures.writes import Decided, Pids, Scale
 from state_machines.procedures.kernel import Change
@@ -111,7 +111,7 @@ class Intake(Generic[Env]):
         record = self._procedures.records.get(pid)
         if record is None:
             self.unusable.check(pid)
-            raise Refused(f"pid {pid}: it is not known: it never was, or its result was removed")
+            raise Unknown(pid)
         return record
 
     def _removed(self, pending: Pending, request: Remove) -> Decided:

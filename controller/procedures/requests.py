@@ -102,6 +102,14 @@ class Refused(Exception):
     """A request cannot be carried out; the text says why, and what would make it succeed."""
 
 
+class Unknown(Refused):
+    """A request is about a procedure that has no record."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(f"pid {pid}: it is not known: it never was, or its result was removed")
+        self.pid = pid
+
+
 class Unusable(Refused):
     """A request is about a record that cannot be used: an operator may have it removed."""
 

@@ -88,7 +88,7 @@ BATCHES: Final = frozenset({"assign_many", "close_many"})
 MOVERS: Final = frozenset({"assign", "close"})
 """Those that take it from state to state."""
 ONLINE, CRASHED, FENCED, RELEASED, GONE, LEFT = "ONLINE", "CRASHED", "FENCED", "RELEASED", "GONE", "LEFT"
-"""States of a process in rows. FENCED: it can write nothing any more; RELEASED: its log is split, too."""
+"""States of a process in rows. FENCED: it can write nothing any more; RELEASED: its log, where it has one, is split."""
 UNANSWERED_MAX: Final = 1_000
 """Procedures without a response to their last write that the last row of a term names."""
 NONE: Final[frozenset[int]] = frozenset()

@@ -140,8 +140,9 @@ def _server(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
             return f"{server} crashed and is fenced: {_after_fence(server, env, engine)}"
         case _:
             left_s = max(0.0, server.deadline_s - env.clock())
+            polls = f"polls, its lease holds for {left_s:.1f} s without another poll"
             leaving = f"; {why}" if (why := ways.of_leaving(server, env)) else ""
-            return f"{server} polls, its lease holds for {left_s:.1f} s without another poll{leaving}"
+            return f"{server} {ways.of_unheard(server, env) or polls}{leaving}"
 
 
 def _before_fence(server: Server, engine: Engine[RegionsEnv]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from fastapi import FastAPI, Query, Request, Response
 
-from controller.http.documents import Invalid, NotFound, Refused, document
+from controller.http.documents import Invalid, Refused, document
 from controller.http.models import Document
 from controller.http.peers import principal_of
 from controller.http.procedures import (
@@ -47,6 +47,7 @@ from controller.regions.operator.requests import (
     active_term,
     failed_store,
     requested,
+    unknown_procedure,
 )
 from controller.regions.procedures import crash, log_task
 from controller.regions.procedures.messages import LOG_TASK, LOST_PARTS, Crash, LogTask
@@ -126,7 +127,7 @@ class ProcedureView:
             return with_failures(_item(engine, record), failing).model_copy(update=told)
         if pid in engine.unusable:
             return _unusable_item(engine, pid)
-        raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed after its time")
+        raise unknown_procedure(pid)
 
     def locks(self) -> list[Lock]:
         """Lists locks."""

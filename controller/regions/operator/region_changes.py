@@ -35,7 +35,7 @@ from controller.regions.term import RegionsTerm
 from regent_agent.protocol import INHERIT
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
-from state_machines.regions.model import Region, Regions
+from state_machines.regions.model import Region
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState
 
 RegionAct = Literal["assign", "unassign", "move", "reopen"]
@@ -73,7 +73,7 @@ class RegionChanges:
         met = met_by(found.table, "enable", term.engine)
         refuse(
             region_problem(term.env, found, act, request.server, force=request.force),
-            region_remedy(term.env.model, found, act, request.server, _goes_on_with_crash(term, found), met),
+            region_remedy(term, found, act, request.server, met),
         )
         kind, data = _of_region(act, found, request)
         return await start(term, kind, data, caller, request, f"region {found}: {act}")
@@ -184,23 +184,22 @@ def _target_problem(env: RegionsEnv, region: Region, server: str) -> str | None:
     return None
 
 
-def region_remedy(
-    model: Regions, region: Region, act: RegionAct, server: str, of_crash: str = "", met: Record | None = None
-) -> str:
+def region_remedy(term: RegionsTerm, region: Region, act: RegionAct, server: str, met: Record | None = None) -> str:
     """Returns what lets the change of a region begin, or where an operator finds that.
 
-    ``of_crash``: what goes on with the crash of its server, where that crashed. ``met``: the change that an enabling of
-    its table would meet.
+    ``met``: the change that an enabling of its table would meet.
     """
+    model = term.env.model
     explains = f"'regent regions explain {region.id}'"
     if server and act in ("unassign", "reopen"):
         return "send it without a server"
     if region.pid and region.id in model.transit:
         bypass = f"'regent regions procedures bypass {region.pid}'"
-        return f"wait for its end, or end it as it is: {bypass}; {explains} says what else ends it"
+        waits = ways.of_wait(region.pid, term.engine)
+        return f"{waits}; {bypass} ends it as it is; {explains} says what else ends it"
     if _is_of_crash(region):
         wait = f"wait for its end: {explains} says what that waits for"
-        return f"{wait}; {of_crash}" if of_crash else wait
+        return f"{wait}; {of_crash}" if (of_crash := _goes_on_with_crash(term, region)) else wait
     if act != "unassign" and region.table.state not in WANTED:
         return opening_remedy(model, region.table, met)
     if act in ("move", "reopen") and region.state is not S.OPEN:

@@ -84,7 +84,8 @@ def region_of(model: Regions, region: int) -> Region:
         remedy = "name these; 'regent regions parents' says what its data waits for"
         raise NotFound(f"region {region} was {did}: {heirs} got its keys", remedy)
     if found is None:
-        raise NotFound(f"region {region} does not exist", "see 'regent regions list'")
+        remedy = f"see 'regent regions list'; 'regent events show --region {region}' says what became of it"
+        raise NotFound(f"region {region} does not exist", remedy)
     return found
 
 
@@ -176,10 +177,18 @@ async def requested(work: Awaitable[T]) -> T:
         return await work
     except requests.Unusable as unusable:
         raise Refused(str(unusable), f"'regent regions procedures remove {unusable.pid}' removes it") from unusable
+    except requests.Unknown as unknown:
+        raise unknown_procedure(unknown.pid) from unknown
     except requests.Refused as refused:
         raise Refused(str(refused), "see 'regent regions procedures list'") from refused
     except StoreFailed as failed:
         raise failed_store(failed) from failed
+
+
+def unknown_procedure(pid: int) -> NotFound:
+    """Returns the response to a request about a procedure that has no record."""
+    why = f"procedure {pid} is not known: it never was, or its result was removed after its time"
+    return NotFound(why, f"'regent events show --pid {pid}' has what it did")
 
 
 def failed_store(failed: StoreFailed) -> NotActive:

@@ -227,7 +227,7 @@ def server_item(server: Server, env: RegionsEnv) -> RegionServer:
 
 def _noted_item(server: Server, env: RegionsEnv, known: Mapping[tuple[str, int], int]) -> RegionServer:
     """Describes a process, with why it gets no regions, or the procedure of its crash."""
-    note = ways.of_leaving(server, env)
+    note = "; ".join(filter(None, (ways.of_unheard(server, env), ways.of_leaving(server, env))))
     if server.state is not ServerState.ONLINE and (pid := known.get(server.key)):
         note = f"procedure {pid} ({crash.NAME}) deals with its crash"
     return server_item(server, env).model_copy(update={"note": note})

@@ -13,6 +13,7 @@ from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
+from controller.regions.operator import ways
 from controller.regions.operator.requests import (
     PAGE_DEFAULT,
     Change,
@@ -29,6 +30,8 @@ from controller.regions.operator.requests import (
     start,
 )
 from controller.regions.procedures import discard, merge, split
+from controller.regions.procedures.reshaping import Problem
+from controller.regions.term import RegionsTerm
 from state_machines.regions.heirs import MERGED_MAX, MERGED_MIN
 from state_machines.regions.layout import KEY_BYTES_MAX, NotAKey, key_of, key_text
 from state_machines.regions.shapes import ParentRow, end_of
@@ -79,8 +82,7 @@ class ShapeView:
         if (again := known(term, caller, request, split.NAME, str(region))) is not None:
             return again
         found, key = region_of(term.env.model, region), _key_of(request.key)
-        if (problem := split.split_problem(term.env, found, key)) is not None:
-            refuse(*problem)
+        _refuse(split.split_problem(term.env, found, key), term)
         at = f"at {key_text(key)!r}" if key else "at the key that its server names"
         about = f"region {found}: split {at}"
         if request.dry_run:
@@ -95,8 +97,7 @@ class ShapeView:
         if (again := known(term, caller, request, merge.NAME, subject)) is not None:
             return again
         found = [region_of(term.env.model, one) for one in request.regions]
-        if (problem := merge.merge_problem(term.env, found)) is not None:
-            refuse(*problem)
+        _refuse(merge.merge_problem(term.env, found), term)
         about = f"regions {subject} of {found[0].table.name}: merge"
         if request.dry_run:
             return planned(merge.NAME, about)
@@ -146,6 +147,11 @@ def parent_item(env: RegionsEnv, parent: ParentRow, needed: dict[int, list[int]]
         age_s=max(0, env.now_ms() - env.parents_ms[parent.id]) / 1000,
         waits_for=discard.waits_for(env.model, parent.id, needed),
     )
+
+
+def _refuse(problem: Problem | None, term: RegionsTerm) -> None:
+    if problem is not None:
+        refuse(problem.what, ways.of_wait(problem.pid, term.engine) if problem.pid else problem.remedy)
 
 
 def _key_of(text: str) -> bytes:

@@ -26,6 +26,7 @@ from controller.regions.operator.requests import (
     start,
     table_of,
 )
+from controller.regions.operator.table_checks import check_creation, met_by, opening_remedy, table_remedy
 from controller.regions.operator.tables import OptionValue
 from controller.regions.procedures import clones, snapshots, tables
 from controller.regions.procedures.messages import (
@@ -34,14 +35,17 @@ from controller.regions.procedures.messages import (
     SnapshotTask,
     TableTask,
 )
+from controller.regions.term import RegionsTerm
 from state_machines.regions.changes import OPTIONS_MAX, change_problem
 from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import name_problem
+from state_machines.regions.model import Regions, Table
 from state_machines.regions.references import needed_by, needed_snapshots, snapshot_needed_by
 from state_machines.regions.shapes import Snapshot
 from state_machines.regions.states import TableKind, TableState
 
-SEE: Final = "see 'regent snapshots list' and 'regent tables list'"
+NO_MORE: Final = ""
+"""Remedy of a problem whose sentence has it."""
 Optional = Annotated[str, Field(max_length=NAME_MAX)]
 
 
@@ -98,11 +102,7 @@ class SnapshotView:
     def describe_snapshot(self, name: str) -> TableSnapshot:
         """Describes one snapshot."""
         model = active_term(self._domain).env.model
-        if (found := model.snapshots.get(name)) is None and (why := model.damages.of_snapshot(name)):
-            raise NotFound(f"snapshot {name} is left out: {why}", f"'regent snapshots delete {name}' removes it")
-        if found is None:
-            raise NotFound(f"snapshot {name!r} does not exist", "see 'regent snapshots list'")
-        return self._item(found, needed_snapshots(model)[name])
+        return self._item(snapshot_of(model, name), needed_snapshots(model)[name])
 
     def _item(self, snapshot: Snapshot, needed: int) -> TableSnapshot:
         env, row = active_term(self._domain).env, snapshot.row
@@ -125,7 +125,7 @@ class SnapshotView:
         if ":" in request.name or name_problem(request.name) is not None:
             raise Invalid(f"name {request.name[:80]!r} is no name of a snapshot", "use letters, digits, '_', '-', '.'")
         table = table_of(term.env.model, request.table)
-        refuse(snapshots.problem_of(term.env, request.name, table.name), SEE)
+        refuse(snapshots.problem_of(term.env, request.name, table.name), _making_remedy(term, table))
         data = SNAPSHOT_TASK.encode(SnapshotTask(request.name, table.name, request.reason))
         about = f"snapshot {request.name} of table {table.name} with {counted(len(table.regions), 'region')}"
         return await start(term, snapshots.MAKE, data, caller, request, about)
@@ -136,9 +136,9 @@ class SnapshotView:
         if (again := known(term, caller, request, snapshots.DELETE, name)) is not None:
             return again
         model = term.env.model
-        if name not in model.snapshots and name not in model.drafts and not model.damages.of_snapshot(name):
-            raise NotFound(f"snapshot {name!r} does not exist", "see 'regent snapshots list'")
-        refuse(snapshot_needed_by(model, name), SEE)
+        if name not in model.drafts and not model.damages.of_snapshot(name):
+            snapshot_of(model, name)
+        refuse(snapshot_needed_by(model, name), NO_MORE)
         data = SNAPSHOT_TASK.encode(SnapshotTask(name, why=request.reason))
         return await start(term, snapshots.DELETE, data, caller, request, f"snapshot {name}: delete")
 
@@ -155,7 +155,9 @@ class SnapshotView:
             raise Invalid(problem, "correct it, or leave it out")
         options = dict(sorted(request.options.items()))
         task = TableTask(table, why=request.reason, options=options, source=request.source, snapshot=request.snapshot)
-        refuse(clones.clone_problem(term.env, task), SEE)
+        check_creation(term.env.model, table)
+        remedy = _source_remedy(term.env.model, task)
+        refuse(clones.clone_problem(term.env, task), remedy)
         about = f"table {table} with {counted(clones.count_of(term.env, task), 'region')}"
         return await start(term, tables.CLONE, TABLE_TASK.encode(task), caller, request, about)
 
@@ -165,13 +167,50 @@ class SnapshotView:
         if (again := known(term, caller, request, tables.RESTORE, table)) is not None:
             return again
         found = table_of(term.env.model, table)
+        snapshot_of(term.env.model, request.snapshot)
         task = TableTask(table, why=request.reason, snapshot=request.snapshot, enables=request.enable)
         why = change_problem(table, found.state, TableState.TRUNCATING)
         if why is not None:
             raise Refused(why, f"regent tables disable {table} --wait")
-        refuse(clones.restore_problem(term.env, task) or needed_by(term.env.model, found), SEE)
+        refuse(clones.restore_problem(term.env, task) or needed_by(term.env.model, found), NO_MORE)
         about = f"table {table} as snapshot {request.snapshot} has it"
         return await start(term, tables.RESTORE, TABLE_TASK.encode(task), caller, request, about)
+
+
+def snapshot_of(model: Regions, name: str) -> Snapshot:
+    """Returns a snapshot by its name."""
+    found = model.snapshots.get(name)
+    if found is None and (why := model.damages.of_snapshot(name)):
+        raise NotFound(f"snapshot {name} is left out: {why}", f"'regent snapshots delete {name}' removes it")
+    if found is None:
+        raise NotFound(f"snapshot {name!r} does not exist", "see 'regent snapshots list'")
+    return found
+
+
+def _making_remedy(term: RegionsTerm, table: Table) -> str:
+    """Returns what lets a snapshot of a table begin."""
+    if table.state is TableState.ENABLED:
+        return NO_MORE
+    return opening_remedy(term.env.model, table, met_by(table, "enable", term.engine))
+
+
+def _source_remedy(model: Regions, task: TableTask) -> str:
+    """Returns what lets a clone begin; raises ``NotFound`` where there is nothing of which it is to be one."""
+    if task.snapshot:
+        snapshot_of(model, task.snapshot)
+        return NO_MORE
+    source = table_of(model, task.source)
+    match source.state:
+        case TableState.DISABLED:
+            return NO_MORE
+        case TableState.ENABLED:
+            makes = f"'regent tables snapshot {source.name} NAME', then"
+            return (
+                f"{makes} 'regent tables clone {task.table} --snapshot NAME'; or first 'regent tables disable "
+                f"{source.name} --wait'"
+            )
+        case _:
+            return table_remedy(model, source, "disable")
 
 
 def add_snapshot_routes(app: FastAPI, view: SnapshotView) -> None:

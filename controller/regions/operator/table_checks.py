@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from controller.http.documents import NotFound, Refused
 from controller.procedures.engine import Engine
 from controller.regions.damaged import REMEDY
 from controller.regions.environment import RegionsEnv
@@ -31,26 +32,23 @@ ENABLES_AT_WILL: Final = frozenset({tables.TRUNCATE, tables.RESTORE})
 # -- creations
 
 
-def creation_problem(model: Regions, table: str) -> str | None:
-    """Returns why a table cannot be created; None where it can."""
-    if table in model.tables:
-        return f"table {table!r} exists already"
+def check_creation(model: Regions, table: str) -> None:
+    """Checks that a table can be created; raises ``NotFound`` where its namespace does not exist, else ``Refused``."""
+    namespace = namespace_of(table)
+    if (found := model.tables.get(table)) is not None:
+        raise Refused(f"table {table!r} exists already", _beside(found))
     if why := model.damages.of_table(table):
-        return f"table {table!r} is stored already, and left out ({why})"
-    if namespace_of(table) not in model.namespaces:
-        return f"namespace {namespace_of(table)!r} does not exist"
-    return None
+        raise Refused(f"table {table!r} is stored already, and left out ({why})", REMEDY)
+    if namespace not in model.namespaces:
+        raise NotFound(f"namespace {namespace!r} does not exist", f"'regent namespaces create {namespace}' creates it")
 
 
-def creation_remedy(model: Regions, table: str) -> str:
-    """Returns what lets the creation of a table begin."""
-    if model.damages.of_table(table) and table not in model.tables:
-        return REMEDY
-    if namespace_of(table) not in model.namespaces:
-        return f"'regent namespaces create {namespace_of(table)}' creates it"
-    if (found := model.tables.get(table)) is not None and found.state is TableState.CREATING:
-        return f"'regent tables enable {table}' goes on with its creation, 'regent tables delete {table}' takes it back"
-    return f"give another name; 'regent tables describe {table}' has what is there"
+def _beside(found: Table) -> str:
+    """Returns what there is to do where a table has the name already."""
+    name = found.name
+    if found.state is TableState.CREATING:
+        return f"'regent tables enable {name}' goes on with its creation, 'regent tables delete {name}' takes it back"
+    return f"give another name; 'regent tables describe {name}' has what is there"
 
 
 # -- changes

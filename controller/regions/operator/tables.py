@@ -37,8 +37,7 @@ from controller.regions.operator.requests import (
 )
 from controller.regions.operator.table_checks import (
     TableAct,
-    creation_problem,
-    creation_remedy,
+    check_creation,
     met_by,
     table_problem,
     table_remedy,
@@ -155,8 +154,7 @@ class TableView:
             raise Invalid(problem, "correct it; keys are text, other bytes in them \\xNN")
         if (problem := option_problem(request.options)) is not None:
             raise Invalid(problem, "correct it, or leave it out: the settings hold then")
-        model = term.env.model
-        refuse(creation_problem(model, request.name), creation_remedy(model, request.name))
+        check_creation(term.env.model, request.name)
         kind = TableKind[request.kind.upper()]
         task = TableTask(request.name, kind, request.options, splits, request.uniform, why=request.reason)
         count = count_of(splits, request.uniform)

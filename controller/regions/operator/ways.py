@@ -145,6 +145,15 @@ def _of_logs(server: Server, logs: list[tuple[Record, LogTask]], env: RegionsEnv
 # -- regions
 
 
+def of_wait(pid: int, engine: Engine[RegionsEnv]) -> str:
+    """Names the command that waits for the end of what moves a region; of a part, for that of the whole procedure."""
+    record = engine.records.get(pid)
+    root = engine.records.get(record.root) if record is not None else None
+    if root is None or root is record:
+        return f"'{ENDS} wait {pid}' waits for its end"
+    return f"it is a part of procedure {root.pid} ({root.kind}): '{ENDS} wait {root.pid}' waits for the end of that"
+
+
 def of_region(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
     """Yields what ends the wait of a region that is not at rest."""
     server, record = region.server, engine.records.get(region.pid)
@@ -237,6 +246,14 @@ def of_leaving(server: Server, env: RegionsEnv) -> str:
     if pids := [pid for pid, key in env.draining.items() if key == server.key]:
         return f"procedure {pids[0]} (drain_server) moves its regions away"
     return f"it was drained: {lets}, or a next process of it comes"
+
+
+def of_unheard(server: Server, env: RegionsEnv) -> str:
+    """Says that a process has not registered at this daemon, and what follows; empty where it has, or has crashed."""
+    if server.state is not ServerState.ONLINE or server.here:
+        return ""
+    left_s = max(0.0, server.deadline_s - env.clock())
+    return f"has not come to this daemon yet; it counts as crashed in {left_s:.1f} s"
 
 
 # -- procedures

@@ -29,8 +29,9 @@ from controller.regions.operator.requests import (
 from controller.regions.operator.table_checks import met_by, opening_remedy
 from controller.regions.procedures import region_work, table_work
 from controller.regions.procedures.messages import REGION_WORK, TABLE_WORK, RegionWork, TableWork
+from controller.regions.term import RegionsTerm
 from regent_agent.protocol import COMMIT, DATA_BYTES_MAX, DISCARD, STAGE, UNSTAGE
-from state_machines.regions.model import Region
+from state_machines.regions.model import Region, Table
 from state_machines.regions.states import WANTED, RegionState
 
 TRIES_MOST: Final = 1_000
@@ -71,7 +72,8 @@ class Works:
             return again
         _check(request)
         found, data = region_of(term.env.model, region), _data(request)
-        refuse(region_problem(found), f"see 'regent regions explain {region}'")
+        _check_table(term, found.table)
+        refuse(region_problem(found), f"'regent regions assign {region}' opens it")
         refuse(lacking_problem(term.env, request.work), "start versions of them that name it among their features")
         task = RegionWork(region, found.table.name, request.work, data, request.reason, request.tries)
         about = f"region {found}: work {request.work!r}"
@@ -85,10 +87,7 @@ class Works:
             return again
         _check(request)
         found, data = table_of(term.env.model, table), _data(request)
-        if found.state not in WANTED:
-            problem = f"table {table} is {found.state.name.lower()}: no server has its regions"
-            met = met_by(found, "enable", term.engine)
-            refuse(problem, opening_remedy(term.env.model, found, met))
+        _check_table(term, found)
         refuse(lacking_problem(term.env, request.work), "start versions of them that name it among their features")
         task = TableWork(table, request.work, data, request.reason, request.tries)
         about = f"table {table}: work {request.work!r} on {found.count(RegionState.OPEN)} regions"
@@ -98,8 +97,6 @@ class Works:
 
 def region_problem(region: Region) -> str | None:
     """Returns why no work can be done on a region now; None where it can."""
-    if region.table.state not in WANTED:
-        return f"table {region.table.name} is {region.table.state.name.lower()}: no server has its regions"
     if region.state in (RegionState.CLOSED, RegionState.FAILED_OPEN):
         return f"region {region} is {region.state.name}: work needs an open region"
     return None
@@ -116,6 +113,12 @@ def lacking_problem(env: RegionsEnv, feature: str) -> str | None:
 def _check(request: WorkRequest) -> None:
     if (remedy := PROCEDURES.get(request.work)) is not None:
         raise Invalid(f"work {request.work!r} is sent by procedures of the daemon alone", remedy)
+
+
+def _check_table(term: RegionsTerm, table: Table) -> None:
+    if table.state not in WANTED:
+        problem = f"table {table.name} is {table.state.name.lower()}: no server has its regions"
+        refuse(problem, opening_remedy(term.env.model, table, met_by(table, "enable", term.engine)))
 
 
 def _data(request: WorkRequest) -> bytes:

@@ -118,13 +118,21 @@ async def release(env: RegionsEnv, record: Record) -> Outcome | Effect:
         server = env.model.servers.get((task.server, task.incarnation))
         if server is not None:
             released(env, server)
-            env.journal.server(server, (FENCED, RELEASED), "as its log is split, they may go elsewhere", record.pid)
+            why = f"as {_freed_by(fences_in(task.method))}, they may go elsewhere"
+            env.journal.server(server, (FENCED, RELEASED), why, record.pid)
 
     return Effect(Next(ASSIGN, record.data), _rows(buried), entered)
 
 
 def _rows(buried: Buried) -> tuple[Write, ...]:
     return (Bury(*buried.key, buried.number), *map(Forget, buried.forgotten))
+
+
+def _freed_by(fences: frozenset[str]) -> str:
+    """Says after what the regions of a process may go elsewhere."""
+    if LOG in fences:
+        return "its log is split"
+    return f"it is fenced by {' and '.join(one for one in (LEASE, COMMAND) if one in fences)}"
 
 
 def released(env: RegionsEnv, server: Server) -> None:

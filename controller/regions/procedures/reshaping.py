@@ -27,6 +27,7 @@ from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.heirs import Range, halves, whole
 from state_machines.regions.model import Region
+from state_machines.regions.references import needed_by
 from state_machines.regions.reshaping import no_room, reshape
 from state_machines.regions.states import RegionState, TableState
 
@@ -47,10 +48,11 @@ GONE: Final = {SPLIT: S.SPLIT, MERGE: S.MERGED}
 
 
 class Problem(NamedTuple):
-    """Why the keys of regions cannot go to others, and what would make it succeed."""
+    """Why the keys of regions cannot go to others, and what would make it succeed. ``pid``: of what moves one."""
 
     what: str
     remedy: str
+    pid: int = 0
 
     def __str__(self) -> str:
         return f"{self.what}: {self.remedy}"
@@ -88,7 +90,10 @@ def _of_table(env: RegionsEnv, region: Region) -> Problem | None:
     table = region.table
     if table.state is not TableState.ENABLED:
         what = f"table {table.name} is {table.state.name.lower()}, and must be enabled"
-        return Problem(what, f"'regent tables describe {table.name}' says what it waits for")
+        if table.state is not TableState.DISABLED:
+            return Problem(what, f"'regent tables describe {table.name}' says what it waits for")
+        needed = f"{needs}; then " if (needs := needed_by(env.model, table)) else ""
+        return Problem(what, f"{needed}'regent tables enable {table.name}' opens its regions")
     if (ending := env.endings.of(table)) is not None:
         return Problem(ending.why(), "wait for its end")
     return None
@@ -97,7 +102,8 @@ def _of_table(env: RegionsEnv, region: Region) -> Problem | None:
 def _of_region(env: RegionsEnv, region: Region, pids: Collection[int]) -> Problem | None:
     explain = f"'regent regions explain {region.id}' says what that waits for"
     if region.pid not in pids:
-        return Problem(f"region {region} is in transition, procedure {region.pid} moves it", "wait for its end")
+        what = f"region {region} is in transition, procedure {region.pid} moves it"
+        return Problem(what, "wait for its end", region.pid)
     if awaits_crash(region):
         return Problem(f"region {region} waits for the crash of its server {region.server}", explain)
     if region.state is not S.OPEN:

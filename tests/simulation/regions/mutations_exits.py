@@ -54,8 +54,8 @@ def name_a_list_alone_where_a_region_is_in_transition(stack: ExitStack) -> None:
     """Refuses a command about a region on its way, and names no command that ends that."""
     remedy = region_changes.region_remedy
 
-    def vague(model: Any, region: Region, act: Any, server: str) -> str:
-        return "see 'regent regions transitions'" if region.pid else remedy(model, region, act, server)
+    def vague(term: Any, region: Region, *others: Any) -> str:
+        return "see 'regent regions transitions'" if region.pid else remedy(term, region, *others)
 
     put(stack, region_changes, "region_remedy", vague)
 

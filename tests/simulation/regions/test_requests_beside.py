@@ -75,6 +75,9 @@ async def asked(term: RegionsTerm, command: str) -> Procedure:
             return await view.region_changes.change_region("assign", region.id, RegionChange(), "uid 7")
         case "work":
             return await view.works.work_on_table("t", WorkRequest(work=FLUSH), "uid 7")
+        case "work on a region":
+            [region] = term.env.model.tables["t"].regions
+            return await view.works.work_on_region(region.id, WorkRequest(work=FLUSH), "uid 7")
     return await view.tables.change_table(cast("Any", command), "t", Change(), "uid 7")
 
 
@@ -148,6 +151,7 @@ async def test_a_change_that_opens_what_is_deleted_next_names_the_deletion_in_it
         (ENABLED, "disable", TRUNCATE, ENABLED),
         (DISABLED, TRUNCATE, "assign", DISABLED),
         (DISABLED, "enable", "work", DISABLED),
+        (DISABLED, "enable", "work on a region", DISABLED),
     ],
 )
 def test_a_refusal_beside_what_waits_names_a_command_that_is_accepted(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
+from controller.regions.domain import RegionsDomain
 from controller.regions.operator.explain import explained
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.records import detail_of
@@ -22,6 +25,7 @@ from regent_agent.protocol import Operation, Refused, Registered, Result, Task
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
+from tests.kit.regions.term import view_of
 from tests.kit.regions.world import (
     OPTIONS,
     Server,
@@ -110,6 +114,20 @@ async def test_a_region_that_waits_while_all_servers_are_leaving_names_them() ->
         told = explained(region, term.env, term.engine)
         assert "no server is online that may get regions; leaving until " in told.procedure_because
         assert told.procedure_because.endswith("a next process of it: a,1")
+
+
+@virtual
+async def test_a_server_that_has_not_come_to_the_next_daemon_is_not_said_to_poll() -> None:
+    disk = RegionDisk()
+    async with running(disk) as term, serving(Server(term, "a")):
+        await ended(term, creates(term))
+    async with running(disk) as term:
+        [region] = regions_of(term)
+        unheard = "has not come to this daemon yet; it counts as crashed in "
+        assert explained(region, term.env, term.engine).server_because.startswith(f"a,1 {unheard}")
+        view = view_of(cast("RegionsDomain", SimpleNamespace(term=term))).servers
+        assert [one.note.startswith(unheard) for one in view.list_servers()] == [True]
+        assert view.describe_server("a").note.endswith(" s")
 
 
 class Unable(Server):

@@ -189,7 +189,9 @@ async def test_a_region_without_an_owner_is_waited_for_until_the_deadline() -> N
     async with Catalog().running() as daemon, routing(daemon) as router:
         daemon.routes = [NOWHERE, HIGH]
         with pytest.raises(
-            NoOwner, match=r"no owner of key b'a' in table t within 0\.1 s: its region is with no server"
+            NoOwner,
+            match=r"no owner of key b'a' in table t within 0\.1 s: its region is with no server: "
+            f"'regent regions explain {NOWHERE.region}' has the cause",
         ):
             await router.locate("t", b"a", 0.1)
 

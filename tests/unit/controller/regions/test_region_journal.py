@@ -122,9 +122,9 @@ async def test_a_mark_names_its_kind_and_its_server_or_region(tmp_path: Path, lo
 
 
 @pytest.mark.seed("S0-12", "S1-12", "S1-90", "S3-6", "S3-13", "S3-22", "S3-34")
-@pytest.mark.parametrize("fence", ["lease", "log"])
+@pytest.mark.parametrize(("fence", "after"), [("lease", "it is fenced by lease"), ("log", "its log is split")])
 async def test_a_crash_is_frozen_fenced_split_released_and_reassigned_in_this_order(
-    tmp_path: Path, log: Log, fence: str
+    tmp_path: Path, log: Log, fence: str, after: str
 ) -> None:
     options = Options(lease_ms=500, startup_wait_ms=0, fence=fence)
     async with stage(tmp_path, options=options) as s:
@@ -138,7 +138,7 @@ async def test_a_crash_is_frozen_fenced_split_released_and_reassigned_in_this_or
         "server kv-1,1795 is CRASHED with 1 region: no poll for 500 ms",
         "crash: RUNNABLE, submitted by regent",
         "crash: server kv-1,1795 is FENCED with 1 region",
-        "crash: server kv-1,1795 is RELEASED with 1 region",
+        f"crash: server kv-1,1795 is RELEASED with 1 region: as {after}, they may go elsewhere",
         "assign: starts; rit=OPEN, location=kv-1,1795, target=kv-2, retain=false",
         "assign: OPEN -> ABNORMALLY_CLOSED from kv-1,1795 because its server crashed, and is fenced",
         "assign: ABNORMALLY_CLOSED -> OPENING at kv-2,1796 is stored, the open is sent next",

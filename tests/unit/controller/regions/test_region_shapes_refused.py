@@ -9,6 +9,7 @@ import pytest
 
 from controller.http.documents import NotFound, Refused, ViewError
 from controller.regions.domain import RegionsDomain
+from controller.regions.operator.region_changes import RegionChange, RegionChanges
 from controller.regions.operator.shapes import MergeRequest, ShapeView, SplitRequest
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.states import State
@@ -18,7 +19,18 @@ from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.shapes import Inheriting, merges, one_inheriting, splits
-from tests.kit.regions.world import Server, at_rest, creates, ended, moves, regions_of, serving, transits, virtual
+from tests.kit.regions.world import (
+    Server,
+    at_rest,
+    creates,
+    ended,
+    moves,
+    regions_of,
+    serving,
+    transits,
+    until,
+    virtual,
+)
 
 S = RegionState
 
@@ -29,8 +41,12 @@ class Domain(NamedTuple):
     term: RegionsTerm
 
 
+def domain(term: RegionsTerm) -> RegionsDomain:
+    return cast("RegionsDomain", Domain(term))
+
+
 def view(term: RegionsTerm) -> ShapeView:
-    return ShapeView(cast("RegionsDomain", Domain(term)))
+    return ShapeView(domain(term))
 
 
 async def refused_split(term: RegionsTerm, region: Region, key: str = "m") -> str:
@@ -53,6 +69,10 @@ def disables(term: RegionsTerm, region: Region) -> None:
     region.table.state = TableState.DISABLING
 
 
+def disabled(term: RegionsTerm, region: Region) -> None:
+    region.table.state = TableState.DISABLED
+
+
 def moves_it(term: RegionsTerm, region: Region) -> None:
     term.env.model.attach(region, 77)
 
@@ -66,7 +86,8 @@ def claims(term: RegionsTerm, region: Region) -> None:
     [
         (pins, "is pinned to a", "regent regions unpin"),
         (disables, "table t is disabling, and must be enabled", "regent tables describe t"),
-        (moves_it, "is in transition, procedure 77 moves it", "wait for its end"),
+        (disabled, "table t is disabled, and must be enabled", "'regent tables enable t' opens its regions"),
+        (moves_it, "is in transition, procedure 77 moves it", "'regent regions procedures wait 77' waits for its end"),
         (claims, "b,1 has it, and is to close it", "regent regions explain"),
     ],
 )
@@ -92,6 +113,18 @@ def test_a_region_that_cannot_be_split_or_merged_now_is_refused_before_and_at_th
             assert {one.state for one in regions} == {S.OPEN}
 
     story()
+
+
+@virtual
+async def test_a_region_that_a_part_moves_is_refused_with_the_procedure_that_ends() -> None:
+    async with one_inheriting(RegionDisk()) as (term, _, (region,)):
+        pid = await splits(term, region, b"m")
+        await until(lambda: region.pid not in (0, pid))
+        waits = f"it is a part of procedure {pid} (split): 'regent regions procedures wait {pid}' waits for the end"
+        assert f"procedure {region.pid} moves it: {waits}" in await refused_split(term, region)
+        with pytest.raises(Refused) as moved:
+            await RegionChanges(domain(term)).change_region("unassign", region.id, RegionChange(), "uid 7")
+        assert moved.value.remedy.startswith(waits)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import cast
 
@@ -9,9 +10,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import Refused
+from controller.http.documents import NotFound, Refused, ViewError
 from controller.regions.domain import RegionsDomain
-from controller.regions.operator.snapshots import SnapshotCreation, SnapshotView
+from controller.regions.operator.snapshots import Clone, Restore, SnapshotCreation, SnapshotView
 from controller.regions.procedures import region_work, snapshots, tables
 from controller.regions.procedures.messages import REGION_WORK, SNAPSHOT_TASK, TABLE_TASK, SnapshotTask, TableTask
 from controller.regions.term import RegionsTerm
@@ -22,7 +23,7 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.staging import FEATURES, change, known_as, once_more, snapshot, stage, works
-from tests.kit.regions.world import at_rest, ended, procedure, regions_of, running, serving, until, virtual
+from tests.kit.regions.world import at_rest, changes, ended, procedure, regions_of, running, serving, until, virtual
 
 
 async def forgotten(term: RegionsTerm, table: str) -> None:
@@ -113,5 +114,33 @@ async def test_an_operator_reads_the_whole_refusal_which_names_the_servers(lacks
         assert refused.value.message == (
             f"servers b,1 do no work {lacks!r}: start versions of them that name it among their features"
         )
-        assert refused.value.remedy
+        assert not refused.value.remedy, "the message has it"
         await at_rest(term)
+
+
+@virtual
+async def test_each_refusal_about_a_copy_names_what_lets_that_one_begin() -> None:
+    async with stage(RegionDisk()) as (term, _, _two):
+        view = SnapshotView(cast("RegionsDomain", SimpleNamespace(term=term)))
+
+        async def refusal(work: Awaitable[object], code: type[ViewError]) -> str:
+            with pytest.raises(code) as refused:
+                await work
+            return f"{refused.value.message} | {refused.value.remedy}"
+
+        def clones(to: str, **of: str) -> Awaitable[object]:
+            return view.clone(to, Clone(**of), "root")
+
+        assert "'regent tables disable t --wait'" in (text := await refusal(clones("u", source="t"), Refused))
+        assert "| 'regent tables snapshot t NAME', then 'regent tables clone u --snapshot NAME'" in text
+        assert "| give another name" in await refusal(clones("t", source="t"), Refused)
+        for work, why in (
+            (clones("no:u", source="t"), "namespace 'no' does not exist | 'regent namespaces create no'"),
+            (clones("u", source="w"), "table 'w' does not exist | see 'regent tables list'"),
+            (clones("u", snapshot="w"), "snapshot 'w' does not exist | see 'regent snapshots list'"),
+            (view.restore("t", Restore(snapshot="w"), "root"), "snapshot 'w' does not exist |"),
+        ):
+            assert why in await refusal(work, NotFound)
+        await ended(term, changes(term, "disable"))
+        making = view.make(SnapshotCreation(name="s", table="t"), "root")
+        assert "must be enabled | 'regent tables enable t' opens its regions" in await refusal(making, Refused)

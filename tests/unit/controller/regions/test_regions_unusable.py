@@ -87,8 +87,8 @@ def test_a_record_that_cannot_be_used_is_shown_and_the_refusals_name_the_command
     assert items("regions", "status")[0]["warnings"] == []
     [again] = items("regions", "procedures", "remove", 50, "--yes")
     assert again["state"] == "removed", "its response may have been lost"
-    missing = regent("regions", "procedures", "remove", 99, "--yes", code=Exit.REFUSED).stderr
-    assert "it is not known" in unwrapped(missing)
+    missing = regent("regions", "procedures", "remove", 99, "--yes", code=Exit.FAILED).stderr
+    assert "procedure 99 is not known" in unwrapped(missing)
 
 
 def test_a_removal_names_its_family_its_caller_and_its_reason_and_asks_before(world: Blocking) -> None:
