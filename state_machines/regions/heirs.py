@@ -45,8 +45,6 @@ def neighbours_problem(regions: Sequence[Region]) -> str | None:
     for one, other in pairwise(regions):
         if one.table is not other.table:
             return f"regions: {one} and {other} are of different tables, and only regions of one table are merged"
-        if one is other:
-            return f"regions: {one} is given twice"
         if one.end != other.start or not one.end:
             return (
                 f"regions: {one} ends at {key_text(one.end)!r}, and {other} begins at {key_text(other.start)!r}: "

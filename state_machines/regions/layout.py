@@ -45,8 +45,10 @@ def layout_problem(splits: Sequence[bytes], uniform: int) -> str | None:
             return "splits: an empty key splits nothing"
         if len(key) > KEY_BYTES_MAX:
             return f"splits: a key of {len(key)} bytes, at most {KEY_BYTES_MAX}"
-        if key <= before:
-            return f"splits: {key!r} comes after {before!r}, keys must ascend"
+        if key == before:
+            return f"splits: {key_text(key)!r} is given twice"
+        if key < before:
+            return f"splits: {key_text(key)!r} comes after {key_text(before)!r}, keys must ascend"
     return None
 
 

@@ -29,6 +29,7 @@ from controller.regions.procedures.messages import RegionWork, Transit
 from regent_agent.protocol import INHERIT
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
+from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.references import needed_by
 from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, ServerState, TableState
@@ -256,6 +257,8 @@ def without_servers(env: RegionsEnv) -> str:
 def _of_unwanted(table: Table, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
     """Names what would change a region that is not to be open; a procedure that goes on by itself needs no command."""
     if table.state is TableState.DISABLED:
+        if env.model.marks.get(MarkKind.STOPPED, table.name) is not None:
+            yield "'regent regions start' enables all tables that were stopped, this one among them"
         needed = needed_by(env.model, table)
         yield f"{f'{needed}; then ' if needed else ''}'regent tables enable {table.name}' opens it"
     elif table.state is TableState.TRUNCATING:

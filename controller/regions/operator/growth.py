@@ -55,6 +55,8 @@ def of_region(region: Region, growth: Growth, env: RegionsEnv) -> str:
     if not (policy := judge.policy(region.table)):
         return ""
     size, requests = figures(load)
+    if region.server is None:
+        return policy_text(policy)
     if size is None:
         return f"its server has reported no size since the open; {policy_text(policy)}"
     has = f"it has {in_bytes(size)}" + (f" and {requests:.0f} requests a second" if requests is not None else "")

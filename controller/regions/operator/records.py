@@ -11,6 +11,8 @@ from controller.http.procedures import Procedure, record_item
 from controller.procedures.kinds import Kind
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
+from controller.regions.operator.results import labelled
+from controller.regions.procedures import assign
 from controller.regions.procedures.balance import SWITCH
 from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask, skips
 from controller.regions.procedures.every import KINDS
@@ -132,7 +134,7 @@ def procedure_item(record: Record, unusable: str = "") -> Procedure:
     """Describes a procedure."""
     unmet = unmet_of(record)
     found = record_item(record, step_of(record), detail_of(record), (), unusable, unmet)
-    return found.model_copy(update={"state": shown_state(record, unmet)})
+    return found.model_copy(update={"state": shown_state(record, unmet), "result": labelled(record.kind, found.result)})
 
 
 def step_of(record: Record) -> str:
@@ -201,14 +203,15 @@ def detail_of(record: Record) -> str:
     """Returns what a procedure is about, and how far it is."""
     match message_of(record):
         case Transit() as task:
-            to = f" to {task.server},{task.incarnation}" if task.server else ""
+            to = "to" if record.kind == assign.NAME else "at"
+            where = f" {to} {task.server},{task.incarnation}" if task.server else ""
             failed = f", {task.retries} attempts failed" if task.retries else ""
-            return f"region {task.table}#{task.region}{to}{failed}{_last(task.failed)}"
+            return f"region {task.table}#{task.region}{where}{failed}{_last(task.failed)}"
         case Move() as task:
             where = "opened again" if task.reopens else f"to {task.to or 'another server'}"
             return f"region {task.table}#{task.region} {where}"
         case RegionWork() | TableWork() | PublishTask() as task:
-            return _work(task)
+            return _work(task, ended=record.state.is_final)
         case Shape() as task:
             parents, heirs = ("+".join(f"#{one}" for one in some) for some in (task.parents, task.heirs))
             at = f" at {key_text(task.key)!r}" if task.key else ""
@@ -245,8 +248,8 @@ def _detail_of_balance(task: BalanceTask) -> str:
     )
 
 
-def _work(task: RegionWork | TableWork | PublishTask) -> str:
-    """Returns what servers are to do, and how far that is."""
+def _work(task: RegionWork | TableWork | PublishTask, *, ended: bool) -> str:
+    """Returns what servers are to do, and how far that is; the message of a publish that has ended does not say it."""
     match task:
         case RegionWork():
             failed = f", {task.failures} attempts failed" if task.failures else ""
@@ -255,7 +258,7 @@ def _work(task: RegionWork | TableWork | PublishTask) -> str:
             return f"work {task.what!r} on {task.regions} regions of {task.table}"
         case _:
             done = sum(one.ok for one in task.sent.results)
-            of = f", {done} of {counted(len(task.sent.servers), 'server')}" if task.sent.servers else ""
+            of = f", {done} of {counted(len(task.sent.servers), 'server')}" if task.sent.servers and not ended else ""
             return f"value {task.name}{of}"
 
 

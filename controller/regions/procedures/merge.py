@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from msgspec.structs import replace
@@ -43,7 +44,10 @@ async def merging(env: RegionsEnv, regions: Sequence[Region], why: str) -> bytes
 
 def merge_problem(env: RegionsEnv, regions: Sequence[Region]) -> Problem | None:
     """Returns why regions, in any order, cannot be merged now; None where they can."""
-    if (why := neighbours_problem(sorted(regions, key=start_of))) is not None:
+    ordered = sorted(regions, key=start_of)
+    if twice := next((one for one, other in pairwise(ordered) if one is other), None):
+        return Problem(f"regions: {twice} is given twice", "give each region once")
+    if (why := neighbours_problem(ordered)) is not None:
         return Problem(why, "'regent regions list --table NAME' lists regions in the order of their keys")
     return reshaping.problem_of(env, regions, 1)
 

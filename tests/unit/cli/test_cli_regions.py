@@ -36,7 +36,7 @@ def socket(world: Blocking, monkeypatch: pytest.MonkeyPatch) -> None:
 def created(name: str, *options: object) -> list[dict[str, Any]]:
     """Creates a table, and returns its regions."""
     [found] = items("tables", "create", name, *options, "--wait", "--timeout", 30)
-    assert (found["state"], found["kind"]) == ("success", "create_table")
+    assert (found["state"], found["kind"], found["result"]) == ("success", "create_table", "all regions are open")
     return items("regions", "list", "--table", name)
 
 
@@ -164,7 +164,8 @@ def test_a_region_is_moved_reopened_closed_and_assigned() -> None:
     assert found["token"] > region["token"]
     items("regions", "reopen", region["id"], "--wait")
     assert items("regions", "describe", region["id"])[0]["token"] > found["token"]
-    items("regions", "unassign", region["id"], "--wait", "--yes")
+    [done] = items("regions", "unassign", region["id"], "--wait", "--yes")
+    assert done["detail"] == f"region one#{region['id']} at {there},1"
     [closed] = items("regions", "list", "--table", "one", "--state", "closed")
     assert "server" not in closed
     assert "must be OPEN to move" in regent("regions", "move", region["id"], there, code=Exit.REFUSED).stderr

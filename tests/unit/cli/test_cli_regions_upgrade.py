@@ -56,4 +56,8 @@ def test_a_store_of_the_first_level_is_raised_by_command(world: Blocking) -> Non
     assert (done["kind"], done["state"], done["detail"]) == ("mark", "success", "level of store to 2")
     assert status()["level"] == 2
     assert items("regions", "marks") == [], "it is no mark of a server or a region"
-    assert items("regions", "stop", "--wait", "--yes")[0]["state"] == "success"
+    [stopped] = items("regions", "stop", "--wait", "--yes")
+    assert (stopped["state"], stopped["result"]) == ("success", "1 table")
+    [region] = items("regions", "list")
+    ways = items("regions", "explain", region["id"])[0]["wouldChange"]
+    assert ways[0] == "'regent regions start' enables all tables that were stopped, this one among them"

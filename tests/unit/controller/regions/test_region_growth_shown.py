@@ -57,6 +57,10 @@ def test_loads_are_listed_and_the_policy_is_explained(tmp_path: Path) -> None:
         )
         explained = unwrapped(regent("regions", "explain", other["id"], *at).stdout)
         assert f"its server has reported no size since the open; {policy}" in explained
+        items("regions", "unassign", other["id"], "--yes", "--wait", *at)
+        explained = unwrapped(regent("regions", "explain", other["id"], *at).stdout)
+        assert policy in explained
+        assert "has reported no size" not in explained, "no server has it"
         found = samples(blocking)
         assert {name: found[f"regent_regions_unsplit {name}"] for name in BARS} == dict.fromkeys(BARS, 0) | {
             "pinned": 1

@@ -113,8 +113,8 @@ def test_split_keys_cover_all_keys(keys: set[bytes]) -> None:
 @pytest.mark.parametrize(
     ("splits", "uniform", "part"),
     [
-        ((b"b", b"a"), 0, "b'a' comes after b'b'"),
-        ((b"a", b"a"), 0, "must ascend"),
+        ((b"b", b"a"), 0, "splits: 'a' comes after 'b', keys must ascend"),
+        ((b"a", b"a"), 0, "splits: 'a' is given twice"),
         ((b"",), 0, "an empty key"),
         ((b"x" * 1_025,), 0, "1025 bytes, at most 1024"),
         ((b"a",), 2, "give one of them"),
