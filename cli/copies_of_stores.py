@@ -82,6 +82,8 @@ def planned(backup: Path, store: Path, epoch: int, number: int) -> Iterator[Plan
         raise Failure(Exit.FAILED, f"{store.parent} is no folder", remedy)
     if backup.exists() and store.exists() and backup.samefile(store):
         raise Failure(Exit.USAGE, f"{backup} is the store itself", "name a file of 'regent regions backup'")
+    if not backup.is_file():
+        raise Failure(Exit.FAILED, f"{backup} is no file", "name a file of 'regent regions backup'")
     with _failures():
         found, after = sqlite_backup.judged(backup), sqlite_restore.held(backup)
     with claimed(store, STOP):

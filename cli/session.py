@@ -75,17 +75,18 @@ class Session:
 
         return Client(self._socket(), self.request_timeout or timeout_s, partial(self.output.message, style="yellow"))
 
-    def settings(self, *, endpoint: bool = False, kafka_optional: bool = False) -> Loaded:
+    def settings(self, *, endpoint: bool = False, kafka_optional: bool = False, without_file: str = "") -> Loaded:
         """Returns the settings, for commands that work without a daemon. Raises :class:`Failure` if they are wrong.
 
         ``endpoint``: as the admin endpoint has them. ``kafka_optional``: also those of a daemon for regions alone.
+        ``without_file``: the remedy where there is no settings file, in place of all keys that it would have.
         """
         if not kafka_optional and self.is_without_kafka():
             message = "these settings are of a daemon for regions alone, which has no Kafka cluster"
             raise Failure(
                 Exit.USAGE, message, "see 'regent regions status'; a cluster needs [zookeeper] and [listener]"
             )
-        return _configured(lambda: self._load(endpoint=endpoint, kafka_optional=kafka_optional))
+        return _configured(lambda: self._load(endpoint=endpoint, kafka_optional=kafka_optional), without_file)
 
     def read_settings(self) -> Settings:
         """Reads the settings of a daemon anew. Raises ``ConfigError`` if they are wrong."""
@@ -140,12 +141,15 @@ SHARED: Final[dict[str, Any]] = {
 """Options of every command by field of :class:`Session`; accepted before the command's name, too."""
 
 
-def _configured(read: Callable[[], T]) -> T:
+def _configured(read: Callable[[], T], without_file: str = "") -> T:
+    from configs.loading import DEFAULT_FILE
     from configs.problems import ConfigError
 
     try:
         return read()
     except ConfigError as error:
+        if without_file and error.file is None and not any(one.origin for one in error.problems):
+            raise Failure(Exit.USAGE, f"there is no settings file {DEFAULT_FILE}", without_file) from None
         file = f" in {error.file}" if error.file else ""
         raise Failure(Exit.USAGE, f"{len(error.problems)} problem(s) with the settings{file}:\n{error}") from None
 

@@ -175,7 +175,10 @@ def _refuse_unreadable(folder: Path) -> None:
         remedy = "run the command as root, or as the daemon's user or a member of its group"
         raise Failure(Exit.NOT_AUTHORISED, f"no permission to read {folder}", remedy) from None
     except (FileNotFoundError, NotADirectoryError):
-        remedy = "name the folder with --directory; a daemon writes one once it holds the role (journal.enabled)"
+        remedy = (
+            "name the settings with --config, or the folder with --directory; a daemon writes a journal once it holds "
+            "the role (journal.enabled)"
+        )
         raise Failure(Exit.FAILED, f"there is no journal in {folder}", remedy) from None
 
 

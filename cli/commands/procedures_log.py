@@ -57,6 +57,9 @@ def log(
     path = None if place is not None else Path(store)
     if place is not None:
         found = asyncio.run(procedure_log.read_zookeeper(_settings(session, place), place))
+    elif not Path(store).is_file():
+        remedy = f"name the file of a SQLite store, {ZOOKEEPER!r} or {REGIONS!r}"
+        raise Failure(Exit.FAILED, f"{store} is no file", remedy)
     else:
         found = procedure_log.read_file(Path(store))
     if bypass is not None:

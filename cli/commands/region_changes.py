@@ -101,10 +101,19 @@ def changed(session: Session, path: str, body: dict[str, Any], wait: bool, timeo
     nonce = body.pop("nonce", "") or uuid.uuid4().hex
     client, again = session.client(), f"the request is sent again, with nonce {nonce}"
     found = tried(session, lambda: client.post(path, {**body, "nonce": nonce}), wait, timeout_s, again)
-    if wait and not body.get("dryRun"):
+    if body.get("dryRun"):
+        _planned(session, found)
+    elif wait:
         report(session, awaited(session, found["pid"], timeout_s, domain=REGIONS))
     else:
         session.output.detail("Procedure", found)
+
+
+def _planned(session: Session, found: Json) -> None:
+    """Shows what a dry run has judged: no procedure has begun, so people see its kind and what it is about."""
+    shown = ("kind", "detail")
+    session.output.detail("Procedure", found if session.output.for_programs else {one: found.get(one) for one in shown})
+    session.output.message("nothing was changed")
 
 
 def tried(session: Session, send: Callable[[], Json], wait: bool, timeout_s: float, again: str) -> Json:

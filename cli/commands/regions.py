@@ -15,7 +15,18 @@ from cli.session import Session, command, group
 if TYPE_CHECKING:
     from cli.client import Json
 
-State = Literal["offline", "opening", "open", "closing", "closed", "failed_open", "abnormally_closed", "waiting"]
+State = Literal[
+    "offline",
+    "opening",
+    "open",
+    "closing",
+    "closed",
+    "splitting",
+    "merging",
+    "failed_open",
+    "abnormally_closed",
+    "waiting",
+]
 Region = Annotated[int, typer.Argument(help="Id of the region.", min=1)]
 OfTable = Annotated[str | None, typer.Option("--table", help="Only those of one table.")]
 AtServer = Annotated[

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from cli.session import Session, command, confirmed
+
+if TYPE_CHECKING:
+    from configs.settings import Settings
 
 StoreOption = Annotated[
     Path | None,
@@ -32,6 +35,11 @@ def register(named: typer.Typer) -> None:
     command(named, examples=RESTORES)(restore)
 
 
+def _settings(session: Session) -> Settings:
+    without_file = "name the settings with --config, or the file of the store with --store"
+    return session.settings(kafka_optional=True, without_file=without_file).settings
+
+
 def backup(
     session: Session,
     file: Annotated[Path, typer.Argument(help="New file for the copy.", metavar="FILE")],
@@ -44,7 +52,7 @@ def backup(
     """
     from cli import copies_of_stores
 
-    found = copies_of_stores.store_of(lambda: session.settings(kafka_optional=True).settings, store)
+    found = copies_of_stores.store_of(lambda: _settings(session), store)
     output = session.output
     item = copies_of_stores.back_up(found, file, replaces=force)
     output.detail("StoreBackup", item, bad=("damaged",) if item["damaged"] else ())
@@ -73,7 +81,7 @@ def restore(
     """
     from cli import copies_of_stores
 
-    found = copies_of_stores.store_of(lambda: session.settings(kafka_optional=True).settings, store)
+    found = copies_of_stores.store_of(lambda: _settings(session), store)
     output = session.output
     with copies_of_stores.planned(file, found, epoch, number) as plan:
         for sentence in copies_of_stores.sentences(plan):

@@ -91,7 +91,7 @@ def opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
     ``mode``: rw or ro; or live, to read a file that a daemon may write meanwhile: it is never taken as it is.
     """
     if not path.is_file():
-        raise StoreFailed(f"{path} is no file: name the file of a SQLite store, or 'zookeeper'")
+        raise StoreFailed(f"{path} is no file: name the file of a SQLite store")
     uri = f"{path.absolute().as_uri()}?mode={'rw' if mode == 'rw' else 'ro'}"
     db: sqlite3.Connection | None = None
     try:

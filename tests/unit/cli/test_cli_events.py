@@ -242,6 +242,7 @@ def test_a_broken_invariant_is_printed_and_has_its_exit_code(folder: Path) -> No
         (["--since", "yesterday"], Exit.USAGE, "--since yesterday is no time"),
         (["--since", "1m", "--until", "5m"], Exit.USAGE, "--until 5m is before --since 1m"),
         (["--directory", "/nowhere/at/all"], Exit.FAILED, "there is no journal in /nowhere/at/all"),
+        (["--directory", "/nowhere/at/all"], Exit.FAILED, "name the settings with --config"),
     ],
 )
 def test_wrong_arguments_are_refused_with_a_remedy(

@@ -130,6 +130,7 @@ def test_a_file_that_is_no_store_is_refused_with_a_remedy(tmp_path: Path, conten
         path.write_bytes(content)
     said = unwrapped(regent("procedures", "log", path, code=Exit.FAILED).stderr)
     assert "name the file of a SQLite store" in said or "is it the file of a SQLite store" in said
+    assert ("'zookeeper' or 'zookeeper-regions'" in said) is (content is None)
     assert path.exists() is (content is not None), "looking makes no file"
 
 

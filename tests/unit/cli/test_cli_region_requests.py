@@ -18,6 +18,7 @@ from cli.client import Client
 from cli.commands import procedures, region_changes, region_procedures, servers
 from cli.exit_codes import Exit, Failure
 from cli.output import Format, Output
+from state_machines.regions.states import REPLACED, RegionState
 from tests.kit.command import items, regent, unwrapped
 
 Json = dict[str, Any]
@@ -208,6 +209,9 @@ def test_a_change_without_a_response_is_repeated_with_its_nonce(
         (("tables", "create", "t", "--kind", "best"), "'--kind': 'best' is not one of 'meta', 'system', 'user'."),
         (("regions", "move", "users", "kv 1"), "'users' is no whole number."),
         (("regions", "list", "--request-timeout", "soon"), "'soon' is no number."),
+        (("regions", "split", 17, "--key", ""), "--key is empty"),
+        (("regions", "merge", 17), "1 region is namedRemedy: give 2 to 10 regions"),
+        (("regions", "merge", *range(1, 12)), "11 regions are namedRemedy: give 2 to 10 regions"),
         (("servers", "hold", "kv 1", "--for", "61m"), "--for 61m is longer than 1h"),
         (("servers", "hold", "kv 1", "--for", "1x"), "90s, 10m, at most 1h"),
     ],
@@ -217,6 +221,13 @@ def test_what_no_daemon_would_take_is_refused_and_not_sent(
 ) -> None:
     assert said in unwrapped(regent(*words, code=Exit.USAGE).stderr)
     assert (daemon.posted, daemon.got) == ([], [])
+
+
+def test_regions_are_listed_by_each_state_that_they_can_have(daemon: Daemon) -> None:
+    states = [*(one.name.lower() for one in RegionState if one not in REPLACED), "waiting"]
+    for state in states:
+        regent("regions", "list", "--state", state)
+    assert [params["state"] for _, params in daemon.got] == states
 
 
 def test_the_longest_hold_is_sent(daemon: Daemon) -> None:

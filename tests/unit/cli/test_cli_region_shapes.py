@@ -44,8 +44,10 @@ async def test_a_region_is_split_described_and_its_parent_forgotten_once_the_hei
     world: Blocking,
 ) -> None:
     [region] = created("grows")
-    planned = regent("regions", "split", region["id"], "--key", "m", "--dry-run").stdout
-    assert f"region grows#{region['id']}: split at 'm'" in unwrapped(planned)
+    planned = regent("regions", "split", region["id"], "--key", "m", "--dry-run")
+    assert [line.split()[0] for line in planned.stdout.splitlines()] == ["kind", "detail"]
+    assert f"region grows#{region['id']}: split at 'm'" in planned.stdout
+    assert planned.stderr == "nothing was changed\n"
     [done] = items("regions", "split", region["id"], "--key", "m", "--wait", "--reason", "it is large")
     heirs = items("regions", "list", "--table", "grows")
     assert (done["kind"], done["state"], done["reason"]) == ("split", "success", "it is large")
@@ -66,6 +68,9 @@ async def test_a_region_is_split_described_and_its_parent_forgotten_once_the_hei
 async def test_neighbours_are_merged_once_they_are_independent(world: Blocking) -> None:
     regions = created("shrinks", "--split", "g", "--split", "n")
     ids = [one["id"] for one in regions]
+    twice = unwrapped(regent("regions", "merge", ids[0], ids[0], code=Exit.REFUSED).stderr)
+    assert f"shrinks#{ids[0]} is given twice" in twice
+    assert "Remedy: give each region once" in twice
     assert "give neighbours" in regent("regions", "merge", ids[0], ids[2], code=Exit.REFUSED).stderr
     [done] = items("regions", "merge", ids[1], ids[0], "--wait")
     assert done["state"] == "success"

@@ -13,6 +13,7 @@ import pytest
 
 from cli.demo.regions_process import KvServer, RegionsProcess
 from cli.exit_codes import Exit
+from configs import loading
 from controller.regions.restored import NUMBERS_ROOM
 from examples.kv.client import Client
 from tests.kit.command import items, regent, unwrapped
@@ -106,7 +107,9 @@ def test_what_is_no_backup_is_refused_before_anything_is_touched(store: Path, tm
     text = tmp_path / "text.db"
     text.write_text("no store " * 200)
     assert "not a database" in told("restore", text, "--store", store, "--yes", code=Exit.FAILED)
-    assert "none.db is no file" in told("restore", tmp_path / "none.db", "--store", store, "--yes", code=Exit.FAILED)
+    for missing in (tmp_path / "none.db", "zookeeper"):
+        said = told("restore", missing, "--store", store, "--yes", code=Exit.FAILED)
+        assert f"{missing} is no fileRemedy: name a file of 'regent regions backup'" in said
     assert "is the store itself" in told("restore", store, "--store", store, "--yes", code=Exit.USAGE)
     store.write_text("spoiled " * 200)
     unread = told("restore", store.with_name("b.db"), "--store", store, "--yes")
@@ -120,6 +123,20 @@ def test_a_store_in_zookeeper_is_backed_up_there(tmp_path: Path) -> None:
         refused = told(*words, "--config", file, code=Exit.USAGE)
         assert "the store is below /regent/regions there" in refused
         assert "back ZooKeeper itself up" in refused
+
+
+def test_without_a_settings_file_the_store_or_the_settings_are_to_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "DEFAULT_FILE", tmp_path / "none.toml")
+    monkeypatch.delenv("REGENT_CONFIG", raising=False)
+    for words in (("backup", tmp_path / "b.db"), ("restore", tmp_path / "b.db")):
+        said = told(*words, code=Exit.USAGE)
+        assert f"there is no settings file {tmp_path / 'none.toml'}" in said
+        assert "name the settings with --config, or the file of the store with --store" in said
+        assert "zookeeper.connect" not in said
+    monkeypatch.setenv("REGENT_REGIONS__PORT", "none")
+    assert "regions.port" in told("backup", tmp_path / "b.db", code=Exit.USAGE), "a problem that is there is named"
 
 
 def documented() -> list[list[str]]:
