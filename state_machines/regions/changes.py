@@ -104,8 +104,16 @@ def too_many(table: str, options: Mapping[str, str]) -> str | None:
 
 
 def is_outdated(region: Region) -> bool:
-    """Checks whether a region was opened with options that its table had before, and is still open with these."""
-    return region.state is RegionState.OPEN and region.version < region.table.version
+    """Checks whether a region was opened with options that its table had before, and is still open with these.
+
+    One of a fenced server is open nowhere. Its crash opens it with the present options, maybe after the change itself:
+    its batch may wait for a lock of the table behind a request that waits for the end of the change.
+    """
+    return region.state is RegionState.OPEN and region.version < region.table.version and not _is_fenced(region)
+
+
+def _is_fenced(region: Region) -> bool:
+    return region.server is not None and region.server.state is ServerState.FENCED
 
 
 def may_be_outdated(region: Region) -> bool:
@@ -114,7 +122,7 @@ def may_be_outdated(region: Region) -> bool:
     One for which nothing goes on waits for an operator, and is opened with the present options then.
     """
     opens = region.state is RegionState.OPENING and region.server is not None and not is_stranded(region)
-    return opens and region.version < region.table.version
+    return opens and region.version < region.table.version and not _is_fenced(region)
 
 
 def to_reopen(regions: Sequence[Region], first: int, together: int, of_server: int) -> tuple[list[Region], int]:

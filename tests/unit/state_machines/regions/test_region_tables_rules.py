@@ -42,9 +42,10 @@ def test_a_region_is_opened_again_where_it_is_open_with_former_options_and_nothi
     some, behind = changes.to_reopen(table.regions, 0, 10, 10)
     wanted = state is S.OPEN and version == 1 and not pid and owner is ServerState.ONLINE
     assert (some, behind) == ([region] if wanted else [], 1)
-    assert changes.is_outdated(region) is (state is S.OPEN and version == 1)
+    fenced = owner is ServerState.FENCED
+    assert changes.is_outdated(region) is (state is S.OPEN and version == 1 and not fenced)
     goes_on = pid != 0 or owner is not ServerState.ONLINE
-    may_be = state is S.OPENING and version == 1 and owner is not None and goes_on
+    may_be = state is S.OPENING and version == 1 and owner is not None and goes_on and not fenced
     assert changes.may_be_outdated(region) is may_be, "else an operator has it opened with the present options"
     assert state in OWNED or not changes.is_outdated(region)
 
