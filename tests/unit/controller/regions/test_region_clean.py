@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from regent_agent import protocol
 from regent_agent.protocol import Result
-from state_machines.regions.states import RegionState
+from state_machines.regions.references import source_problem
+from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.world import (
     OPTIONS,
@@ -124,6 +125,33 @@ async def test_a_region_that_no_server_can_open_is_not_clean_any_more() -> None:
         await ended(term, known(assign))
         assert last(disk) == (S.FAILED_OPEN, 0)
         assert not region.clean
+
+
+@virtual
+@pytest.mark.parametrize("given_up", [True, False])
+async def test_a_table_is_not_cloned_over_edits_of_an_open_that_had_no_answer(given_up: bool) -> None:
+    """The region was stored as open never. But its server may have had it open, and written, before it was fenced."""
+    disk = RegionDisk()
+    async with running(disk) as term:
+        term.env.options = replace(term.env.options, open_attempts_max=1)
+        server = Server(term, "a")
+        await server.register()
+        pid = await creates(term)
+        operation = await server.operation()
+        assert isinstance(operation, protocol.Open)
+        if given_up:
+            await server.report(Result(operation.pid, protocol.FAILED_OPEN, text="no such codec"))
+            await ended(term, known(pid))
+            pid = await changes(term, "disable")
+        else:  # the open goes on while its table is closed: a close follows, which says nothing of an open
+            assert await term.engine.bypass(operation.pid)
+            pid = await transits(term, "close", regions_of(term)[0])
+            await server.report(done(await server.operation()))
+        await ended(term, known(pid))
+        [region], [row] = regions_of(term), disk.regions.values()
+        assert (region.token, row.token, row.clean) == (operation.token, operation.token, 0)
+        region.table.state = TableState.DISABLED
+        assert "edits may wait" in (source_problem(term.env.model, region.table) or "")
 
 
 @virtual
