@@ -14,6 +14,8 @@ from tests.kit.simulation.shrink import P, Shrinker
 T = TypeVar("T")
 ERROR: Final = "error"
 """Stands for the invariant where the product ended by an error."""
+FAULT: Final = "fault"
+"""Stands for the invariant where a part of the product raised an error that it survived."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,12 @@ class Bench(Generic[P]):
     def _catch(self, wanted: tuple[str, int]) -> tuple[str, Caught | None]:
         """Plays seeds until one fails by the bug alone.
 
-        A seed that also fails without the bug shows nothing. Nor does an error: the bug may not fit any more.
+        A seed that also fails without the bug shows nothing. Nor does an error, or a fault: the bug may not fit.
         """
         name, seeds = wanted
         for seed in range(seeds):
             violation = self.play(self.generate(seed), name).violation
-            if violation is None or violation.invariant == ERROR:
+            if violation is None or violation.invariant in (ERROR, FAULT):
                 continue
             if self.play(self.generate(seed), None).violation is None:
                 return name, Caught(seed + 1, seed, violation)

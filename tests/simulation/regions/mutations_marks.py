@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
+from msgspec.structs import replace
+
 from controller.regions import bypassed, entering, term
 from controller.regions.bypassed import picked_up
 from controller.regions.journal.journal import RELEASED, RegionsJournal
@@ -33,9 +35,9 @@ def enter_a_mark_before_it_is_stored(stack: ExitStack) -> None:
 
     def changed(step: Step) -> Step:
         async def store(env: Any, record: Any) -> Any:
-            along = await step(env, record)
-            along.entered(None)
-            return along._replace(rows=())
+            effect = await step(env, record)
+            effect.entered(None)
+            return replace(effect, rows=())
 
         return store
 
@@ -48,9 +50,9 @@ def remove_a_hold_and_wake_nobody(stack: ExitStack) -> None:
 
     def changed(step: Step) -> Step:
         async def remove(env: Any, record: Any) -> Any:
-            along = await step(env, record)
+            effect = await step(env, record)
             task: servers.MarkTask = servers.MARK_TASK.decode(record.data)
-            return along._replace(entered=lambda _: env.model.marks.drop(task.kind, task.subject))
+            return replace(effect, entered=lambda _: env.model.marks.drop(task.kind, task.subject))
 
         return remove
 

@@ -25,7 +25,7 @@ from state_machines.journal.events import Row
 from testing.memory.region_store import RegionDisk
 from testing.simulated.regions.storage import Key, Storage
 from tests.kit.simulation.loop import PROCESS, Process, SimLoop
-from tests.kit.simulation.seeds import ERROR, Violation
+from tests.kit.simulation.seeds import ERROR, FAULT, Violation
 from tests.simulation.regions import balancing, operators, shaping
 from tests.simulation.regions.actions import act
 from tests.simulation.regions.clients import Clients
@@ -193,7 +193,7 @@ class World(logging.Handler):
                 self.violated("HealthyServer", text)
             if record.exc_info and not any(part in text for part in EXPECTED):
                 error = record.exc_info[1]
-                self.violated("fault", f"{text}: {type(error).__name__}: {error}")
+                self.violated(FAULT, f"{text}: {type(error).__name__}: {error}")
 
     # -- the run
 
@@ -268,7 +268,7 @@ class World(logging.Handler):
 
     def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.violated("fault", f"{context.get('message')}: {type(error).__name__}: {error}")
+        self.violated(FAULT, f"{context.get('message')}: {type(error).__name__}: {error}")
 
     def new_term(self, *args: Any, **options: Any) -> RegionsTerm:
         """Makes a term whose draws depend on the seed."""
