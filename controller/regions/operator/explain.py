@@ -118,8 +118,8 @@ def _because(region: Region) -> str:
         return f"it waits for the crash of server {region.server}, which had opened it: nothing serves its keys"
     if region.state is S.OPENING and region.server is None:
         return "the latest open failed, or its server was fenced: a server is chosen for the next one"
-    if region.state is S.CLOSED and not region.token:
-        return "it was closed, or given up, before any server had opened it"
+    if region.state is S.CLOSED and not region.clean:
+        return "it was given up, or closed without the word of a server that had it open: one may have had it"
     return STATES[region.state]
 
 
