@@ -123,7 +123,7 @@ def without_server(model: Regions, row: RegionRow) -> None:
 
 
 def unnamed(model: Regions, key: tuple[str, int], where: str) -> Server | None:
-    """Returns a process that may have a region, and of which no row tells; None where it was fenced.
+    """Returns a process that has no row and may have a region; None where it was fenced.
 
     It counts as a member. ``where``: what names it.
     """

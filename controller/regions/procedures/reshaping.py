@@ -159,7 +159,7 @@ def ready(env: RegionsEnv, record: Record, task: Shape) -> list[Region] | Failed
 
 
 def _had_data(env: RegionsEnv, heir: int) -> bool:
-    """Checks whether a heir may have been open in what was lost with a restore: numbers, or a server's list, say so."""
+    """Checks whether an heir may have had data since the copy: its number or the list of a server shows that."""
     lists = env.contradictions
     return heir <= env.copied_number or heir in lists.noted or (lists.incomplete and heir <= env.former_number)
 

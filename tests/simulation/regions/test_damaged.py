@@ -247,7 +247,7 @@ async def test_an_open_under_way_at_a_process_of_which_no_row_tells_waits_for_it
 
 
 class FenceUnreadable(MemoryRegionStore):
-    """A store that has an unreadable row of what was fenced with the name a."""
+    """Holds a damaged row about the fenced processes of the server a."""
 
     async def read(self) -> Content:
         found = await super().read()
