@@ -196,11 +196,25 @@ class RegionsSettings(Section):
         "tables.",
     )
     balancer_period_ms: int = key(
-        0,
+        300_000,
         "Time, in milliseconds, after which the daemon looks again whether regions are even, and balances them where "
         "they are not. With 0 only commands do.",
         ge=0,
         le=86_400_000,
+    )
+    balancer_joins_ms: int = key(
+        30_000,
+        "Time, in milliseconds, in which no server has come or gone, after which the daemon looks, too: a rolling "
+        "restart ends before regions move. With 0 it looks by regions.balancer_period_ms alone.",
+        ge=0,
+        le=3_600_000,
+    )
+    balancer_slop_percent: int = key(
+        20,
+        "By how much of its share a server may have more or fewer regions before the daemon begins a simple balance by "
+        "itself. A command balances whatever the difference.",
+        ge=0,
+        le=100,
     )
     balancer_moves_together: int = key(
         20,

@@ -1,4 +1,4 @@
-"""Knows which balance is under way, counts what balances have done, and begins one from time to time."""
+"""Knows which balance is under way, counts what balances have done, and begins one where regions are not even."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from controller.regions.child_balancer import NoPlan
 from controller.regions.environment import RegionsEnv
 from controller.regions.manager import Manager
 from controller.regions.metrics import RegionCounters
-from controller.regions.procedures.balance import NAME, Problem, problem_of
+from controller.regions.procedures.balance import NAME, Problem, arrived, problem_of
 from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask, skips
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Transition
+from state_machines.regions.balancing.pace import Pace
 
 log = logging.getLogger("regent.regions")
 
 WHY: Final = "regions are not even (regions.balancer_period_ms)"
+CHECK_MS: Final = 5_000
+"""Time after which the servers are compared again, where the settings want no shorter one."""
 
 
 class Balancing:
@@ -42,28 +45,40 @@ class Balancing:
         self._suspended = suspended
         self._looks = 0
         self._told = ""
+        self._pace = Pace(env.options.balancer_period_ms, env.options.balancer_joins_ms, env.now_ms())
 
     async def keep(self) -> None:
-        """Looks once in each period of the settings; never where that is 0."""
-        period_s = self._env.options.balancer_period_ms / 1000
-        while period_s:
-            await asyncio.sleep(period_s)
-            await self.look()
+        """Looks once in each period of the settings, and after servers have come or gone; never where that is 0."""
+        options = self._env.options
+        if not options.balancer_period_ms:
+            return
+        _announce(self._env)
+        check_ms = min(CHECK_MS, options.balancer_period_ms, options.balancer_joins_ms or CHECK_MS)
+        while True:
+            await asyncio.sleep(check_ms / 1000)
+            if self._pace.is_due({one.key for one in self._env.servers()}, self._env.now_ms()):
+                await self.look()
 
     async def look(self) -> bool:
-        """Begins a balance where one may begin, and has something to move; returns whether it does."""
+        """Begins a balance where one may begin, and is due; returns whether it does."""
         self._looks += 1
         if not self._may_begin():
+            self._pace.hindered(self._env.now_ms())
+            return False
+        self._pace.looked(self._env.now_ms())
+        if self._env.planner.is_even():
             return False
         try:
             made = await self._env.planner.make()
         except NoPlan as error:
             log.warning("no plan of a balance could be made: %s; the next look tries again", error)
             return False
-        if not made.plan.moves or not self._may_begin():  # again: anything may have begun meanwhile
+        if not (made.plan.moves and made.plan.due and self._may_begin()):  # again: anything may have begun meanwhile
             return False
         nonce = f"balance {self._looks} of term {self._manager.epoch}"
-        return self._manager.start(NAME, BALANCE_TASK.encode(BalanceTask(WHY)), nonce, WHY)
+        begins = self._manager.start(NAME, BALANCE_TASK.encode(BalanceTask(WHY)), nonce, WHY)
+        self._env.planner.keep(made if begins else None)
+        return begins
 
     def _may_begin(self) -> bool:
         """Checks whether a balance may begin; logs once why none does, and that one does again."""
@@ -99,8 +114,17 @@ class Balancing:
                 continue
             if after.state.is_final:
                 self._env.planner.forget(after.pid)
+                self._ended(after)
             if before is not None and before.data != after.data:
                 self._count(before, after)
+
+    def _ended(self, record: Record) -> None:
+        """Has the next look wait longer where no region came to where it was to be: it would plan the same again."""
+        try:
+            task: BalanceTask = BALANCE_TASK.decode(record.data)
+        except msgspec.DecodeError:  # its record could not be used, and was removed
+            return
+        self._pace.ended(moved=not task.moves or arrived(self._env, task) > 0)
 
     def _count(self, before: Record, after: Record) -> None:
         try:
@@ -115,3 +139,18 @@ class Balancing:
         left_out = skips(now) - skips(was)
         counters.balance_moves_left_out += left_out
         counters.balance_moves += now.begun - was.begun - left_out.total()
+
+
+def _announce(env: RegionsEnv) -> None:
+    """Says in the log what the daemon will do by itself, and how that is ended."""
+    options = env.options
+    joins_s = options.balancer_joins_ms / 1000
+    log.info(
+        "regions are balanced by themselves: a look each %g s%s begins a balance where %s; 'regent balancer off' ends "
+        "that, and regions.balancer_period_ms = 0 does for good",
+        options.balancer_period_ms / 1000,
+        f", and once no server has come or gone for {joins_s:g} s," if joins_s else "",
+        "it lowers the cost"
+        if options.balancer == "stochastic"
+        else f"a server misses its share by more than {options.balancer_slop_percent} %",
+    )

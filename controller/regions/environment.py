@@ -103,6 +103,8 @@ class Options(msgspec.Struct, frozen=True):
     balancer_timeout_ms: int = KEYS["balancer_timeout_ms"].default
     balancer_by_table: bool = KEYS["balancer_by_table"].default
     balancer_period_ms: int = KEYS["balancer_period_ms"].default
+    balancer_joins_ms: int = KEYS["balancer_joins_ms"].default
+    balancer_slop_percent: int = KEYS["balancer_slop_percent"].default
     balancer_moves_together: int = KEYS["balancer_moves_together"].default
     balancer_spread_ms: int = KEYS["balancer_spread_ms"].default
     transit_check_ms: int = 60_000
@@ -232,7 +234,8 @@ class RegionsEnv:
     def _planner(self, seed: Callable[[], int]) -> Planner:
         """Makes the planner with the balancer of the settings."""
         stochastic = self.options.balancer == "stochastic"
-        balancer = Stochastic() if stochastic else Simple(self.options.balancer_by_table)
+        simple = Simple(self.options.balancer_by_table, slop=self.options.balancer_slop_percent / 100)
+        balancer = Stochastic() if stochastic else simple
         timeout_ms = self.options.balancer_timeout_ms
         return Planner(self.model, self.loads, self.claimants, self.cooldown, self.now_ms, seed, balancer, timeout_ms)
 

@@ -27,7 +27,7 @@ from state_machines.regions.balancing.cluster import (
     Cluster,
     clamped,
 )
-from state_machines.regions.balancing.simple import Simple
+from state_machines.regions.balancing.simple import Simple, is_uneven
 from state_machines.regions.balancing.stochastic import Stochastic
 from state_machines.regions.model import Region, Regions, Server, Table, start_of
 from state_machines.regions.placement import Cooldown
@@ -76,12 +76,26 @@ class Planner:
         self._balancer: Balancer = balancer
         self._child = ChildBalancer(balancer, timeout_ms)
         self._works: dict[int, asyncio.Task[Made]] = {}
+        self._kept: Made | None = None
         self._alone = asyncio.Lock()
+
+    def is_even(self) -> bool:
+        """Checks whether no plan is due by the numbers of regions alone; False where only a plan can tell."""
+        balancer = self._balancer
+        if not isinstance(balancer, Simple) or not balancer.counts_alone:
+            return False
+        counts = [len(one.regions) for one in self._model.online()]
+        return not counts or not is_uneven(counts, [1.0] * len(counts), balancer.slop)
+
+    def keep(self, made: Made | None) -> None:
+        """Keeps a plan for the procedure that begins next; None: there is none."""
+        self._kept = made
 
     def begin(self, pid: int, wake: Callable[[int], None]) -> None:
         """Begins the plan of a procedure, once; ``wake`` is called with its pid at the end."""
         if pid not in self._works:
-            work = self._works[pid] = asyncio.ensure_future(self.make())
+            kept, self._kept = self._kept, None
+            work = self._works[pid] = asyncio.ensure_future(self.make() if kept is None else _given(kept))
             work.add_done_callback(lambda _: wake(pid))
 
     def made(self, pid: int) -> Made | str | None:
@@ -185,6 +199,10 @@ class Planner:
         if self._cooldown.left_ms(region.id, self._now_ms()) or self._claimants.is_held(region):
             return True
         return not inheriting and region.id in self._model.sources
+
+
+async def _given(made: Made) -> Made:
+    return made
 
 
 def _owned(regions: Sequence[Region]) -> Iterator[tuple[Region, Server]]:

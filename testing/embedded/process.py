@@ -15,6 +15,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -159,7 +160,8 @@ class ChildProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         if self.running:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended, and its exit code is not read yet
+                os.kill(self.pid, number)
 
 
 async def poll(check: Callable[[], Awaitable[bool]], within_s: float) -> bool:

@@ -7,6 +7,7 @@ a procedure of its own, and judged again before it begins. One that is of no use
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -36,6 +37,8 @@ NAME: Final = "balance"
 SWITCH: Final = "balancer"
 """Subject of the mark that switches it off."""
 AGAIN_MS: Final = 500
+TRIED_MAX: Final = 3
+"""Moves to a server after which a balance makes no more where none of them has arrived."""
 
 
 # -- conditions
@@ -166,7 +169,7 @@ def _moving(task: BalanceTask, one: PlannedMove, table: str) -> Record:
 def _wave(env: RegionsEnv, task: BalanceTask) -> tuple[list[PlannedMove], list[tuple[int, str]]]:
     """Judges the next moves until a wave is full; returns these, and positions and tables of those to make."""
     model, now_ms = env.model, env.now_ms()
-    targets = dict[bool, set[str]]()
+    targets, failing = dict[bool, set[str]](), _failing(env, task)
     some, wave = list[PlannedMove](), list[tuple[int, str]]()
     for one in task.moves[task.begun :]:
         region = model.regions.get(one.region)
@@ -178,6 +181,7 @@ def _wave(env: RegionsEnv, task: BalanceTask) -> tuple[list[PlannedMove], list[t
             claimed=region is not None and env.claimants.is_held(region),
             pinned=bool(model.marks.pinned(one.region)),
             rests=env.cooldown.left_ms(one.region, now_ms) > 0,
+            fails=task.names[one.to] in failing,
         )
         some.append(one if skip is None else replace(one, skip=skip.value))
         if region is not None and skip is None:
@@ -185,6 +189,17 @@ def _wave(env: RegionsEnv, task: BalanceTask) -> tuple[list[PlannedMove], list[t
         if len(wave) >= env.options.balancer_moves_together:
             break
     return some, wave
+
+
+def _failing(env: RegionsEnv, task: BalanceTask) -> set[str]:
+    """Returns the names of servers that have got none of the regions that were moved to them: several, so far."""
+    tried, there = Counter[str](), set[str]()
+    for one in task.moves[: task.begun]:
+        if not one.skip:
+            tried[task.names[one.to]] += 1
+            if _is_there(env, task, one):
+                there.add(task.names[one.to])
+    return {name for name, count in tried.items() if count >= TRIED_MAX and name not in there}
 
 
 def _targets(env: RegionsEnv, region: Region, found: dict[bool, set[str]]) -> set[str]:
@@ -198,8 +213,12 @@ def _targets(env: RegionsEnv, region: Region, found: dict[bool, set[str]]) -> se
 async def end(env: RegionsEnv, record: Record) -> Outcome:
     """Ends with the number of regions that are where the plan wanted them, and why others were left out."""
     task: BalanceTask = BALANCE_TASK.decode(record.data)
-    there = sum(_is_there(env, task, one) for one in task.moves[: task.begun] if not one.skip)
-    return Done(told(task, there).encode())
+    return Done(told(task, arrived(env, task)).encode())
+
+
+def arrived(env: RegionsEnv, task: BalanceTask) -> int:
+    """Returns how many regions of a plan are where it wanted them."""
+    return sum(_is_there(env, task, one) for one in task.moves[: task.begun] if not one.skip)
 
 
 def _is_there(env: RegionsEnv, task: BalanceTask, one: PlannedMove) -> bool:

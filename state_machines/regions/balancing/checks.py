@@ -70,6 +70,7 @@ class Skip(StrEnum):
     PINNED = "pinned"
     RESTS = "rests"
     TARGET = "target"
+    FAILS = "fails"
 
 
 SKIPPED: Final[dict[Skip, str]] = {
@@ -81,16 +82,26 @@ SKIPPED: Final[dict[Skip, str]] = {
     Skip.PINNED: "the region is pinned",
     Skip.RESTS: "the region rests after a move",
     Skip.TARGET: "its new server is offline, cordoned, leaving, or unable to open it",
+    Skip.FAILS: "its new server got none of the regions that were moved to it before",
 }
 """Each cause in words of operators."""
 
 
 def skip_of(
-    region: Region | None, source: str, to: str, targets: Container[str], *, claimed: bool, pinned: bool, rests: bool
+    region: Region | None,
+    source: str,
+    to: str,
+    targets: Container[str],
+    *,
+    claimed: bool,
+    pinned: bool,
+    rests: bool,
+    fails: bool,
 ) -> Skip | None:
     """Returns why a move is not made; None where it is. ``targets``: names of servers that may get the region.
 
-    ``claimed``: another server may have the region, so it would be closed, and could not be opened yet.
+    ``claimed``: another server may have the region, so it would be closed, and could not be opened yet. ``fails``: its
+    new server did not open what was moved to it before.
     """
     if region is None:
         return Skip.GONE
@@ -106,4 +117,6 @@ def skip_of(
         return Skip.PINNED
     if rests:
         return Skip.RESTS
-    return None if to in targets else Skip.TARGET
+    if to not in targets:
+        return Skip.TARGET
+    return Skip.FAILS if fails else None

@@ -58,13 +58,14 @@ class Move(Struct, frozen=True, gc=False):
 class BalancePlan(Struct, frozen=True, gc=False):
     """Moves in the order in which they help most, and the costs before and after all of them.
 
-    ``left``: further moves that are known, and are the next plan's.
+    ``left``: further moves that are known, and are the next plan's. ``due``: the daemon begins it by itself.
     """
 
     moves: tuple[Move, ...]
     before: tuple[Cost, ...]
     after: tuple[Cost, ...]
     left: int = 0
+    due: bool = True
 
 
 class Balancer(Protocol):

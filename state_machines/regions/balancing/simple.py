@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
+from math import ceil, floor
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -31,10 +32,19 @@ class _Group(NamedTuple):
 
 
 class Simple(Struct, tag=True, frozen=True, gc=False):
-    """Spreads all regions together, or first those of each table (``by_table``), with at most ``moves_max`` moves."""
+    """Spreads all regions together, or first those of each table (``by_table``), with at most ``moves_max`` moves.
+
+    ``slop``: part of its share by which a server may miss it before a plan is due, see :func:`is_uneven`.
+    """
 
     by_table: bool = False
     moves_max: int = MOVES_MAX
+    slop: float = 0.0
+
+    @property
+    def counts_alone(self) -> bool:
+        """Returns whether the numbers of regions of servers tell that no plan is due."""
+        return not self.by_table
 
     def plan(self, cluster: Cluster, seed: int) -> BalancePlan:
         """Returns moves after which each server has its share; ``seed`` changes nothing."""
@@ -45,6 +55,7 @@ class Simple(Struct, tag=True, frozen=True, gc=False):
         groups = _groups(cluster, targets, frame.counted if self.by_table else ())
         weights = [cluster.weights[one] for one in targets]
         before, counts = self._costs(groups, frame), _sums(groups, len(targets))
+        due = any(is_uneven(one, weights, self.slop) for one in (counts, *(group.counts for group in groups)))
         for one in groups:
             _even(cluster, one, weights)
         if self.by_table:
@@ -55,7 +66,7 @@ class Simple(Struct, tag=True, frozen=True, gc=False):
             Move(cluster.ids[row], cluster.servers[source], cluster.servers[to], why)
             for row, source, to in islice(ordered, self.moves_max)
         ]
-        return BalancePlan(tuple(moves), before, self._costs(groups, frame), sum(1 for _ in ordered))
+        return BalancePlan(tuple(moves), before, self._costs(groups, frame), sum(1 for _ in ordered), due)
 
     def _costs(self, groups: Sequence[_Group], frame: Frame) -> tuple[Cost, ...]:
         """Returns the costs that it lowers, as they are judged for all balancers."""
@@ -68,6 +79,19 @@ class Simple(Struct, tag=True, frozen=True, gc=False):
 
 
 # -- shares
+
+
+def is_uneven(counts: Sequence[int], weights: Sequence[float], slop: float) -> bool:
+    """Checks whether a server misses its share by more than a part of it, rounded to whole regions away from it.
+
+    So it is in HBase (``hbase.regions.slop``): differences that come and go move nothing. A server without any region
+    misses its share where another one has several.
+    """
+    if min(counts, default=0) == 0 and max(counts, default=0) > 1:
+        return True
+    part = sum(counts) / sum(weights)
+    shares_ = ((count, part * weight) for count, weight in zip(counts, weights, strict=True))
+    return any(not floor(share * (1 - slop)) <= count <= ceil(share * (1 + slop)) for count, share in shares_)
 
 
 def shares(total: int, weights: Sequence[float], least: Sequence[int], have: Sequence[int]) -> list[int]:

@@ -37,11 +37,11 @@ REGIONS = 9
 
 @asynccontextmanager
 async def lopsided(
-    options: Options = LONG, disk: RegionDisk | None = None
+    options: Options = LONG, disk: RegionDisk | None = None, third: type[Server] = Server
 ) -> AsyncIterator[tuple[RegionsTerm, list[Server]]]:
     """Runs a term with nine regions at servers a and b; c, which has none, comes last."""
     async with running(disk or RegionDisk(), options) as term, AsyncExitStack() as stack:
-        servers = [Server(term, name) for name in ("a", "b", "c")]
+        servers = [Server(term, "a"), Server(term, "b"), third(term, "c")]
         await stack.enter_async_context(serving(*servers[:2]))
         await ended(term, creates(term, regions=REGIONS))
         await stack.enter_async_context(serving(servers[2]))

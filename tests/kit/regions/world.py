@@ -26,7 +26,7 @@ from tests.kit.simulation.loop import SimLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")
-OPTIONS = Options(lease_ms=3_000, startup_wait_ms=1_000)
+OPTIONS = Options(lease_ms=3_000, startup_wait_ms=1_000, balancer_period_ms=0)
 UNTIL_S = 60.0
 
 

@@ -35,6 +35,9 @@ MET: Final = 0.5
 BALANCED_S: Final = 4.0
 BALANCES: Final = 0.3
 """Part of the runs in which regions are balanced."""
+BALANCED_ALONE: Final = 0.25
+"""Part of the runs in which daemons balance regions by themselves."""
+BALANCER_PERIODS_MS: Final = (3_000, 8_000)
 OLD: Final = 0.2
 """Part of these in which some servers are of a version that can do less."""
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
@@ -74,7 +77,7 @@ def generate(seed: int) -> RegionPlan:
         Action(round(0.5 + number * chance.random() * 2, 3), "create", (name, str(kind), str(regions)))
         for number, (name, kind, regions) in enumerate(TABLES)
     ]
-    plan, shaped = _shaped(seed, plan, times)
+    plan, shaped = _shaped(seed, _balanced_alone(seed, plan), times)
     drawn += (*_impostors(seed), *_holds(seed, plan), *shaped, *scene(seed), *_balances(seed, plan))
     return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
 
@@ -121,6 +124,14 @@ def _balances(seed: int, plan: RegionPlan) -> Iterator[Action]:
     for _ in range(chance.randint(1, 2)):
         at_s = BALANCED_S + chance.random() * (LAST_S - BALANCED_S)
         yield Action(round(at_s, 3), "balance", (_server(chance, plan),))
+
+
+def _balanced_alone(seed: int, plan: RegionPlan) -> RegionPlan:
+    """Draws whether daemons balance regions by themselves, by draws of their own."""
+    chance = random.Random(f"{seed} balancer")
+    if chance.random() >= BALANCED_ALONE:
+        return plan
+    return replace(plan, balancer_period_ms=chance.choice(BALANCER_PERIODS_MS))
 
 
 def _fence(seed: int, chance: random.Random) -> str:

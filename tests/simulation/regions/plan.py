@@ -15,7 +15,7 @@ class RegionPlan:
 
     ``old_servers``: so many of the first servers are of a version without features, until their second process.
     ``delay_ms``: how long the first operation of a batch waits; ``network_ms``, ``write_ms``: longest times of bytes on
-    their way, and of each half of a write.
+    their way, and of each half of a write. ``balancer_period_ms``: 0 where daemons balance nothing by themselves.
     """
 
     seed: int
@@ -29,6 +29,7 @@ class RegionPlan:
     network_ms: int = 20
     write_ms: int = 20
     old_servers: int = 0
+    balancer_period_ms: int = 0
     actions: tuple[Action, ...] = field(default=())
 
     def with_actions(self, actions: Iterable[Action]) -> RegionPlan:
@@ -48,6 +49,7 @@ class RegionPlan:
             f"network_ms {self.network_ms}",
             f"write_ms {self.write_ms}",
             f"old_servers {self.old_servers}",
+            f"balancer_period_ms {self.balancer_period_ms}",
             *map(str, self.actions),
         ]
         return "\n".join(lines) + "\n"
@@ -59,7 +61,7 @@ def parse(text: str) -> RegionPlan:
     first = {name: words[0] for name, words in settings.items() if words}
     numbers = (
         *("seed", "daemons", "servers_min", "open_attempts_max", "delay_ms", "network_ms", "write_ms"),
-        "old_servers",
+        *("old_servers", "balancer_period_ms"),
     )
     known: dict[str, object] = {name: int(first[name]) for name in numbers if name in first}
     known |= {name: first[name] for name in ("fence", "placement") if name in first}

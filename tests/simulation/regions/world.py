@@ -116,6 +116,8 @@ class World(logging.Handler):
             not_running_ms_max=5_000,
             balancer_moves_together=balancing.MOVES_TOGETHER,
             balancer_spread_ms=balancing.SPREAD_MS,
+            balancer_period_ms=plan.balancer_period_ms,
+            balancer_joins_ms=plan.balancer_period_ms // 4,
         )
         self.daemons = {name: DaemonNode(self, name) for name in (f"d{n + 1}" for n in range(plan.daemons))}
         self.network.daemons = self.daemons

@@ -32,6 +32,8 @@ SETTINGS: Final = {
     "regions.lease_ms": LEASE_MS,
     "regions.servers_min": 2,
     "regions.startup_wait_ms": 5_000,
+    "regions.balancer_period_ms": 30_000,
+    "regions.balancer_joins_ms": 3_000,
     "controller.loop_stall_ms_max": STALL_MS_MAX,
 }
 

@@ -104,7 +104,7 @@ async def test_a_second_balance_is_refused_beside_the_first() -> None:
 @pytest.mark.seed("S0-16", "S1-11")
 @virtual
 async def test_a_balance_begins_by_a_timer_where_regions_are_not_even_and_only_there() -> None:
-    async with lopsided(replace(LONG, balancer_period_ms=30_000)) as (term, _):
+    async with lopsided(replace(LONG, balancer_period_ms=30_000, balancer_joins_ms=0)) as (term, _):
         begun_s = term.env.clock()
         await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
         assert term.env.clock() - begun_s <= 31
@@ -112,6 +112,21 @@ async def test_a_balance_begins_by_a_timer_where_regions_are_not_even_and_only_t
         await until(lambda: term.env.clock() - begun_s > 59)
         [record] = [one for one in term.engine.records.values() if one.kind == balance.NAME]
         assert (record.caller.principal, record.caller.reason) == ("regent", WHY)
+
+
+@virtual
+async def test_a_balance_begins_once_servers_have_ceased_to_come_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with lopsided(replace(LONG, balancer_period_ms=300_000, balancer_joins_ms=10_000)) as (term, _):
+        begun_s = term.env.clock()
+        await until(term.balancing.running)
+        assert 10 <= term.env.clock() - begun_s <= 16
+        await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
+    assert (
+        "regions are balanced by themselves: a look each 300 s, and once no server has come or gone for 10 s, begins a "
+        "balance where a server misses its share by more than 20 %; 'regent balancer off' ends that, and "
+        "regions.balancer_period_ms = 0 does for good"
+    ) in caplog.messages
 
 
 @pytest.mark.seed("S0-17")
@@ -133,7 +148,11 @@ async def test_a_look_begins_nothing_while_anything_is_in_the_way(caplog: pytest
         await at_rest(term)
         assert not await term.balancing.look(), "what is even is left alone"
         view = view_of(Shown(term)).balancer
-        with mock.patch.object(term.env.planner, "make", side_effect=NoPlan("it took too long")):
+        planner = term.env.planner
+        with (
+            mock.patch.object(planner, "make", side_effect=NoPlan("it took too long")),
+            mock.patch.object(planner, "is_even", return_value=False),
+        ):
             assert not await term.balancing.look()
             with pytest.raises(Refused, match="no plan could be made: it took too long"):
                 await view.run(BalanceRequest(dry_run=True), "ops")

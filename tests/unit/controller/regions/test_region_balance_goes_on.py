@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from unittest import mock
 
 import pytest
 from msgspec.structs import replace
 
+from controller.regions.procedures import balance
 from state_machines.procedures.states import State
 from state_machines.regions.balancing.checks import Skip
 from state_machines.regions.balancing.cluster import BalancePlan
@@ -15,7 +17,7 @@ from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.balances import LONG, balances, counts, lopsided, result, task_of
-from tests.kit.regions.world import Server, running, serving, until, virtual
+from tests.kit.regions.world import Broken, Server, at_rest, running, serving, until, virtual
 
 SLOW = replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)
 
@@ -88,3 +90,44 @@ async def test_a_fault_of_a_balancer_ends_a_look_and_not_the_term(caplog: pytest
         assert "could be made: ZeroDivisionError: a fault; the next look tries again" in caplog.text
         term.env.planner._balancer = good
         await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
+
+
+@virtual
+async def test_a_server_that_opens_nothing_is_tried_by_some_moves_and_left_alone_by_the_others() -> None:
+    options = replace(LONG, balancer_moves_together=1)
+    async with lopsided(options, third=Broken) as (term, _):
+        with mock.patch.object(balance, "TRIED_MAX", 1):
+            pid = await balances(term)
+            record = await result(term, pid)
+        assert [one.skip for one in task_of(term, pid).moves] == ["", Skip.FAILS, Skip.FAILS]
+        assert record.result == (
+            b"0 of 3 regions moved; 2 left out: its new server got none of the regions that were moved to it before"
+        )
+        assert counts(term) == {"a": 5, "b": 4}
+
+
+@virtual
+async def test_balances_that_move_nothing_begin_less_and_less_often() -> None:
+    options = replace(LONG, balancer_period_ms=6_000, balancer_joins_ms=0)
+    async with lopsided(options, third=Broken) as (term, _):
+        begun_s = list[float]()
+        for _ in range(4):
+            await until(term.balancing.running)
+            begun_s.append(term.env.clock())
+            await until(lambda: not term.balancing.running())
+        waits = [after - before for before, after in pairwise(begun_s)]
+        assert waits == sorted(waits)
+        assert waits[-1] > 3 * waits[0], waits
+
+
+@virtual
+async def test_the_plan_of_a_look_is_that_of_its_balance() -> None:
+    async with lopsided() as (term, _):
+        with mock.patch.object(term.env.planner, "make", wraps=term.env.planner.make) as make:
+            assert await term.balancing.look()
+            await until(lambda: counts(term)["c"] == 3)
+        assert make.call_count == 1
+        await at_rest(term)
+        with mock.patch.object(term.env.planner, "make") as make:
+            assert not await term.balancing.look(), "what is even by its numbers needs no plan"
+        assert not make.called

@@ -223,14 +223,15 @@ def test_each_move_is_judged_again() -> None:
         claimed: bool = False,
         pinned: bool = False,
         rests: bool = False,
+        fails: bool = False,
     ) -> Skip | None:
         region = Region(1, table, b"", b"", state, servers.get(at), pid=pid)
-        return skip_of(region, "s1", to, {"s2"}, claimed=claimed, pinned=pinned, rests=rests)
+        return skip_of(region, "s1", to, {"s2"}, claimed=claimed, pinned=pinned, rests=rests, fails=fails)
 
     disabled = Table("u", TableKind.USER, TableState.DISABLED, {}, [])
     found = [
         judged(),
-        skip_of(None, "s1", "s2", {"s2"}, claimed=False, pinned=False, rests=False),
+        skip_of(None, "s1", "s2", {"s2"}, claimed=False, pinned=False, rests=False, fails=False),
         judged(state=RegionState.FAILED_OPEN),
         judged(at="s3"),
         judged(pid=7),
@@ -238,8 +239,19 @@ def test_each_move_is_judged_again() -> None:
         judged(pinned=True),
         judged(rests=True),
         judged(to="s3"),
+        judged(fails=True),
     ]
     assert found == [None, *Skip]
     assert judged(table=disabled) is Skip.CLOSED
     assert judged(at="") is Skip.ELSEWHERE
     assert SKIPPED.keys() == set(Skip)
+
+
+def test_a_plan_is_due_where_a_server_or_one_table_at_it_misses_its_share_by_more_than_the_slop() -> None:
+    even = a_cluster([0] * 11 + [1] * 9, 2)
+    assert Simple(slop=0.0).plan(even, 0).due
+    assert not Simple(slop=0.2).plan(even, 0).due
+    assert len(Simple(slop=0.2).plan(even, 0).moves) == 1, "a command balances all the same"
+    tables = a_cluster([0] * 4 + [1] * 4, 2, tables=[0] * 4 + [1] * 4)
+    assert not Simple(slop=0.2).plan(tables, 0).due
+    assert Simple(by_table=True, slop=0.2).plan(tables, 0).due

@@ -1,0 +1,55 @@
+"""Decides when a daemon looks whether regions are even: after a period, and once servers have ceased to come and go.
+
+A rolling restart moves regions again and again, so a look in the middle of it would move them once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Final, TypeAlias
+
+Key: TypeAlias = tuple[str, int]
+
+IDLE_MAX: Final = 16
+"""Periods between two looks where balances move nothing to where it was to be."""
+
+
+class Pace:
+    """Remembers the last look, and when the servers that may get regions changed since. Times are in milliseconds.
+
+    ``joins_ms``: how long these servers stay the same before a look; 0: their changes begin none.
+    """
+
+    def __init__(self, period_ms: int, joins_ms: int, now_ms: int) -> None:
+        self._period_ms, self._joins_ms = period_ms, joins_ms
+        self._looked_ms = now_ms
+        self._changed_ms: int | None = None
+        self._servers: Set[Key] = frozenset()
+        self._periods = 1
+
+    def is_due(self, servers: Set[Key], now_ms: int) -> bool:
+        """Enters the present servers, and checks whether it is time for a look.
+
+        Servers that come and go for ever put a look off by one period at most.
+        """
+        if servers != self._servers:
+            self._servers, self._periods = servers, 1
+            if self._joins_ms:
+                self._changed_ms = now_ms
+        waited_ms = now_ms - self._looked_ms
+        if self._changed_ms is None:
+            return waited_ms >= self._periods * self._period_ms
+        return now_ms - self._changed_ms >= self._joins_ms or waited_ms >= 2 * self._period_ms
+
+    def looked(self, now_ms: int) -> None:
+        """Enters a look."""
+        self._looked_ms, self._changed_ms = now_ms, None
+
+    def hindered(self, now_ms: int) -> None:
+        """Enters that no balance may begin for now: the next look comes as after a change of the servers."""
+        self._looked_ms = now_ms
+        self._changed_ms = now_ms if self._joins_ms else None
+
+    def ended(self, *, moved: bool) -> None:
+        """Enters the end of a balance. After one that moved nothing the next comes after twice the time."""
+        self._periods = 1 if moved else min(IDLE_MAX, 2 * self._periods)

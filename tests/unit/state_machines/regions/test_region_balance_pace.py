@@ -1,0 +1,87 @@
+"""Regions are looked at once in a period, and once servers have ceased to come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from state_machines.regions.balancing.pace import IDLE_MAX, Pace
+from state_machines.regions.balancing.simple import is_uneven
+
+PERIOD, JOINS = 300_000, 30_000
+A, B, C = ("a", 1), ("b", 1), ("c", 1)
+
+
+def test_a_look_is_due_in_each_period_while_servers_stay_the_same() -> None:
+    pace = Pace(PERIOD, JOINS, 0)
+    assert [pace.is_due({A, B}, at) for at in (0, JOINS - 1, JOINS)] == [False, False, True]
+    pace.looked(JOINS)
+    assert [pace.is_due({A, B}, JOINS + at) for at in (JOINS, PERIOD - 1, PERIOD)] == [False, False, True]
+
+
+def test_a_rolling_restart_puts_the_look_off_until_its_end_and_for_two_periods_at_most() -> None:
+    pace = Pace(PERIOD, JOINS, 0)
+    for at in range(0, 200_000, 20_000):
+        assert not pace.is_due({A} if at % 40_000 else {A, B}, at)
+    assert not pace.is_due({A}, 180_000 + JOINS - 1)
+    assert pace.is_due({A}, 180_000 + JOINS)
+    found = next(at for at in range(0, 10 * PERIOD, 20_000) if pace.is_due({A} if at % 40_000 else {A, B}, at))
+    assert found == 2 * PERIOD, "a server that comes and goes for ever hinders no balance for ever"
+
+
+def test_without_a_time_for_joins_the_period_alone_counts() -> None:
+    pace = Pace(PERIOD, 0, 0)
+    assert [pace.is_due(some, at) for some, at in (({A}, 1), ({A, B}, PERIOD - 1), ({A}, PERIOD))] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_what_hinders_a_balance_is_looked_at_again_soon() -> None:
+    pace = Pace(PERIOD, JOINS, 0)
+    pace.is_due({A}, 0)
+    pace.hindered(JOINS)
+    assert [pace.is_due({A}, 2 * JOINS - 1), pace.is_due({A}, 2 * JOINS)] == [False, True]
+
+
+def test_balances_that_move_nothing_come_less_and_less_often_until_servers_change() -> None:
+    pace = Pace(PERIOD, JOINS, 0)
+    pace.is_due({A, B}, 0)
+    pace.looked(0)
+    waits = []
+    for _ in range(6):
+        pace.ended(moved=False)
+        waits.append(next(n for n in range(1, 100) if pace.is_due({A, B}, n * PERIOD)))
+    assert waits == [2, 4, 8, IDLE_MAX, IDLE_MAX, IDLE_MAX]
+    pace.ended(moved=True)
+    assert pace.is_due({A, B}, PERIOD)
+    pace.ended(moved=False)
+    assert not pace.is_due({A, C}, 1)
+    assert pace.is_due({A, C}, 1 + JOINS)
+
+
+@pytest.mark.parametrize(
+    ("counts", "slop", "expected"),
+    [
+        ((14, 13, 13, 0), 0.2, True),
+        ((10, 10, 10, 10, 0), 0.2, True),
+        ((12, 10, 8, 10), 0.2, False),
+        ((13, 10, 7, 10), 0.2, True),
+        ((1, 0, 0, 0), 0.2, False),
+        ((2, 0, 0, 0), 0.2, True),
+        ((3, 2), 0.0, False),
+        ((4, 2), 0.0, True),
+        ((0, 0), 0.2, False),
+        ((2, 0), 0.2, True),
+        ((19, 1), 1.0, False),
+    ],
+)
+def test_servers_are_uneven_where_one_misses_its_share_by_more_than_the_slop(
+    counts: tuple[int, ...], slop: float, expected: bool
+) -> None:
+    assert is_uneven(counts, (1.0,) * len(counts), slop) is expected
+
+
+def test_a_server_with_a_larger_weight_has_a_larger_share() -> None:
+    assert not is_uneven((10, 1), (10.0, 1.0), 0.0)
+    assert is_uneven((10, 1), (1.0, 1.0), 0.2)
