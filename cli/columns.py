@@ -374,6 +374,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("CORDONED", "cordoned"),
         Column("NOTE", "note"),
         Column("HELD-UNTIL", "heldUntil", wide=True),
+        Column("WEIGHT", "weight", wide=True),
         Column("LOAD", "load", wide=True),
     ),
     "RegionParent": (
@@ -410,6 +411,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("SUBJECT", "subject"),
         Column("SERVER", "server"),
         Column("UNTIL", "until"),
+        Column("WEIGHT", "weight"),
         Column("PRINCIPAL", "principal"),
         Column("REASON", "reason"),
     ),

@@ -193,7 +193,7 @@ class RegionsSettings(Section):
     balancer_by_table: bool = key(
         False,
         "Whether a simple balance spreads the regions of each table over the servers first, and then those of all "
-        "tables.",
+        "tables. Placements deal the regions of each table to all servers then.",
     )
     balancer_period_ms: int = key(
         300_000,

@@ -205,7 +205,7 @@ def unpin(region: Region) -> Request:
 
 
 def marks(session: Session) -> None:
-    """List the cordons, holds and pins of operators."""
+    """List the cordons, holds, pins and weights of operators."""
     session.output.listing("RegionMark", session.client().get("/v1/regions/marks")["items"])
 
 

@@ -43,6 +43,7 @@ def register(app: typer.Typer) -> None:
     change(named, drain, "regent servers drain kv-1 --wait --reason 'new kernel'", force=True)
     change(named, cordon, "regent servers cordon kv-1 --reason 'slow disk'", at_once=True)
     change(named, uncordon, "regent servers uncordon kv-1", at_once=True)
+    change(named, weight, "regent servers weight kv-4 2.5 --reason 'a larger machine'", at_once=True)
     change(named, hold, "regent servers hold kv-1 --for 10m --reason 'new kernel'", at_once=True)
     change(named, release, "regent servers release kv-1", at_once=True)
     command(named, examples=("regent servers expire kv-1 --yes --reason 'it hangs'",))(expire)
@@ -78,6 +79,19 @@ def cordon(server_name: ServerName) -> Request:
 def uncordon(server_name: ServerName) -> Request:
     """Let a server have regions again."""
     return unmarked("cordon", server_name)
+
+
+def weight(
+    server_name: ServerName,
+    number: Annotated[
+        float,
+        typer.Argument(
+            min=0.1, max=1_000, metavar="WEIGHT", help="Share beside other servers, whose is 1; 1 as before."
+        ),
+    ],
+) -> Request:
+    """Give a server a larger or smaller share of regions; a balance moves them, and new ones are placed so."""
+    return unmarked("weight", server_name) if number == 1 else marked("weight", server_name, weight=number)
 
 
 def hold(

@@ -56,7 +56,9 @@ class Balancing:
         check_ms = min(CHECK_MS, options.balancer_period_ms, options.balancer_joins_ms or CHECK_MS)
         while True:
             await asyncio.sleep(check_ms / 1000)
-            if self._pace.is_due({one.key for one in self._env.servers()}, self._env.now_ms()):
+            weight = self._env.model.marks.weight
+            shares = {(*one.key, weight(one.name)) for one in self._env.servers()}
+            if self._pace.is_due(shares, self._env.now_ms()):
                 await self.look()
 
     async def look(self) -> bool:

@@ -84,8 +84,9 @@ class Planner:
         balancer = self._balancer
         if not isinstance(balancer, Simple) or not balancer.counts_alone:
             return False
-        counts = [len(one.regions) for one in self._model.online()]
-        return not counts or not is_uneven(counts, [1.0] * len(counts), balancer.slop)
+        servers = list(self._model.online())
+        weights = [self._model.marks.weight(one.name) for one in servers]
+        return not servers or not is_uneven([len(one.regions) for one in servers], weights, balancer.slop)
 
     def keep(self, made: Made | None) -> None:
         """Keeps a plan for the procedure that begins next; None: there is none."""
@@ -164,7 +165,7 @@ class Planner:
             *(array("q"), array("q"), array("q"), bytearray(), array("d"), array("d"), array("q"), array("q")),
             servers=tuple(one.name for one in servers),
             targets=bytes(one.key in targets for one in servers),
-            weights=(1.0,) * len(servers),
+            weights=tuple(map(model.marks.weight, (one.name for one in servers))),
             tables=tuple(one.name for one in tables),
         )
         for number, table in enumerate(tables):

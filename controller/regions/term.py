@@ -37,7 +37,7 @@ from metadata_store.records.claims import Holder
 from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreFailed
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
-from state_machines.regions.placement import PLACEMENTS
+from state_machines.regions.placement import placement_of
 
 log = logging.getLogger("regent.regions")
 
@@ -100,7 +100,7 @@ class RegionsTerm:
         self.env = RegionsEnv(
             Regions(),
             Dispatcher(epoch, limits or Limits(), clock, self.journal.dispatched),
-            PLACEMENTS[placement],
+            placement_of(placement, by_table=options.balancer_by_table),
             random.Random(seed).randrange,
             options,
             wall_ms,

@@ -21,7 +21,7 @@ from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, Row
 from state_machines.regions import levels
 from state_machines.regions.damage import Damage, RowKind, shown
 from state_machines.regions.layout import KEY_BYTES_MAX
-from state_machines.regions.marks import MarkKind
+from state_machines.regions.marks import WEIGHT_MAX, WEIGHT_MIN, MarkKind, is_weight
 from state_machines.regions.states import REMEMBERED, REPLACED, RegionState, TableKind, TableState
 
 INT_MAX: Final = 2**63 - 1
@@ -202,6 +202,8 @@ def fault_of(row: Row) -> tuple[str, Any, str] | None:
             return "subject", subject, "it is no id of a region"
         case MarkRow(kind=MarkKind.LEVEL, value=value) if not levels.TEXT.fullmatch(value):
             return "value", value, "it is no level of a store"
+        case MarkRow(kind=MarkKind.WEIGHT, value=value) if not is_weight(value):
+            return "value", value, f"it is no weight from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}"
     return None
 
 

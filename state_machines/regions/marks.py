@@ -9,12 +9,14 @@ level    store        what daemons may write to it; its value is a number, see `
 off      balancer     regions are not balanced until it is switched on
 pin      region id    it is opened at the server of this name wherever that is online; balancers leave it there
 stopped  table name   it was enabled when all tables were stopped, and is enabled again when they are started
+weight   server name  its share of regions beside other servers, whose is 1
 =======  ===========  =============================================================================================
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Container, Iterator
 from enum import StrEnum
 from typing import Final
@@ -38,6 +40,17 @@ class MarkKind(StrEnum):
     OFF = "off"
     PIN = "pin"
     STOPPED = "stopped"
+    WEIGHT = "weight"
+
+
+WEIGHT_MIN: Final = 0.1
+WEIGHT_MAX: Final = 1_000.0
+_WEIGHT: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
+
+
+def is_weight(text: str) -> bool:
+    """Checks whether the value of a mark is a weight."""
+    return _WEIGHT.fullmatch(text) is not None and WEIGHT_MIN <= float(text) <= WEIGHT_MAX
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +69,8 @@ class Marks:
 
     def __init__(self) -> None:
         self._marks: dict[tuple[MarkKind, str], Mark] = {}
+        self.weights: dict[str, float] = {}
+        """Weights of servers that have one of their own, by name."""
 
     def __iter__(self) -> Iterator[Mark]:
         return iter(sorted(self._marks.values(), key=lambda one: (one.kind, one.subject)))
@@ -63,10 +78,14 @@ class Marks:
     def put(self, mark: Mark) -> None:
         """Enters a mark, in place of one of its kind on the same subject."""
         self._marks[mark.kind, mark.subject] = mark
+        if mark.kind is MarkKind.WEIGHT:
+            self.weights[mark.subject] = float(mark.value)
 
     def drop(self, kind: MarkKind, subject: str) -> None:
         """Removes a mark."""
         self._marks.pop((kind, subject), None)
+        if kind is MarkKind.WEIGHT:
+            self.weights.pop(subject, None)
 
     def get(self, kind: MarkKind, subject: str) -> Mark | None:
         """Returns a mark."""
@@ -92,6 +111,10 @@ class Marks:
     def is_cordoned(self, server: str) -> bool:
         """Checks whether a server gets no regions."""
         return (MarkKind.CORDON, server) in self._marks
+
+    def weight(self, server: str) -> float:
+        """Returns the weight of a server."""
+        return self.weights.get(server, 1.0)
 
     def held_until_ms(self, server: str, now_ms: int) -> int:
         """Returns the end of the hold of a server's regions, 0 where there is none, or where it is over."""

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
 from state_machines.regions.model import Region, Server
 
-_Turn: TypeAlias = tuple[int, str, int]
-"""A server: the number of its regions, its name, and its position."""
+Weights: TypeAlias = Mapping[str, float]
+"""The share of servers beside the others, by name; 1.0 for one that has none of its own."""
+_Turn: TypeAlias = tuple[float, float, str, int]
+"""A server: what it has by its weight, what decides between equal ones, its name, and its position."""
 
 
 class Wish(Struct, frozen=True, gc=False):
@@ -32,29 +34,54 @@ class Wish(Struct, frozen=True, gc=False):
 class Placement(Protocol):
     """Makes plans. It is pure: the same arguments give the same plan."""
 
-    def place(self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]) -> list[Server]:
+    def place(
+        self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int], weights: Weights
+    ) -> list[Server]:
         """Returns a server for each wish, in the same order. ``servers`` is not empty; ``draw(n)`` is below n."""
         ...
 
 
-class RoundRobin:
-    """Gives each server as many regions as the others, beginning with those that have the fewest."""
+class RoundRobin(Struct, frozen=True, gc=False):
+    """Gives each server its share by weight, beginning with those that have the fewest regions.
 
-    def place(self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]) -> list[Server]:
+    ``by_table``: the regions of each table are dealt to all servers, as a balance by table spreads them.
+    """
+
+    by_table: bool = False
+
+    def place(
+        self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int], weights: Weights
+    ) -> list[Server]:
         """Returns a server for each wish."""
-        turns = [(len(one.regions) + one.expected, one.name, number) for number, one in enumerate(servers)]
-        heapify(turns)
-        return [servers[_next(turns, wish.avoid)] for wish in wishes]
+        parts = [1 / weights.get(one.name, 1.0) for one in servers] if weights else [1.0] * len(servers)
+        amounts = [(len(one.regions) + one.expected) * part for one, part in zip(servers, parts, strict=True)]
+        none = [0.0] * len(servers)
+        if not self.by_table:
+            turns = _turns(servers, amounts, none)
+            return [servers[_next(turns, wish.avoid, parts)] for wish in wishes]
+        tables, found = dict[str, list[_Turn]](), list[Server]()
+        for wish in wishes:
+            table = wish.region.table.name
+            if table not in tables:
+                tables[table] = _turns(servers, none, amounts)
+            number = _next(tables[table], wish.avoid, parts)
+            amounts[number] += parts[number]
+            found.append(servers[number])
+        return found
 
 
-class Retain:
+class Retain(Struct, frozen=True, gc=False):
     """Gives regions back to the server that had them, by its name; the others go round robin."""
 
-    def place(self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]) -> list[Server]:
+    others: RoundRobin = RoundRobin()
+
+    def place(
+        self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int], weights: Weights
+    ) -> list[Server]:
         """Returns a server for each wish."""
         by_name = {one.name: one for one in servers}
         others = [wish for wish in wishes if wish.last not in by_name or wish.last == wish.avoid]
-        rest = iter(RoundRobin().place(others, servers, draw))
+        rest = iter(self.others.place(others, servers, draw, weights))
         return [
             next(rest) if wish.last not in by_name or wish.last == wish.avoid else by_name[wish.last] for wish in wishes
         ]
@@ -63,8 +90,10 @@ class Retain:
 class Random:
     """Draws a server for each region."""
 
-    def place(self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]) -> list[Server]:
-        """Returns a server for each wish."""
+    def place(
+        self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int], weights: Weights
+    ) -> list[Server]:
+        """Returns a server for each wish, whatever its weight."""
         found: list[Server] = []
         for wish in wishes:
             some = [one for one in servers if one.name != wish.avoid] or servers
@@ -78,6 +107,7 @@ def planned(
     servers: Sequence[Server],
     prompt: Sequence[Server],
     draw: Callable[[int], int],
+    weights: Weights,
 ) -> list[Server]:
     """Returns a server for each wish: the one that it names where that is among ``servers``, else by the placement.
 
@@ -86,20 +116,31 @@ def planned(
     by_name = {one.name: one for one in servers}
     named = [by_name.get(wish.to) if wish.to and wish.to != wish.avoid else None for wish in wishes]
     rest = [wish for wish, server in zip(wishes, named, strict=True) if server is None]
-    others = iter(placement.place(rest, prompt, draw))
+    others = iter(placement.place(rest, prompt, draw, weights))
     return [next(others) if server is None else server for server in named]
 
 
-PLACEMENTS: Final[Mapping[str, Placement]] = {"round_robin": RoundRobin(), "retain": Retain(), "random": Random()}
+def placement_of(name: str, *, by_table: bool = False) -> Placement:
+    """Returns a placement by its name in the settings."""
+    shares = RoundRobin(by_table)
+    return {"round_robin": shares, "retain": Retain(shares), "random": Random()}[name]
 
 
-def _next(turns: list[_Turn], avoid: str) -> int:
+def _turns(servers: Sequence[Server], amounts: Sequence[float], others: Sequence[float]) -> list[_Turn]:
+    """Returns a heap of servers. ``others``: decide between servers of the same amount."""
+    names = (one.name for one in servers)
+    found = list(zip(amounts, others, names, range(len(servers)), strict=True))
+    heapify(found)
+    return found
+
+
+def _next(turns: list[_Turn], avoid: str, parts: Sequence[float]) -> int:
     """Returns the server with the fewest regions, one with another name where there is one; it has one more then."""
     aside: list[_Turn] = []
-    while avoid and len(turns) > 1 and turns[0][1] == avoid:
+    while avoid and len(turns) > 1 and turns[0][2] == avoid:
         aside.append(heappop(turns))
-    count, name, number = turns[0]
-    heapreplace(turns, (count + 1, name, number))
+    amount, other, name, number = turns[0]
+    heapreplace(turns, (amount + parts[number], other, name, number))
     for one in aside:
         heappush(turns, one)
     return number

@@ -1,4 +1,4 @@
-"""Shows, sets and removes the marks of operators: cordons, holds and pins."""
+"""Shows, sets and removes the marks of operators: cordons, holds, pins and weights."""
 
 from __future__ import annotations
 
@@ -28,25 +28,27 @@ from controller.regions.operator.requests import (
 )
 from controller.regions.procedures.servers import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.term import RegionsTerm
-from state_machines.regions.marks import MarkKind
+from state_machines.regions.levels import lacking
+from state_machines.regions.marks import WEIGHT_MAX, WEIGHT_MIN, MarkKind, is_weight
 from state_machines.regions.model import Regions
 
-MarkName = Literal["cordon", "hold", "pin"]
+MarkName = Literal["cordon", "hold", "pin", "weight"]
 
 
 class RegionMark(Item):
-    """A mark. ``subject``: the server of a cordon or a hold, the region of a pin; ``server``: to which it is pinned."""
+    """A mark. ``subject``: a server, or the region of a pin; ``server``: to which it is pinned."""
 
     kind: str
     subject: str
     server: str | None = None
     until: datetime | None = Field(None, description="of a hold")
+    weight: float | None = Field(None, description="share of regions beside other servers, whose is 1")
     principal: str = ""
     reason: str = ""
 
 
 class MarkRequest(Change):
-    """A mark to set. ``server``: of a pin; ``for_s``: of a hold, at most an hour.
+    """A mark to set. ``server``: of a pin; ``for_s``: of a hold, at most an hour; ``weight``: 0 without one.
 
     While a hold lasts, the regions of a server that does not come back have no owner.
     """
@@ -55,6 +57,7 @@ class MarkRequest(Change):
     subject: Name
     server: Annotated[str, Field(max_length=NAME_MAX)] = ""
     for_s: Annotated[int, Field(ge=0, le=3_600)] = 0
+    weight: Annotated[float, Field(ge=0, le=WEIGHT_MAX)] = 0
 
 
 class MarkRemoval(Change):
@@ -77,8 +80,9 @@ class MarkView:
             RegionMark(
                 kind=one.kind.value,
                 subject=one.subject,
-                server=one.value or None,
+                server=(one.value or None) if one.kind is not MarkKind.WEIGHT else None,
                 until=time_of(env.shown_ms(one.until_ms)),
+                weight=float(one.value) if one.kind is MarkKind.WEIGHT else None,
                 principal=one.by,
                 reason=one.reason,
             )
@@ -92,8 +96,8 @@ class MarkView:
         if (found := known(term, caller, request, MARK, _named(request))) is not None:
             return found
         kind, subject = MarkKind(request.kind), _subject(term.env.model, request)
-        until_ms = _until_ms(term, request)
-        data = MARK_TASK.encode(MarkTask(kind, subject, request.server, until_ms, caller.reason))
+        until_ms, value = _until_ms(term, request), request.server or _weight(term, request)
+        data = MARK_TASK.encode(MarkTask(kind, subject, value, until_ms, caller.reason))
         return await start(term, MARK, data, caller, request, f"{kind.value} of {subject}")
 
     async def unmark(self, request: MarkRemoval, principal: str) -> Procedure:
@@ -159,3 +163,17 @@ def _until_ms(term: RegionsTerm, request: MarkRequest) -> int:
     if (request.kind == "hold") is not bool(request.for_s):
         raise Invalid("a hold needs its time, and no other mark has one", "give forS, at most 3600, for a hold alone")
     return term.env.wall_ms() + request.for_s * 1000 if request.for_s else 0
+
+
+def _weight(term: RegionsTerm, request: MarkRequest) -> str:
+    """Returns a weight as it is stored, empty for another mark."""
+    if (request.kind == "weight") is not bool(request.weight):
+        raise Invalid("a weight needs its number, and no other mark has one", "give weight for a weight alone")
+    if request.kind != "weight":
+        return ""
+    value = f"{request.weight:.6f}".rstrip("0").rstrip(".")
+    if not is_weight(value):
+        raise Invalid(f"weight {request.weight:g} is out of range", f"give {WEIGHT_MIN:g} to {WEIGHT_MAX:g}")
+    if (lacks := lacking(term.env.model.marks.level, request.kind)) is not None:
+        raise Refused(*lacks)
+    return value

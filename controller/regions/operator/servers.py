@@ -61,6 +61,7 @@ class RegionServer(Item):
     regions: int = 0
     opening: int = 0
     closing: int = 0
+    weight: float = Field(1.0, description="share of regions beside other servers")
     cordoned: bool = Field(False, description="it gets no region; those that it has stay")
     held_until: datetime | None = Field(None, description="until then its regions wait for its next process")
     note: str = Field("", description="why it gets no regions, or what deals with its crash, and the command")
@@ -218,6 +219,7 @@ def server_item(server: Server, env: RegionsEnv) -> RegionServer:
         regions=len(server.regions),
         opening=states[S.OPENING],
         closing=states[S.CLOSING],
+        weight=env.model.marks.weight(server.name),
         cordoned=env.model.marks.is_cordoned(server.name),
         held_until=time_of(env.shown_ms(env.model.marks.held_until_ms(server.name, env.wall_ms()))),
         features=sorted(server.features),

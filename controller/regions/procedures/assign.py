@@ -159,7 +159,7 @@ def chosen(env: RegionsEnv, region: Region, task: Transit) -> Server | None:
     if not servers:
         return None
     wishes = [wish(env, region, task.avoid, task.to)]
-    return planned(env.placement, wishes, servers, env.prompt(servers), env.draw)[0]
+    return planned(env.placement, wishes, servers, env.prompt(servers), env.draw, env.model.marks.weights)[0]
 
 
 def wish(env: RegionsEnv, region: Region, avoid: str = "", to: str = "") -> Wish:

@@ -65,7 +65,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Effect:
         born = Children(children, record.step + 1, record.data, rest=_rest(env, task, regions))
         return Effect(born, (), lambda change: _given(env, change, regions))
     wishes = [assign.wish(env, one) for one in regions]
-    plan = planned(env.placement, wishes, servers, env.prompt(servers), env.draw)
+    plan = planned(env.placement, wishes, servers, env.prompt(servers), env.draw, env.model.marks.weights)
     children = tuple(assign.assigned(one, task.why, server) for one, server in zip(regions, plan, strict=True))
 
     env.expect(record.pid, Counter(plan))

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final, TypeAlias
 
-Key: TypeAlias = tuple[str, int]
+Share: TypeAlias = tuple[str, int, float]
+"""A process of a server, with its weight."""
 
 IDLE_MAX: Final = 16
 """Periods between two looks where balances move nothing to where it was to be."""
@@ -24,10 +25,10 @@ class Pace:
         self._period_ms, self._joins_ms = period_ms, joins_ms
         self._looked_ms = now_ms
         self._changed_ms: int | None = None
-        self._servers: Set[Key] = frozenset()
+        self._servers: Set[Share] = frozenset()
         self._periods = 1
 
-    def is_due(self, servers: Set[Key], now_ms: int) -> bool:
+    def is_due(self, servers: Set[Share], now_ms: int) -> bool:
         """Enters the present servers, and checks whether it is time for a look.
 
         Servers that come and go for ever put a look off by one period at most.

@@ -130,6 +130,8 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
     (("servers", "forget", "kv 1", *WHY), "servers/kv%201/forget", SAID),
     (("servers", "cordon", "kv 1", *WHY), "marks", mark("cordon", "kv 1")),
     (("servers", "uncordon", "kv 1", *WHY), "marks/remove", mark("cordon", "kv 1")),
+    (("servers", "weight", "kv 1", "2.5", *WHY), "marks", mark("weight", "kv 1", weight=2.5)),
+    (("servers", "weight", "kv 1", "1", *WHY), "marks/remove", mark("weight", "kv 1")),
     (("servers", "hold", "kv 1", "--for", "10m", *WHY), "marks", mark("hold", "kv 1", forS=600)),
     (("servers", "release", "kv 1", *WHY), "marks/remove", mark("hold", "kv 1")),
     (("regions", "pin", 17, "kv 1", *WHY), "marks", mark("pin", "17", server="kv 1")),

@@ -334,6 +334,13 @@ def test_marks_of_servers_and_regions() -> None:
         ("cordon", there, None), ("hold", there, None), ("pin", str(region["id"]), there),
     ]  # fmt: skip
     assert (marks[0]["reason"], marks[0]["principal"][:4]) == ("slow disk", "uid ")
+    items("servers", "weight", there, "2.5")
+    assert items("servers", "describe", there)[0]["weight"] == 2.5
+    assert next(one for one in items("regions", "marks") if one["kind"] == "weight")["weight"] == 2.5
+    items("servers", "weight", there, "1")
+    assert items("servers", "describe", there)[0]["weight"] == 1
+    assert "has no weight" in regent("servers", "weight", there, "1", code=Exit.FAILED).stderr
+    assert "0.05 is not in the range" in regent("servers", "weight", there, "0.05", code=Exit.USAGE).stderr
     items("servers", "uncordon", there)
     items("servers", "release", there)
     items("regions", "reopen", region["id"], "--wait")

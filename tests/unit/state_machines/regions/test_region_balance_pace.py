@@ -8,7 +8,7 @@ from state_machines.regions.balancing.pace import IDLE_MAX, Pace
 from state_machines.regions.balancing.simple import is_uneven
 
 PERIOD, JOINS = 300_000, 30_000
-A, B, C = ("a", 1), ("b", 1), ("c", 1)
+A, B, C = ("a", 1, 1.0), ("b", 1, 1.0), ("c", 1, 1.0)
 
 
 def test_a_look_is_due_in_each_period_while_servers_stay_the_same() -> None:

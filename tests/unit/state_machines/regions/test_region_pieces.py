@@ -20,7 +20,7 @@ from state_machines.regions.layout import (
 )
 from state_machines.regions.marks import HEAD_CHARS, PART_CHARS_MAX, LeftOut, LostPart, LostParts, Mark, MarkKind, Marks
 from state_machines.regions.model import Regions, Server
-from state_machines.regions.placement import PLACEMENTS, Wish, planned
+from state_machines.regions.placement import Wish, placement_of, planned
 from state_machines.regions.states import ServerState
 from tests.unit.state_machines.regions.test_region_decisions import servers_with, wishes
 from tests.unit.state_machines.regions.test_region_states import a_server
@@ -180,31 +180,31 @@ def test_a_wish_goes_where_it_names_and_the_others_to_prompt_servers() -> None:
     some = [replace(wish, to=to, avoid=avoid) for wish, (to, avoid) in zip(
         wishes(5), [("s0", ""), ("", ""), ("gone", ""), ("s0", "s0"), ("s2", "s1")], strict=True
     )]  # fmt: skip
-    plan = planned(PLACEMENTS["round_robin"], some, servers, [second], lambda _: 0)
+    plan = planned(placement_of("round_robin"), some, servers, [second], lambda _: 0, {})
     assert plan == [first, second, second, second, third]
 
 
 def test_regions_that_are_on_their_way_to_a_server_count() -> None:
     first, second, _ = servers = servers_with(1, 0, 2)
     second.expected = 3
-    assert names(PLACEMENTS["round_robin"].place(wishes(3), servers, lambda _: 0)) == ["s0", "s0", "s2"]
+    assert names(placement_of("round_robin").place(wishes(3), servers, lambda _: 0, {})) == ["s0", "s0", "s2"]
     first.expected = 9
-    assert names(PLACEMENTS["round_robin"].place(wishes(1), servers, lambda _: 0)) == ["s2"]
+    assert names(placement_of("round_robin").place(wishes(1), servers, lambda _: 0, {})) == ["s2"]
 
 
 def test_of_servers_with_as_many_regions_the_first_by_name_comes_first() -> None:
-    assert names(PLACEMENTS["round_robin"].place(wishes(3), servers_with(0, 0, 0)[::-1], lambda _: 0)) == [
+    assert names(placement_of("round_robin").place(wishes(3), servers_with(0, 0, 0)[::-1], lambda _: 0, {})) == [
         "s0", "s1", "s2",
     ]  # fmt: skip
 
 
 def test_a_random_placement_draws_among_all_servers_where_each_is_to_be_avoided() -> None:
     [one] = servers_with(0)
-    assert PLACEMENTS["random"].place([Wish(w.region, "", "s0") for w in wishes(1)], [one], lambda _: 0) == [one]
+    assert placement_of("random").place([Wish(w.region, "", "s0") for w in wishes(1)], [one], lambda _: 0, {}) == [one]
     some = [a_server("a", 1), a_server("a", 2)]
-    assert PLACEMENTS["random"].place([replace(w, avoid="a") for w in wishes(1)], some, lambda below: below - 1) == [
-        some[1]
-    ]
+    assert placement_of("random").place(
+        [replace(w, avoid="a") for w in wishes(1)], some, lambda below: below - 1, {}
+    ) == [some[1]]
 
 
 def test_a_name_is_that_of_its_latest_process() -> None:
