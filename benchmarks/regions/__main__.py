@@ -26,6 +26,7 @@ from benchmarks.regions.following import followed
 from benchmarks.regions.plan import Shape, disk
 from benchmarks.regions.real import compared
 from benchmarks.regions.reporting import reported
+from benchmarks.regions.rolling import rolled
 from benchmarks.regions.splitting import split_under_load
 from benchmarks.results import Row, save, show
 
@@ -33,7 +34,7 @@ RESULTS: Final = Path("build/regions.json")
 LOG: Final = "regions.log"
 """What the daemon logs, beside the figures."""
 TITLE: Final = "assignment of regions"
-CASES: Final = ("A1", "A1r", "A2", "A3", "A4", "A6", "AF", "B1", "RP1", "SP1")
+CASES: Final = ("A1", "A1r", "A2", "A3", "A4", "A6", "AF", "B1", "B2", "RP1", "SP1")
 SHORT: Final = (Shape(10_000, 20),)
 LONG: Final = (*SHORT, Shape(100_000, 100))
 MILLION: Final = Shape(1_000_000, 200)
@@ -66,6 +67,8 @@ async def run(cases: Sequence[str], shapes: Sequence[Shape], *, peer: bool) -> l
         keep(await crashed())
     if "AF" in cases:
         keep(await followed())
+    if "B2" in cases:
+        keep(await rolled())
     if "SP1" in cases:
         keep(await split_under_load(peer=peer))
     return made

@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from brokers.listener.inbound import ListenerLimits
 from brokers.regions.listener import RegionListener
 from configs.journal_section import JournalSettings
@@ -112,10 +114,15 @@ async def world(
     fence: str = "lease",
     limits: Limits | None = None,
     lease_ms: int = LEASE_MS,
+    balances: bool = False,
 ) -> AsyncIterator[World]:
-    """Runs a domain on a SQLite file in ``folder``, with the threads of a daemon."""
+    """Runs a domain on a SQLite file in ``folder``, with the threads of a daemon.
+
+    ``balances``: it balances regions by itself, as often as daemons do by default.
+    """
     tune()
     options = Options(lease_ms=lease_ms, servers_min=servers_min, transit_max=20_000, fence=fence)
+    options = options if balances else replace(options, balancer_period_ms=0)
     journal = Journal(folder / "journal", JournalSettings(), Counters())
     journal.start()
     domain = RegionsDomain(

@@ -233,11 +233,14 @@ class RegionsEnv:
 
     def _planner(self, seed: Callable[[], int]) -> Planner:
         """Makes the planner with the balancer of the settings."""
-        stochastic = self.options.balancer == "stochastic"
-        simple = Simple(self.options.balancer_by_table, slop=self.options.balancer_slop_percent / 100)
-        balancer = Stochastic() if stochastic else simple
-        timeout_ms = self.options.balancer_timeout_ms
-        return Planner(self.model, self.loads, self.claimants, self.cooldown, self.now_ms, seed, balancer, timeout_ms)
+        options, slop = self.options, self.options.balancer_slop_percent / 100
+        simple = Simple(options.balancer_by_table, slop=slop)
+        return Planner(
+            *(self.model, self.loads, self.claimants, self.cooldown, self.now_ms, seed),
+            Stochastic() if options.balancer == "stochastic" else simple,
+            options.balancer_timeout_ms,
+            slop,
+        )
 
     async def _reserve(self, count: int) -> int:
         """Reserves numbers by the engine, which comes later than this."""

@@ -119,6 +119,11 @@ class RegionGauges:
     work_failing: int = 0
     """Those whose latest attempt failed."""
     balancer_off: bool = False
+    uneven: bool = False
+    """A server misses its share of regions by more than the slop."""
+    fewest: int = 0
+    most: int = 0
+    """Regions of the servers with the fewest and the most, of those that may get regions."""
 
 
 class RegionsCollector(Collector):
@@ -178,6 +183,9 @@ def _gauges(g: RegionGauges) -> Iterator[Metric]:
     yield gauge("regent_region_snapshots", "Snapshots of tables", g.snapshots)
     yield gauge("regent_region_work", "Pieces of work on regions that are under way", g.work)
     yield gauge("regent_region_balancer_off", "1 while operators have switched balances off", float(g.balancer_off))
+    yield gauge("regent_regions_uneven", "1 while a server misses its share by more than the slop", float(g.uneven))
+    yield gauge("regent_region_server_regions_min", "Regions of the server with the fewest", g.fewest)
+    yield gauge("regent_region_server_regions_max", "Regions of the server with the most", g.most)
     yield gauge("regent_region_work_failing", "Those whose latest attempt failed", g.work_failing)
 
 

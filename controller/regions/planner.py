@@ -57,7 +57,7 @@ class Made(Struct, frozen=True, gc=False):
 class Planner:
     """Makes one plan at a time, and at most one for each procedure. ``seed``: returns a number for balancers that draw.
 
-    ``timeout_ms``: longest time of a plan that a child makes.
+    ``timeout_ms``: longest time of a plan that a child makes. ``slop``: see :func:`is_uneven`.
     """
 
     def __init__(
@@ -70,7 +70,9 @@ class Planner:
         seed: Callable[[], int],
         balancer: Simple | Stochastic,
         timeout_ms: int,
+        slop: float,
     ) -> None:
+        self._slop = slop
         self._model, self._loads, self._claimants, self._cooldown = model, loads, claimants, cooldown
         self._now_ms, self._seed = now_ms, seed
         self._balancer: Balancer = balancer
@@ -79,14 +81,16 @@ class Planner:
         self._kept: Made | None = None
         self._alone = asyncio.Lock()
 
+    def is_uneven(self) -> bool:
+        """Checks whether a server misses its share of all regions by more than the slop."""
+        servers = list(self._model.online())
+        weights = [self._model.marks.weight(one.name) for one in servers]
+        return is_uneven([len(one.regions) for one in servers], weights, self._slop) if servers else False
+
     def is_even(self) -> bool:
         """Checks whether no plan is due by the numbers of regions alone; False where only a plan can tell."""
         balancer = self._balancer
-        if not isinstance(balancer, Simple) or not balancer.counts_alone:
-            return False
-        servers = list(self._model.online())
-        weights = [self._model.marks.weight(one.name) for one in servers]
-        return not servers or not is_uneven([len(one.regions) for one in servers], weights, balancer.slop)
+        return isinstance(balancer, Simple) and balancer.counts_alone and not self.is_uneven()
 
     def keep(self, made: Made | None) -> None:
         """Keeps a plan for the procedure that begins next; None: there is none."""

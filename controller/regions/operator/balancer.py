@@ -60,9 +60,11 @@ class BalancerStatus(Item):
     off_reason: str = ""
     running: int | None = Field(None, description="procedure of the balance that is under way")
     waits_for: str = Field("", description="why no balance begins now, and the remedy; empty where one may")
+    period_s: float | None = Field(None, description="time between looks of the daemon; absent: commands alone balance")
     servers: int = Field(0, description="those that may get regions")
     regions_min: int = Field(0, description="regions of the one of them that has the fewest")
     regions_max: int = Field(0, description="regions of the one of them that has the most")
+    uneven: bool = Field(False, description="one of them misses its share by more than the slop of the settings")
     last: int | None = Field(None, description="procedure of the balance that ended last")
     last_ended: datetime | None = None
     last_result: str = ""
@@ -97,9 +99,11 @@ class BalancerView:
             off_reason="" if off is None else off.reason,
             running=term.balancing.running() or None,
             waits_for="" if problem is None else str(problem),
+            period_s=term.env.options.balancer_period_ms / 1000 or None,
             servers=len(counts),
             regions_min=min(counts, default=0),
             regions_max=max(counts, default=0),
+            uneven=term.env.planner.is_uneven(),
             last=None if last is None else last.pid,
             last_ended=None if last is None else time_of(last.updated_ms),
             last_result="" if last is None else _end_of(last),

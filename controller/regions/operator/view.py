@@ -114,7 +114,7 @@ def gauges_of(domain: RegionsDomain) -> RegionGauges:
     if term is None:
         return RegionGauges(connections=connections)
     env, model = term.env, term.env.model
-    transit = term.ages.present()
+    transit, counts = term.ages.present(), [len(one.regions) for one in model.online()]
     return RegionGauges(
         active=not (suspended := bool(term.suspended())),
         suspended=suspended,
@@ -143,4 +143,7 @@ def gauges_of(domain: RegionsDomain) -> RegionGauges:
         work=sum(one.kind == region_work.NAME for one in term.engine.live()),
         work_failing=failing_work(term),
         balancer_off=model.marks.get(MarkKind.OFF, SWITCH) is not None,
+        uneven=env.planner.is_uneven(),
+        fewest=min(counts, default=0),
+        most=max(counts, default=0),
     )

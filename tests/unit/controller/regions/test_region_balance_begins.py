@@ -129,6 +129,18 @@ async def test_a_balance_begins_once_servers_have_ceased_to_come_for_a_while(cap
     ) in caplog.messages
 
 
+@virtual
+async def test_a_weight_moves_regions_at_the_next_look_and_back_once_it_ends() -> None:
+    async with lopsided(replace(LONG, balancer_period_ms=300_000, balancer_joins_ms=5_000)) as (term, _):
+        await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
+        await at_rest(term)
+        term.env.model.marks.put(Mark(MarkKind.WEIGHT, "c", "2.5"))
+        await until(lambda: counts(term) == {"a": 2, "b": 2, "c": 5})
+        await at_rest(term)
+        term.env.model.marks.drop(MarkKind.WEIGHT, "c")
+        await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
+
+
 @pytest.mark.seed("S0-17")
 @virtual
 async def test_a_look_begins_nothing_while_anything_is_in_the_way(caplog: pytest.LogCaptureFixture) -> None:

@@ -46,9 +46,8 @@ def test_by_table_the_regions_of_each_table_are_dealt_to_all_servers(name: str) 
     tables = [Table(one, TableKind.USER, TableState.ENABLED, {}, []) for one in ("t", "u")]
     mixed = [Wish(Region(n, tables[n % 2], b"", b"", RegionState.OFFLINE)) for n in range(12)]
     of: dict[str, list[str]] = {one.name: [] for one in tables}
-    for wish, server in zip(
-        mixed, placement_of(name, by_table=True).place(mixed, servers, lambda _: 0, {}), strict=True
-    ):
+    plan_ = placement_of(name, by_table=True).place(mixed, servers, lambda _: 0, {})
+    for wish, server in zip(mixed, plan_, strict=True):
         of[wish.region.table.name].append(server.name)
     for plan in of.values():
         assert {one: plan.count(one) for one in ("s0", "s1", "s2")} == {"s0": 2, "s1": 2, "s2": 2}
