@@ -125,7 +125,7 @@ async def _lag_ms(cluster: Cluster) -> float:
         for at in range(0, len(ids), LOADS_MAX):
             loads.take(server, [RegionLoad(one, one, one, one * MB, 3) for one in ids[at : at + LOADS_MAX]])
     parts = Claimants(), Cooldown(0), lambda: int(clock() * 1000), lambda: 1
-    planner = Planner(model, loads, *parts, Stochastic(), TIMEOUT_MS)
+    planner = Planner(model, loads, *parts, Stochastic(), TIMEOUT_MS, 0.2)
     found = Lag()
     watch = asyncio.ensure_future(found.watch())
     await found.settle()

@@ -124,7 +124,7 @@ def test_a_child_whose_daemon_has_died_ends_without_an_answer() -> None:
 
 
 def planner(loads: RegionLoads, balancer: Simple | Stochastic, timeout_ms: int = PATIENCE_MS) -> Planner:
-    return Planner(loads._model, loads, Claimants(), Cooldown(0), lambda: 0, lambda: 7, balancer, timeout_ms)
+    return Planner(loads._model, loads, Claimants(), Cooldown(0), lambda: 0, lambda: 7, balancer, timeout_ms, 0.2)
 
 
 def lopsided(regions: int) -> RegionLoads:
