@@ -175,9 +175,36 @@ GROWTH: Final = [
     ),
     Panel("Oldest former region", "Its age.", {"age": largest("regent_region_parents_age_seconds")}, "s"),
 ]
+BALANCE: Final = [
+    Panel(
+        "Regions of a server",
+        "Of the one with the fewest and the one with the most; uneven: one misses its share by more than the slop.",
+        {
+            "fewest": largest("regent_region_server_regions_min"),
+            "most": largest("regent_region_server_regions_max"),
+            "uneven": largest("regent_regions_uneven"),
+        },
+    ),
+    Panel(
+        "Moves of balances",
+        "In the last 10 minutes: begun, and planned but left out, with the cause.",
+        {
+            "begun": f"sum(increase({of('regent_region_balance_moves_total')}[10m]))",
+            "left out: {{cause}}": "sum by (cause) "
+            f"(increase({of('regent_region_balance_moves_left_out_total')}[10m])) or {none_of('cause')}",
+            "switched off": largest("regent_region_balancer_off"),
+        },
+        values=WELL,
+    ),
+    Panel(
+        "Cost at the last balance",
+        "Of the placement that it found: 0 is as even as it can be, 1 the worst.",
+        {"cost": largest("regent_region_balance_cost")},
+    ),
+]
 DASHBOARD: Final = Dashboard(
     "regent-regions",
     "regent: regions",
     "Which regions are open, which are on their way, and how long that takes.",
-    {"State": STATE, "Regions and servers": REGIONS, "Growth": GROWTH, "Work": WORK},
+    {"State": STATE, "Regions and servers": REGIONS, "Growth": GROWTH, "Balance": BALANCE, "Work": WORK},
 )

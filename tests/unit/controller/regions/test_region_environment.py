@@ -18,7 +18,7 @@ from controller.regions.procedures.every import NAMES
 from regent_agent.protocol import CLOSED, DONE, OPENED, Result
 from state_machines.regions.marks import LeftOut, LostPart, LostParts
 from state_machines.regions.model import Regions, Server
-from state_machines.regions.placement import PLACEMENTS
+from state_machines.regions.placement import placement_of
 from state_machines.regions.states import ServerState
 from state_machines.regions.transit import PAUSE_MS_MAX
 
@@ -33,7 +33,7 @@ class World:
         self.env = RegionsEnv(
             Regions(),
             Dispatcher(1, Limits(), lambda: self.now_s, lambda *_: None),
-            PLACEMENTS["retain"],
+            placement_of("retain"),
             random.Random(1).randrange,
             Options(lease_ms=LEASE_MS, **options),
             lambda: self.wall_ms,
