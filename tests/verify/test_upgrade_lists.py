@@ -60,7 +60,8 @@ class Stage:
             "regions.store": "zookeeper",
             "regions.servers_min": 2,
             "zookeeper.connect": self._zookeeper.connect,
-            "zookeeper.session_timeout_ms": 4_000,
+            "zookeeper.session_timeout_ms": 6_000,
+            "controller.loop_stall_ms_max": 2_900,
         }
         self.daemons = [
             Daemon(folder / name, {**settings, "controller.id": 1_000_000 + n}) for n, name in ((1, "a"), (2, "b"))

@@ -340,7 +340,7 @@ def test_marks_of_servers_and_regions() -> None:
     items("servers", "weight", there, "1")
     assert items("servers", "describe", there)[0]["weight"] == 1
     assert "has no weight" in regent("servers", "weight", there, "1", code=Exit.FAILED).stderr
-    assert "0.05 is not in" in regent("servers", "weight", there, "0.05", code=Exit.USAGE).stderr
+    assert "Invalid value" in regent("servers", "weight", there, "0.05", code=Exit.USAGE).stderr
     items("servers", "uncordon", there)
     items("servers", "release", there)
     items("regions", "reopen", region["id"], "--wait")
