@@ -11,7 +11,7 @@ from pipeline.regions import earlier, nothing, rows_of
 from pipeline.schema import VIOLATIONS
 from pipeline.violations import sentence, unexcused
 from state_machines.journal.checks import DISCARDED
-from state_machines.journal.events import INDEPENDENT, Kind
+from state_machines.journal.events import INDEPENDENT, MAYBE_INDEPENDENT, Kind
 from state_machines.regions.states import RegionState
 
 GONE: Final = (RegionState.SPLIT.name, RegionState.MERGED.name)
@@ -92,7 +92,8 @@ def _moved_on(states: DataFrame) -> DataFrame:
 def _discarded(seen: DataFrame, gone: DataFrame, born: DataFrame) -> DataFrame:
     """Finds regions whose data is discarded while the data of one that got their keys begins in it."""
     states = seen.filter(fn.col("kind") == Kind.REGION_STATE.value)
-    independent = seen.filter((fn.col("kind") == Kind.REGION_REPORT.value) & (fn.col("outcome") == INDEPENDENT))
+    words = fn.col("outcome").isin(INDEPENDENT, MAYBE_INDEPENDENT)
+    independent = seen.filter((fn.col("kind") == Kind.REGION_REPORT.value) & words)
     since = independent.groupBy("cluster", fn.col("region").alias("heir")).agg(fn.min("at").alias("independent"))
     families = gone.select("cluster", "region", fn.col("pid").alias("family"))
     heirs = born.filter(fn.col("regions") > 0).select(

@@ -171,6 +171,8 @@ class RegionsEnv:
         self._expected: dict[int, Mapping[Server, int]] = {}
         self.claimants = Claimants()
         self.contradictions = Contradictions()
+        self.unanswered_words: dict[int, Server] = {}
+        """Regions that their server has called independent, while that is being stored."""
         self.causes = Causes()
         self.crashing: set[Key] = set()
         self.expiring: set[Key] = set()

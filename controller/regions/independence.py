@@ -40,11 +40,20 @@ async def take(
             elif region.token == one.token and not _may_be_over(env, region):
                 mine.append(one.region)
         if mine:
+            env.unanswered_words.update(dict.fromkeys(mine, server))
             await write(tuple(Drop(HeirRow, (region,)) for region in mine))
         for id_ in mine:
+            env.unanswered_words.pop(id_, None)
             if model.sources.pop(id_, None) is not None and (region := model.regions.get(id_)) is not None:
                 env.journal.independent(region, server)
     return again
+
+
+def tell_unanswered(env: RegionsEnv) -> None:
+    """Notes in the journal whose independence may be stored or not: the term ends before the store has responded."""
+    for id_, server in env.unanswered_words.items():
+        if (region := env.model.regions.get(id_)) is not None:
+            env.journal.independent(region, server, answered=False)
 
 
 def _may_be_over(env: RegionsEnv, region: Region) -> bool:

@@ -16,7 +16,17 @@ from controller.procedures.parking import Parking
 from controller.procedures.requests import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
-from controller.regions import admission, damaged, entering, fencing, in_transition, levels, loading, restored
+from controller.regions import (
+    admission,
+    damaged,
+    entering,
+    fencing,
+    in_transition,
+    independence,
+    levels,
+    loading,
+    restored,
+)
 from controller.regions.balancing import Balancing
 from controller.regions.bypassed import picked_up, see_to
 from controller.regions.clock import SteadyClock
@@ -246,6 +256,7 @@ class RegionsTerm:
         self.engine.close(why)
         self.manager.comparison.close(why)
         self.env.results.close()
+        independence.tell_unanswered(self.env)
         self.journal.end(str(why), self.engine.unanswered)
 
     def _changed(self, moved: Sequence[Transition]) -> None:

@@ -56,6 +56,8 @@ OBSERVED: Final = "observed"
 
 INDEPENDENT: Final = "independent"
 """``outcome`` of a server's word that a region has data of its own, and needs that of others no more."""
+MAYBE_INDEPENDENT: Final = "independent, maybe not stored"
+"""The same, of a word whose write had no response when the term ended: the next term has it, or not."""
 
 
 class Row(Struct, omit_defaults=True, gc=False):

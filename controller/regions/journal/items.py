@@ -83,10 +83,11 @@ class Discarded(Struct, frozen=True, gc=False):
 
 
 class Independent(Struct, frozen=True, gc=False):
-    """A region that has data of its own, by the word of its server."""
+    """A region that has data of its own, by the word of its server. ``answered``: that is stored for certain."""
 
     region: Region
     server: Server
+    answered: bool
 
 
 class Dispatched(Struct, frozen=True, gc=False):

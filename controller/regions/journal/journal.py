@@ -209,9 +209,12 @@ class RegionsJournal:
         if regions:
             self._add(Made(table, regions, pid, regions[0].state, sources))
 
-    def independent(self, region: Region, server: Server) -> None:
-        """Takes a region that has data of its own, by the word of its server."""
-        self._add(Independent(region, server))
+    def independent(self, region: Region, server: Server, *, answered: bool = True) -> None:
+        """Takes a region that has data of its own, by the word of its server.
+
+        ``answered``: whether the write of that had a response; without one the term is over.
+        """
+        self._add(Independent(region, server, answered))
 
     def discarded(self, parent: ParentRow, pid: int) -> None:
         """Takes a region that was split, merged or truncated, and whose data is discarded."""

@@ -128,6 +128,7 @@ def _line(entry: Regional, item: Item, row: Row) -> Line:
             text = (
                 f"{item.server} reported that region {item.region} has data of its own: it needs that of others no more"
             )
+            text += "" if item.answered else "; the term ends before that is known to be stored"
             return Line(log, logging.INFO, text)
         case Reported():
             return _reported(item, row)

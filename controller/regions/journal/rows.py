@@ -26,7 +26,7 @@ from controller.regions.journal.items import (
 )
 from regent_agent import protocol
 from state_machines.journal.checks import DISCARDED
-from state_machines.journal.events import INDEPENDENT, SCHEMA_VERSION, Kind, Row
+from state_machines.journal.events import INDEPENDENT, MAYBE_INDEPENDENT, SCHEMA_VERSION, Kind, Row
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members, Names
 from state_machines.regions.layout import key_text
@@ -167,7 +167,7 @@ class Regional(Entry, frozen=True):
             table=item.region.table.name,
             region=item.region.id,
             **_owners(None, item.server),
-            outcome=INDEPENDENT,
+            outcome=INDEPENDENT if item.answered else MAYBE_INDEPENDENT,
         )
 
     def _discarded(self, item: Discarded, seq: int) -> Row:

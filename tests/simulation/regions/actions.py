@@ -14,11 +14,13 @@ from metadata_store.records.port import StoreFailed
 from regent_agent.agent import Died
 from regent_agent.protocol import Owned
 from state_machines.procedures.record import Caller, Record
+from state_machines.regions.levels import lacking
 from tests.kit.simulation.script import Action
 from tests.simulation.regions.invariants import readable
 from tests.simulation.regions.servers import ServerProcess
 
 if TYPE_CHECKING:
+    from controller.regions.term import RegionsTerm
     from tests.simulation.regions.world import World
 
 Verb = Callable[..., None]
@@ -44,6 +46,13 @@ def act(world: World, action: Action) -> None:
 # -- operators
 
 
+def too_low(world: World, term: RegionsTerm, kind: str) -> bool:
+    """Checks whether the surface of the daemon refuses a procedure because of the level of the store."""
+    refused = lacking(term.env.model.marks.level, kind) is not None
+    world.counts["refused by the level"] += refused
+    return refused
+
+
 def submit(world: World, kind: str, data: bytes) -> None:
     """Submits a procedure at the active daemon; an operator who finds none gives up.
 
@@ -53,6 +62,9 @@ def submit(world: World, kind: str, data: bytes) -> None:
     process = world.active
     if term is None or process is None or not process.alive:
         world.counts["no daemon"] += 1
+        return
+
+    if too_low(world, term, kind):
         return
 
     async def submitted() -> None:

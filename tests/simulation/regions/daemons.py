@@ -71,7 +71,8 @@ class SimListener(RegionListener):
 
 
 NARROW_EVERY: Final = 2
-NARROW_BYTES: Final = 1_300
+NARROW_BYTES: Final = 1_600
+"""The end of a move by an operator stores it with the balance and the assign that it belongs to: 1,430 bytes."""
 
 
 class SimStore(MemoryRegionStore):

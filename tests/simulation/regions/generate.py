@@ -35,9 +35,16 @@ MET: Final = 0.5
 BALANCED_S: Final = 4.0
 BALANCES: Final = 0.3
 """Part of the runs in which regions are balanced."""
+WEIGHED: Final = 0.5
+"""Part of these in which a server gets a weight."""
+SERVER_WEIGHTS: Final = ("0.5", "3")
 BALANCED_ALONE: Final = 0.25
 """Part of the runs in which daemons balance regions by themselves."""
 BALANCER_PERIODS_MS: Final = (3_000, 8_000)
+OF_LEVEL_1: Final = 0.12
+"""Part of the runs whose store is of the oldest level."""
+RAISED: Final = 0.8
+"""Part of these in which an operator raises it."""
 OLD: Final = 0.2
 """Part of these in which some servers are of a version that can do less."""
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
@@ -77,8 +84,15 @@ def generate(seed: int) -> RegionPlan:
         Action(round(0.5 + number * chance.random() * 2, 3), "create", (name, str(kind), str(regions)))
         for number, (name, kind, regions) in enumerate(TABLES)
     ]
-    plan, shaped = _shaped(seed, _balanced_alone(seed, plan), times)
-    drawn += (*_impostors(seed), *_holds(seed, plan), *shaped, *scene(seed), *_balances(seed, plan))
+    plan, shaped = _shaped(seed, _leveled(seed, _balanced_alone(seed, plan)), times)
+    drawn += (
+        *_impostors(seed),
+        *_holds(seed, plan),
+        *shaped,
+        *scene(seed),
+        *_balances(seed, plan),
+        *_upgrade(seed, plan),
+    )
     return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
 
 
@@ -124,6 +138,9 @@ def _balances(seed: int, plan: RegionPlan) -> Iterator[Action]:
     for _ in range(chance.randint(1, 2)):
         at_s = BALANCED_S + chance.random() * (LAST_S - BALANCED_S)
         yield Action(round(at_s, 3), "balance", (_server(chance, plan),))
+    if chance.random() < WEIGHED:
+        at_s = FIRST_S + chance.random() * (LAST_S - FIRST_S)
+        yield Action(round(at_s, 3), "weight", (_server(chance, plan), chance.choice(SERVER_WEIGHTS)))
 
 
 def _balanced_alone(seed: int, plan: RegionPlan) -> RegionPlan:
@@ -132,6 +149,18 @@ def _balanced_alone(seed: int, plan: RegionPlan) -> RegionPlan:
     if chance.random() >= BALANCED_ALONE:
         return plan
     return replace(plan, balancer_period_ms=chance.choice(BALANCER_PERIODS_MS))
+
+
+def _leveled(seed: int, plan: RegionPlan) -> RegionPlan:
+    """Draws the level of the store, by draws of its own."""
+    return replace(plan, level=1) if random.Random(f"{seed} level").random() < OF_LEVEL_1 else plan
+
+
+def _upgrade(seed: int, plan: RegionPlan) -> Iterator[Action]:
+    """Draws when an operator raises the level of the store."""
+    chance = random.Random(f"{seed} upgrade")
+    if plan.level == 1 and chance.random() < RAISED:
+        yield Action(round(FIRST_S + chance.random() * (LAST_S - FIRST_S), 3), "upgrade", ())
 
 
 def _fence(seed: int, chance: random.Random) -> str:

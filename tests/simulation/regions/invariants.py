@@ -26,6 +26,7 @@ from state_machines.regions.states import FINAL, OWNED, REPLACED, RegionState, S
 from testing.simulated.regions.storage import Key
 from tests.kit.simulation.loop import Process
 from tests.simulation.regions.balances import Balances
+from tests.simulation.regions.levels import Levels
 from tests.simulation.regions.locks import lock_faults, work_faults
 from tests.simulation.regions.opens import Opens
 from tests.simulation.regions.order import Order
@@ -53,6 +54,7 @@ class Judge:
         self.shapes = Shapes(world)
         self.order = Order(world)
         self.balances = Balances(world)
+        self.levels = Levels(world)
         self._writes = 0
         self._seen: object = None
         self._crash_steps: dict[int, int] = {}
@@ -70,6 +72,7 @@ class Judge:
         self.opens.restored()
         self.shapes.restored()
         self.balances.restored()
+        self.levels.restored()
         self._crash_steps.clear()
         self._crashed.clear()
         self._early.clear()
@@ -142,6 +145,7 @@ class Judge:
         """Looks at a write, and at the durable records after it."""
         self.shapes.written(puts, rows)
         self.balances.written(puts)
+        self.levels.written(puts, rows)
         self._writes += 1
         dispatched: dict[int, int] = {}
         crashes: dict[Key, int] = {}

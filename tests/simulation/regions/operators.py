@@ -9,7 +9,8 @@ from controller.procedures.requests import Refused
 from controller.regions.procedures import servers
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Record
-from state_machines.regions.marks import MarkKind
+from state_machines.regions.levels import NEWEST
+from state_machines.regions.marks import STORE, MarkKind
 from tests.kit.simulation.loop import Process
 from tests.simulation.regions import impostors
 from tests.simulation.regions.actions import region_at, submit, verb
@@ -27,6 +28,18 @@ def _mark(world: World, kind: MarkKind, subject: str, value: str = "", until_ms:
 def cordon(world: World, name: str) -> None:
     """Keeps regions away from a server."""
     _mark(world, MarkKind.CORDON, name)
+
+
+@verb
+def weight(world: World, name: str, value: str) -> None:
+    """Gives a server another share of regions."""
+    _mark(world, MarkKind.WEIGHT, name, value)
+
+
+@verb
+def upgrade(world: World) -> None:
+    """Raises the level of the store, as 'regent regions upgrade' does."""
+    _mark(world, MarkKind.LEVEL, STORE, str(NEWEST))
 
 
 @verb

@@ -16,6 +16,7 @@ class RegionPlan:
     ``old_servers``: so many of the first servers are of a version without features, until their second process.
     ``delay_ms``: how long the first operation of a batch waits; ``network_ms``, ``write_ms``: longest times of bytes on
     their way, and of each half of a write. ``balancer_period_ms``: 0 where daemons balance nothing by themselves.
+    ``level``: of the store at its begin.
     """
 
     seed: int
@@ -30,6 +31,7 @@ class RegionPlan:
     write_ms: int = 20
     old_servers: int = 0
     balancer_period_ms: int = 0
+    level: int = 2
     actions: tuple[Action, ...] = field(default=())
 
     def with_actions(self, actions: Iterable[Action]) -> RegionPlan:
@@ -50,6 +52,7 @@ class RegionPlan:
             f"write_ms {self.write_ms}",
             f"old_servers {self.old_servers}",
             f"balancer_period_ms {self.balancer_period_ms}",
+            f"level {self.level}",
             *map(str, self.actions),
         ]
         return "\n".join(lines) + "\n"
@@ -61,7 +64,7 @@ def parse(text: str) -> RegionPlan:
     first = {name: words[0] for name, words in settings.items() if words}
     numbers = (
         *("seed", "daemons", "servers_min", "open_attempts_max", "delay_ms", "network_ms", "write_ms"),
-        *("old_servers", "balancer_period_ms"),
+        *("old_servers", "balancer_period_ms", "level"),
     )
     known: dict[str, object] = {name: int(first[name]) for name in numbers if name in first}
     known |= {name: first[name] for name in ("fence", "placement") if name in first}

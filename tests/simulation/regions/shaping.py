@@ -23,7 +23,7 @@ from regent_agent.protocol import FLUSH
 from state_machines.procedures.record import Caller
 from state_machines.regions.shapes import name_in
 from state_machines.regions.states import TableState
-from tests.simulation.regions.actions import submit, verb
+from tests.simulation.regions.actions import submit, too_low, verb
 from tests.simulation.regions.clients import KEYS
 from tests.simulation.regions.operators import end
 
@@ -40,7 +40,7 @@ SHAPING: Final = frozenset(
 def _asks(world: World, kind: str, data: Callable[[RegionsTerm], Awaitable[bytes]]) -> None:
     """Submits a procedure whose message needs ids that are reserved."""
     term, process = world.term, world.active
-    if term is None or process is None or not process.alive:
+    if term is None or process is None or not process.alive or too_low(world, term, kind):
         return
 
     async def submitted() -> None:

@@ -26,7 +26,7 @@ from testing.memory.region_store import RegionDisk
 from testing.simulated.regions.storage import Key, Storage
 from tests.kit.simulation.loop import PROCESS, Process, SimLoop
 from tests.kit.simulation.seeds import ERROR, FAULT, Violation
-from tests.simulation.regions import balancing, operators, shaping
+from tests.simulation.regions import balancing, levels, operators, shaping
 from tests.simulation.regions.actions import act
 from tests.simulation.regions.clients import Clients
 from tests.simulation.regions.commands import settle
@@ -96,6 +96,7 @@ class World(logging.Handler):
         self.loop = RegionLoop(self.judge)
         self.chance = random.Random(f"{plan.seed} world")
         self.disk = RegionDisk()
+        levels.begin(self.disk, plan.level)
         network = random.Random(f"{plan.seed} network")
         self.network = Network(self.loop, network, self.counts, plan.network_ms / 1000)
         self.claimant: Process | None = None
