@@ -182,7 +182,7 @@ def test_lists_name_procedures_moves_and_locks() -> None:
     assert "2 queued" in regent("procedures", "list").stdout
 
 
-@pytest.mark.seed("S2-9", "S2-33")
+@pytest.mark.seed("S2-9", "S2-33", "S2-57")
 @pytest.mark.parametrize(("state", "code"), [("success", Exit.DONE), ("rolledback", Exit.FAILED)])
 def test_a_wait_ends_with_the_procedure_and_its_end_is_the_exit_code(
     view: Answering, plan: Path, state: str, code: Exit

@@ -38,7 +38,7 @@ from tests.kit.regions.world import (
 )
 
 
-@pytest.mark.seed("S1-11", "S1-54")
+@pytest.mark.seed("S1-11", "S1-32", "S1-54")
 @virtual
 async def test_a_balance_gives_a_new_server_its_share_by_moves_that_are_procedures() -> None:
     async with lopsided() as (term, servers):

@@ -45,7 +45,7 @@ class Shown(NamedTuple):
     term: RegionsTerm
 
 
-@pytest.mark.seed("S0-17")
+@pytest.mark.seed("S0-17", "S2-54")
 @virtual
 async def test_what_keeps_a_balance_from_beginning_is_named_with_a_remedy() -> None:
     async with lopsided() as (term, _):
