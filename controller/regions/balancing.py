@@ -75,11 +75,15 @@ class Balancing:
         except NoPlan as error:
             log.warning("no plan of a balance could be made: %s; the next look tries again", error)
             return False
-        if not (made.plan.moves and made.plan.due and self._may_begin()):  # again: anything may have begun meanwhile
+        if not (made.plan.moves and made.plan.due):
+            return False
+        if not self._may_begin():  # again: anything may have begun meanwhile
+            self._pace.hindered(self._env.now_ms())
             return False
         nonce = f"balance {self._looks} of term {self._manager.epoch}"
         begins = self._manager.start(NAME, BALANCE_TASK.encode(BalanceTask(WHY)), nonce, WHY)
-        self._env.planner.keep(made if begins else None)
+        if begins:
+            self._env.planner.keep(made, nonce)
         return begins
 
     def _may_begin(self) -> bool:
