@@ -18,6 +18,7 @@ from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
 from state_machines.regions.balancing.checks import Skip
 from state_machines.regions.balancing.cluster import BalancePlan
+from state_machines.regions.balancing.simple import Simple
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
@@ -194,3 +195,14 @@ async def test_the_end_of_a_balance_whose_record_is_damaged_ends_nothing_else() 
             BALANCE_TASK.decode(damaged)
         running_ = replace(record, state=State.RUNNABLE, data=whole)
         term.balancing.changed([Transition(running_, replace(record, data=damaged, bypassed=True))])
+
+
+@virtual
+async def test_the_next_balance_makes_the_moves_that_did_not_fit_into_a_plan_also_within_the_slop() -> None:
+    async with lopsided(replace(LONG, balancer_period_ms=20_000, balancer_joins_ms=5_000)) as (term, _):
+        term.env.planner._balancer = Simple(moves_max=2, slop=0.2)
+        await until(lambda: counts(term)["c"] == 2)
+        assert not term.env.planner.is_uneven()
+        await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
+        await at_rest(term)
+        assert not await term.balancing.look()
