@@ -45,6 +45,7 @@ class Balancing:
         self._suspended = suspended
         self._looks = 0
         self._told = ""
+        self._has_rest = False
         self._pace = Pace(env.options.balancer_period_ms, env.options.balancer_joins_ms, env.now_ms())
 
     async def keep(self) -> None:
@@ -68,27 +69,33 @@ class Balancing:
             self._pace.hindered(self._env.now_ms())
             return False
         self._pace.looked(self._env.now_ms())
-        if self._env.planner.is_even():
+        if not self._has_rest and self._env.planner.is_even():
             return False
         try:
             made = await self._env.planner.make()
         except NoPlan as error:
             log.warning("no plan of a balance could be made: %s; the next look tries again", error)
             return False
-        if not (made.plan.moves and made.plan.due and self._may_begin()):  # again: anything may have begun meanwhile
+        if not (made.plan.moves and (made.plan.due or self._has_rest)):
+            self._has_rest = False
+            return False
+        if not self._may_begin():  # again: anything may have begun meanwhile
+            self._pace.hindered(self._env.now_ms())
             return False
         nonce = f"balance {self._looks} of term {self._manager.epoch}"
         begins = self._manager.start(NAME, BALANCE_TASK.encode(BalanceTask(WHY)), nonce, WHY)
-        self._env.planner.keep(made if begins else None)
+        if begins:
+            self._env.planner.keep(made, nonce)
         return begins
 
     def _may_begin(self) -> bool:
-        """Checks whether a balance may begin; logs once why none does, and that one does again."""
-        problem = self.problem()
-        why = self._suspended() or ("" if problem is None else problem.what)
-        if why != self._told:
+        """Checks whether a balance may begin; logs once for each cause why none does, and that one does again."""
+        problem, suspended = self.problem(), self._suspended()
+        why = suspended or ("" if problem is None else problem.what)
+        cause = suspended or ("" if problem is None else problem.bar.value)  # numbers in its words may change
+        if cause != self._told:
             log.info("regions are %s", f"not balanced by themselves for now: {why}" if why else "balanced again")
-            self._told = why
+            self._told = cause
         if problem is not None:
             self.refused(problem)
         return not why
@@ -121,12 +128,17 @@ class Balancing:
                 self._count(before, after)
 
     def _ended(self, record: Record) -> None:
-        """Has the next look wait longer where no region came to where it was to be: it would plan the same again."""
+        """Has the next look wait longer where no region came to where it was to be: it would plan the same again.
+
+        What did not fit into the plan is the next one's, even where no server misses its share by the slop any more.
+        """
         try:
             task: BalanceTask = BALANCE_TASK.decode(record.data)
         except msgspec.DecodeError:  # its record could not be used, and was removed
             return
-        self._pace.ended(moved=not task.moves or arrived(self._env, task) > 0)
+        moved = not task.moves or arrived(self._env, task) > 0
+        self._has_rest = moved and task.left > 0 and not task.off
+        self._pace.ended(moved=moved)
 
     def _count(self, before: Record, after: Record) -> None:
         try:

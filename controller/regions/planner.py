@@ -78,7 +78,7 @@ class Planner:
         self._balancer: Balancer = balancer
         self._child = ChildBalancer(balancer, timeout_ms)
         self._works: dict[int, asyncio.Task[Made]] = {}
-        self._kept: Made | None = None
+        self._kept: tuple[str, Made] | None = None
         self._alone = asyncio.Lock()
 
     def is_uneven(self) -> bool:
@@ -92,15 +92,16 @@ class Planner:
         balancer = self._balancer
         return isinstance(balancer, Simple) and balancer.counts_alone and not self.is_uneven()
 
-    def keep(self, made: Made | None) -> None:
-        """Keeps a plan for the procedure that begins next; None: there is none."""
-        self._kept = made
+    def keep(self, made: Made, nonce: str) -> None:
+        """Keeps a plan for the procedure with a nonce, and for no other: where that one fails, it is of no use."""
+        self._kept = nonce, made
 
-    def begin(self, pid: int, wake: Callable[[int], None]) -> None:
+    def begin(self, pid: int, wake: Callable[[int], None], nonce: str) -> None:
         """Begins the plan of a procedure, once; ``wake`` is called with its pid at the end."""
         if pid not in self._works:
             kept, self._kept = self._kept, None
-            work = self._works[pid] = asyncio.ensure_future(self.make() if kept is None else _given(kept))
+            making = _given(kept[1]) if kept is not None and kept[0] == nonce else self.make()
+            work = self._works[pid] = asyncio.ensure_future(making)
             work.add_done_callback(lambda _: wake(pid))
 
     def made(self, pid: int) -> Made | str | None:

@@ -96,8 +96,8 @@ class MarkView:
         if (found := known(term, caller, request, MARK, _named(request))) is not None:
             return found
         kind, subject = MarkKind(request.kind), _subject(term.env.model, request)
-        until_ms, value = _until_ms(term, request), request.server or _weight(term, request)
-        data = MARK_TASK.encode(MarkTask(kind, subject, value, until_ms, caller.reason))
+        until_ms, weight = _until_ms(term, request), _weight(term, request)
+        data = MARK_TASK.encode(MarkTask(kind, subject, request.server or weight, until_ms, caller.reason))
         return await start(term, MARK, data, caller, request, f"{kind.value} of {subject}")
 
     async def unmark(self, request: MarkRemoval, principal: str) -> Procedure:

@@ -103,7 +103,7 @@ async def plan(env: RegionsEnv, record: Record) -> Outcome | Effect:
             return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
         if (problem := problem_of(env, force=task.force)) is not None:
             return Failed(str(problem))
-        env.planner.begin(record.pid, env.wake)
+        env.planner.begin(record.pid, env.wake, record.caller.nonce)
     made = env.planner.made(record.pid)
     if made is None:
         return Wait(0, record.data, durable=False)

@@ -56,6 +56,13 @@ class BalanceTask(Message, frozen=True):
     not_before_ms: int = 0
     off: bool = False
 
+    def __post_init__(self) -> None:
+        """Checks positions, so that a damaged record cannot be used; nothing that reads a usable one raises then."""
+        names, whys = len(self.names), len(self.whys)
+        for one in self.moves:
+            if not (0 <= one.source < names and 0 <= one.to < names and 0 <= one.why < whys):
+                raise ValueError(f"the move of region {one.region} names no server or no cause of the plan")
+
 
 BALANCE_TASK = Codec(BalanceTask)
 

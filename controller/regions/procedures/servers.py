@@ -16,6 +16,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import messages
 from controller.regions.procedures.messages import CRASH, MOVE, TRANSIT, Codec, Crash, Message, Move, Transit
 from controller.regions.procedures.move import NAME as MOVE_NAME
+from metadata_store.catalog.judging import fault_of
 from metadata_store.catalog.rows import DropMark, Forget, MarkRow, PutMark, PutServer, ServerRow
 from regent_agent import protocol
 from state_machines.procedures.kernel import Change
@@ -205,7 +206,10 @@ MARK_TASK = Codec(MarkTask)
 
 
 async def mark(env: RegionsEnv, record: Record) -> Outcome | Effect:
-    """Stores a mark, and lets procedures look at it; some marks that mean nothing any more go with it."""
+    """Stores a mark, and lets procedures look at it; some marks that mean nothing any more go with it.
+
+    One that no daemon could read again is refused: a record in the store may be damaged.
+    """
     task: MarkTask = MARK_TASK.decode(record.data)
     marks = env.model.marks
     over = marks.over(env.wall_ms(), env.model.ids)[:DROPPED_TOGETHER]
@@ -213,6 +217,9 @@ async def mark(env: RegionsEnv, record: Record) -> Outcome | Effect:
         return Failed(f"there are {len(marks)} marks, which is the most: remove some of 'regent regions marks'")
     found = Mark(task.kind, task.subject, task.value, task.until_ms, record.caller.principal, record.caller.reason)
     row = MarkRow(found.kind, found.subject, found.value, found.until_ms, found.by, found.reason)
+    if (fault := fault_of(row)) is not None:
+        field, _, why = fault
+        return Failed(f"the mark could not be read again: its {field}: {why}")
 
     def entered(_: Change) -> None:
         for one in over:

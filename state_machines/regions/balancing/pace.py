@@ -25,6 +25,7 @@ class Pace:
         self._period_ms, self._joins_ms = period_ms, joins_ms
         self._looked_ms = now_ms
         self._changed_ms: int | None = None
+        self._is_early = False
         self._servers: Set[Share] = frozenset()
         self._periods = 1
 
@@ -34,7 +35,7 @@ class Pace:
         Servers that come and go for ever put a look off by one period at most.
         """
         if servers != self._servers:
-            self._servers, self._periods = servers, 1
+            self._servers, self._periods, self._is_early = servers, 1, False
             if self._joins_ms:
                 self._changed_ms = now_ms
         waited_ms = now_ms - self._looked_ms
@@ -44,13 +45,20 @@ class Pace:
 
     def looked(self, now_ms: int) -> None:
         """Enters a look."""
-        self._looked_ms, self._changed_ms = now_ms, None
+        self._looked_ms, self._changed_ms, self._is_early = now_ms, None, False
 
     def hindered(self, now_ms: int) -> None:
         """Enters that no balance may begin for now: the next look comes as after a change of the servers."""
         self._looked_ms = now_ms
-        self._changed_ms = now_ms if self._joins_ms else None
+        if self._joins_ms:
+            self._is_early = self._is_early or self._changed_ms is None
+            self._changed_ms = now_ms
 
     def ended(self, *, moved: bool) -> None:
-        """Enters the end of a balance. After one that moved nothing the next comes after twice the time."""
+        """Enters the end of a balance. After one that moved nothing the next comes after twice the time.
+
+        So it does where that balance itself hindered a look: only a change of the servers brings the next one earlier.
+        """
         self._periods = 1 if moved else min(IDLE_MAX, 2 * self._periods)
+        if self._is_early and not moved:
+            self._changed_ms, self._is_early = None, False

@@ -85,13 +85,19 @@ def is_uneven(counts: Sequence[int], weights: Sequence[float], slop: float) -> b
     """Checks whether a server misses its share by more than a part of it, rounded to whole regions away from it.
 
     So it is in HBase (``hbase.regions.slop``): differences that come and go move nothing. A server without any region
-    misses its share where another one has several.
+    misses its share where that is a region or more, or another one has more than its own, rounded up. So a plan finds
+    something to move wherever no region is held, also where a weight is so small that its server gets none.
     """
-    if min(counts, default=0) == 0 and max(counts, default=0) > 1:
-        return True
     part = sum(counts) / sum(weights)
-    shares_ = ((count, part * weight) for count, weight in zip(counts, weights, strict=True))
-    return any(not floor(share * (1 - slop)) <= count <= ceil(share * (1 + slop)) for count, share in shares_)
+    has_none = has_more = False
+    for count, weight in zip(counts, weights, strict=True):
+        share = part * weight
+        if not floor(share * (1 - slop) + CLOSE) <= count <= ceil(share * (1 + slop) - CLOSE):
+            return True
+        if not count and share >= 1 - CLOSE:
+            return True
+        has_none, has_more = has_none or not count, has_more or count > ceil(share - CLOSE)
+    return has_none and has_more
 
 
 def shares(total: int, weights: Sequence[float], least: Sequence[int], have: Sequence[int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from itertools import pairwise
 from unittest import mock
@@ -9,15 +10,29 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
+from controller.regions.planner import Made
 from controller.regions.procedures import balance
+from controller.regions.procedures.balance import SWITCH
+from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask, PlannedMove
 from state_machines.procedures.states import State
+from state_machines.procedures.transition import Transition
 from state_machines.regions.balancing.checks import Skip
 from state_machines.regions.balancing.cluster import BalancePlan
+from state_machines.regions.balancing.simple import Simple
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.balances import LONG, balances, counts, lopsided, result, task_of
-from tests.kit.regions.world import Broken, Server, at_rest, running, serving, until, virtual
+from tests.kit.regions.world import (
+    Broken,
+    Server,
+    at_rest,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
 
 SLOW = replace(LONG, balancer_moves_together=1, balancer_spread_ms=30_000)
 
@@ -131,3 +146,63 @@ async def test_the_plan_of_a_look_is_that_of_its_balance() -> None:
         with mock.patch.object(term.env.planner, "make") as make:
             assert not await term.balancing.look(), "what is even by its numbers needs no plan"
         assert not make.called
+
+
+@virtual
+async def test_the_plan_of_a_look_whose_balance_failed_is_that_of_no_other_balance() -> None:
+    async with lopsided() as (term, _):
+        assert await term.balancing.look()
+        term.env.model.marks.put(Mark(MarkKind.OFF, SWITCH))
+        await until(term.balancing.last)
+        term.env.model.marks.drop(MarkKind.OFF, SWITCH)
+        async with serving(Server(term, "d")):
+            await result(term, await balances(term))
+            assert counts(term)["d"] == 2
+            await at_rest(term)
+
+
+@virtual
+async def test_what_comes_in_the_way_while_a_look_plans_is_looked_at_again_soon() -> None:
+    async with lopsided(replace(LONG, balancer_period_ms=300_000, balancer_joins_ms=5_000)) as (term, _):
+        planner, region, made_s = term.env.planner, regions_of(term)[0], list[float]()
+        make = planner.make
+
+        async def hindered() -> Made:
+            made = await make()
+            if not made_s:
+                term.env.model.attach(region, 99)
+            made_s.append(term.env.clock())
+            return made
+
+        with mock.patch.object(planner, "make", side_effect=hindered):
+            await until(lambda: made_s)
+            await asyncio.sleep(1)
+            assert not term.balancing.running()
+            term.env.model.detach(region, 99)
+            await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
+        assert made_s[1] - made_s[0] <= 11
+        await at_rest(term)
+
+
+@virtual
+async def test_the_end_of_a_balance_whose_record_is_damaged_ends_nothing_else() -> None:
+    async with lopsided() as (term, _):
+        record = await result(term, await balances(term))
+        move = PlannedMove(regions_of(term)[0].id, 0, 1, 0)
+        whole = BALANCE_TASK.encode(BalanceTask(names=("a", "b"), whys=("w",), moves=(move,), begun=1))
+        damaged = whole.replace(BALANCE_TASK.encode(("a", "b")), BALANCE_TASK.encode(("a",)))
+        with pytest.raises(ValueError, match="names no server or no cause of the plan"):
+            BALANCE_TASK.decode(damaged)
+        running_ = replace(record, state=State.RUNNABLE, data=whole)
+        term.balancing.changed([Transition(running_, replace(record, data=damaged, bypassed=True))])
+
+
+@virtual
+async def test_the_next_balance_makes_the_moves_that_did_not_fit_into_a_plan_also_within_the_slop() -> None:
+    async with lopsided(replace(LONG, balancer_period_ms=20_000, balancer_joins_ms=5_000)) as (term, _):
+        term.env.planner._balancer = Simple(moves_max=2, slop=0.2)
+        await until(lambda: counts(term)["c"] == 2)
+        assert not term.env.planner.is_uneven()
+        await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
+        await at_rest(term)
+        assert not await term.balancing.look()

@@ -176,7 +176,7 @@ async def test_a_child_makes_plans_by_table_of_many_tables_on_many_servers(
 
 async def test_the_procedure_is_told_why_there_is_no_plan() -> None:
     found, woken = planner(lopsided(9), Stochastic(), 1), list[int]()
-    found.begin(5, woken.append)
+    found.begin(5, woken.append, "")
     await eventually(lambda: woken, 30)
     assert str(found.made(5)).startswith("it was not made within 0.001 s")
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from array import array
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from state_machines.regions.balancing.cluster import Cluster
 from state_machines.regions.balancing.pace import IDLE_MAX, Pace
-from state_machines.regions.balancing.simple import is_uneven
+from state_machines.regions.balancing.simple import Simple, is_uneven
 
 PERIOD, JOINS = 300_000, 30_000
 A, B, C = ("a", 1, 1.0), ("b", 1, 1.0), ("c", 1, 1.0)
@@ -60,6 +65,29 @@ def test_balances_that_move_nothing_come_less_and_less_often_until_servers_chang
     assert pace.is_due({A, C}, 1 + JOINS)
 
 
+def test_a_balance_that_moves_nothing_for_longer_than_a_period_brings_the_next_one_no_earlier() -> None:
+    pace = Pace(PERIOD, JOINS, 0)
+    pace.is_due({A, B}, 0)
+    pace.looked(0)
+    for at in (PERIOD, PERIOD + JOINS):
+        assert pace.is_due({A, B}, at)
+        pace.hindered(at)
+    pace.ended(moved=False)
+    assert not pace.is_due({A, B}, PERIOD + 2 * JOINS)
+    assert pace.is_due({A, B}, PERIOD + JOINS + 2 * PERIOD)
+
+
+def test_servers_that_came_during_a_balance_are_looked_at_after_its_end_whatever_it_has_moved() -> None:
+    pace = Pace(PERIOD, JOINS, 0)
+    pace.is_due({A}, 0)
+    pace.looked(0)
+    assert not pace.is_due({A, B}, JOINS)
+    assert pace.is_due({A, B}, 2 * JOINS)
+    pace.hindered(2 * JOINS)
+    pace.ended(moved=False)
+    assert pace.is_due({A, B}, 3 * JOINS)
+
+
 @pytest.mark.parametrize(
     ("counts", "slop", "expected"),
     [
@@ -74,6 +102,9 @@ def test_balances_that_move_nothing_come_less_and_less_often_until_servers_chang
         ((0, 0), 0.2, False),
         ((2, 0), 0.2, True),
         ((19, 1), 1.0, False),
+        ((2, 2, 1, 1, 0), 0.2, True),
+        ((2, *(1,) * 7, 0, 0), 0.2, True),
+        ((12, *(10,) * 8, 8), 0.1, True),
     ],
 )
 def test_servers_are_uneven_where_one_misses_its_share_by_more_than_the_slop(
@@ -85,3 +116,35 @@ def test_servers_are_uneven_where_one_misses_its_share_by_more_than_the_slop(
 def test_a_server_with_a_larger_weight_has_a_larger_share() -> None:
     assert not is_uneven((10, 1), (10.0, 1.0), 0.0)
     assert is_uneven((10, 1), (1.0, 1.0), 0.2)
+    assert not is_uneven((10, 0), (1.0, 0.1), 0.2), "a share of less than a region, which no plan gives"
+    assert is_uneven((10, 0), (1.0, 0.2), 0.2)
+    assert is_uneven((8, 2, 0), (1.0, 1.0, 0.1), 0.2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from([0.1, 0.3, 1.0, 2.5, 333.333333])), min_size=2, max_size=8),
+    st.booleans(),
+    st.sampled_from([0.0, 0.1, 0.2, 1.0]),
+)
+def test_what_is_uneven_has_moves_and_is_even_after_them(
+    servers: list[tuple[int, float]], by_table: bool, slop: float
+) -> None:
+    """Else a look would plan in vain in each period, or move the same regions again and again."""
+    at = array("q", [place for place, (count, _) in enumerate(servers) for _ in range(count)])
+    tables = array("q", [number % 3 for number in range(len(at))])
+    none, zeros = array("d", [0.0] * len(at)), array("q", [0] * len(at))
+    cluster = Cluster(
+        *(array("q", range(len(at))), at, tables, bytearray(len(at)), none, none, zeros, zeros),
+        servers=tuple(map(str, range(len(servers)))),
+        targets=b"\x01" * len(servers),
+        weights=tuple(weight for _, weight in servers),
+        tables=("t", "u", "v"),
+    )
+    balancer = Simple(by_table, slop=slop)
+    plan = balancer.plan(cluster, 0)
+    assert plan.moves or not plan.due or by_table
+    for one in plan.moves:
+        at[one.region] = int(one.to)
+    after = balancer.plan(cluster, 0)
+    assert not (after.moves and after.due)
+    assert by_table or not (after.moves or after.due)
