@@ -123,7 +123,8 @@ def planned(
 def placement_of(name: str, *, by_table: bool = False) -> Placement:
     """Returns a placement by its name in the settings."""
     shares = RoundRobin(by_table)
-    return {"round_robin": shares, "retain": Retain(shares), "random": Random()}[name]
+    found: dict[str, Placement] = {"round_robin": shares, "retain": Retain(shares), "random": Random()}
+    return found[name]
 
 
 def _turns(servers: Sequence[Server], amounts: Sequence[float], others: Sequence[float]) -> list[_Turn]:
