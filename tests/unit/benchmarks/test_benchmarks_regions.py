@@ -87,7 +87,7 @@ def test_a_row_beside_hbase_names_it_and_has_the_ratio_of_pairs() -> None:
     ours = [Played(1.0, 0.5), Played(1.0, 0.5)]
     theirs = [Played(4.0, 2.0), Played(2.0, 2.0)]
     rate = rows(Shape(100, 3), ours, theirs)[0]
-    assert (rate.ratio, rate.peer_is, rate.met) == (3.0, "HBase 2.6.1", False)
+    assert (rate.ratio, rate.peer_is, rate.met) == (3.0, "HBase 2.6.1", True)
     assert rate.phases["HBase 2.6.1"]["us of CPU for a region"] == 20_000
 
 
