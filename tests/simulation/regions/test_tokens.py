@@ -22,7 +22,7 @@ from tests.kit.regions.world import Server, creates, ended, procedure, regions_o
 from tests.kit.simulation.seeds import in_child
 from tests.simulation.regions.invariants import Judge
 from tests.simulation.regions.mutations import MUTATIONS
-from tests.simulation.regions.plan import parse
+from tests.simulation.regions.plan import RegionPlan, parse
 from tests.simulation.regions.runner import play_planted
 
 
@@ -199,7 +199,8 @@ async def test_a_failed_open_that_is_accepted_before_it_is_durable_is_found() ->
 async def _judged() -> set[str]:
     """Reports an open that failed with one that takes longer to be stored; returns the invariants that fail."""
     disk, failed = RegionDisk(), set[str]()
-    world: Any = SimpleNamespace(disk=disk, spoiled=set(), term=None, note=lambda _: None, storage=SimpleNamespace())
+    plan, storage = RegionPlan(0), SimpleNamespace()
+    world: Any = SimpleNamespace(disk=disk, spoiled=set(), term=None, note=lambda _: None, storage=storage, plan=plan)
     world.violated = lambda invariant, _: failed.add(invariant)
     judge = Judge(world)
     with judge.watching():
