@@ -65,7 +65,7 @@ class Balancing:
     async def look(self) -> bool:
         """Begins a balance where one may begin, and is due; returns whether it does."""
         self._looks += 1
-        if not self._may_begin():
+        if self.running() or not self._may_begin():  # a balance of its own under way is nothing to tell of
             self._pace.hindered(self._env.now_ms())
             return False
         self._pace.looked(self._env.now_ms())
@@ -89,15 +89,15 @@ class Balancing:
         return begins
 
     def _may_begin(self) -> bool:
-        """Checks whether a balance may begin; logs once for each cause why none does, and that one does again."""
+        """Checks whether a balance may begin; logs and counts each cause once until it changes."""
         problem, suspended = self.problem(), self._suspended()
         why = suspended or ("" if problem is None else problem.what)
         cause = suspended or ("" if problem is None else problem.bar.value)  # numbers in its words may change
         if cause != self._told:
             log.info("regions are %s", f"not balanced by themselves for now: {why}" if why else "balanced again")
             self._told = cause
-        if problem is not None:
-            self.refused(problem)
+            if problem is not None:
+                self.refused(problem)
         return not why
 
     def running(self) -> int:

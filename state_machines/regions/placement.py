@@ -56,15 +56,12 @@ class RoundRobin(Struct, frozen=True, gc=False):
         parts = [1 / weights.get(one.name, 1.0) for one in servers] if weights else [1.0] * len(servers)
         amounts = [(len(one.regions) + one.expected) * part for one, part in zip(servers, parts, strict=True)]
         none = [0.0] * len(servers)
-        if not self.by_table:
-            turns = _turns(servers, amounts, none)
-            return [servers[_next(turns, wish.avoid, parts)] for wish in wishes]
-        tables, found = dict[str, list[_Turn]](), list[Server]()
+        heaps, found = dict[str, list[_Turn]](), list[Server]()
         for wish in wishes:
-            table = wish.region.table.name
-            if table not in tables:
-                tables[table] = _turns(servers, none, amounts)
-            number = _next(tables[table], wish.avoid, parts)
+            group = wish.region.table.name if self.by_table else ""
+            if group not in heaps:
+                heaps[group] = _turns(servers, none, amounts) if self.by_table else _turns(servers, amounts, none)
+            number = _next(heaps[group], wish.avoid, parts)
             amounts[number] += parts[number]
             found.append(servers[number])
         return found
@@ -93,7 +90,7 @@ class Random:
     def place(
         self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int], weights: Weights
     ) -> list[Server]:
-        """Returns a server for each wish, whatever its weight."""
+        """Draws a server for each wish. Weights change nothing."""
         found: list[Server] = []
         for wish in wishes:
             some = [one for one in servers if one.name != wish.avoid] or servers

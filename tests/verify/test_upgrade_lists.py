@@ -51,7 +51,7 @@ class Server(KvServer):
 
 
 class Stage:
-    """All processes. Each replacement is told, with its time."""
+    """Runs all processes, and prints each replacement with its time."""
 
     def __init__(self, folder: Path, revisions: dict[str, Revision]) -> None:
         self._folder, self._revisions = folder, revisions

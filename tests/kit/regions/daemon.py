@@ -65,8 +65,8 @@ class Opens(RegionService):
 
 
 def settings_of(folder: Path, **regions: object) -> Settings:
-    """Returns the settings of a daemon for regions alone."""
-    wanted = {"host": "127.0.0.1", "port": 0, "lease_ms": 3_000, "delay_ms": 5, **regions}
+    """Returns the settings of a daemon for regions alone; it balances nothing by itself unless ``regions`` say so."""
+    wanted = {"host": "127.0.0.1", "port": 0, "lease_ms": 3_000, "delay_ms": 5, "balancer_period_ms": 0, **regions}
     environ = {f"REGENT_REGIONS__{name.upper()}": str(value) for name, value in wanted.items()}
     environ |= {"REGENT_STATE__DIRECTORY": str(folder), "REGENT_HTTP__SOCKET": str(folder / "run" / "regent.sock")}
     return load(environ=environ, kafka_optional=True).settings

@@ -1,4 +1,4 @@
-"""Has some stores begin at the oldest level, and judges what is written before it is raised.
+"""Gives some stores the oldest level, and checks what daemons write before an operator raises it.
 
 LevelKept: no write has a row, or the record of a procedure, that the level of the store does not allow.
 """

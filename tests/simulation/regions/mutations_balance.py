@@ -58,3 +58,9 @@ def balance_pinned_regions(stack: ExitStack) -> None:
 
     put(stack, balance, "skip_of", unpinned)
     put(stack, Planner, "_is_held", held)
+
+
+@mutation
+def balance_whatever_the_level_of_the_store(stack: ExitStack) -> None:
+    """Begins balances in a store whose level has none: an older daemon could not go on with them."""
+    put(stack, balance, "lacking", lambda _level, _kind: None)

@@ -19,7 +19,8 @@ REGIONS = 9
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Blocking]:
     """Runs a daemon with nine regions of two tables at two servers; a third one has none."""
-    with world_in_thread(settings_of(tmp_path, balancer_moves_together=2)) as found:
+    never = {"balancer_period_ms": 3_600_000, "balancer_joins_ms": 0}
+    with world_in_thread(settings_of(tmp_path, balancer_moves_together=2, **never)) as found:
         monkeypatch.setenv("REGENT_SERVER", str(found.socket))
         items("tables", "create", "t", "--regions", REGIONS - 1, "--wait")
         items("tables", "create", "u", "--wait")
@@ -40,7 +41,9 @@ def counts() -> Counter[str]:
 def test_a_balance_by_command_says_what_it_would_do_does_it_and_shows_its_plan(world: Blocking) -> None:
     before = status()
     assert (before["state"], before["waitsFor"], before["servers"]) == ("on", "", 3)
-    assert (before["regionsMin"], before["regionsMax"]) == (0, 5)
+    assert (before["regionsMin"], before["regionsMax"], before["uneven"], before["periodS"]) == (0, 5, True, 3_600)
+    gauges = world.world.view.region_gauges()
+    assert (gauges.fewest, gauges.most, gauges.uneven) == (0, 5, True)
     [dry] = items("balancer", "run", "--dry-run")
     assert (dry["pid"], dry["state"]) == (0, "planned")
     assert dry["detail"].startswith("3 of 9 regions would move between 3 servers, 2 at a time; cost 0.")
@@ -53,7 +56,8 @@ def test_a_balance_by_command_says_what_it_would_do_does_it_and_shows_its_plan(w
     assert {one["because"] for one in plan} == {"its server has more regions than its share"}
     assert "s3" in regent("balancer", "plan", done["pid"]).stdout
     after = status()
-    assert (after["last"], after["lastResult"]) == (done["pid"], "3 of 3 regions moved")
+    assert (after["last"], after["lastResult"], after["uneven"]) == (done["pid"], "3 of 3 regions moved", False)
+    assert not world.world.view.region_gauges().uneven
     assert "nothing to move: 9 regions at 3 servers" in items("balancer", "run", "--dry-run")[0]["detail"]
     shown = regent("regions", "procedures", "show", done["pid"]).stdout
     assert "3 of 3 moves begun" in shown

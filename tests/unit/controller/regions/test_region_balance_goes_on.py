@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import AsyncExitStack
 from itertools import pairwise
 from unittest import mock
@@ -133,6 +134,17 @@ async def test_balances_that_move_nothing_begin_less_and_less_often() -> None:
         waits = [after - before for before, after in pairwise(begun_s)]
         assert waits == sorted(waits)
         assert waits[-1] > 3 * waits[0], waits
+
+
+@virtual
+async def test_a_look_beside_a_balance_says_and_counts_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "regent.regions")
+    async with lopsided(SLOW) as (term, _):
+        await balances(term)
+        await until(term.balancing.running)
+        assert not await term.balancing.look()
+        assert not term.balancing.counters.balance_refusals
+        assert "not balanced by themselves" not in caplog.text
 
 
 @virtual

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import NamedTuple, cast
 
 import pytest
@@ -10,12 +11,13 @@ from msgspec.structs import replace
 
 from controller.http.documents import NotFound
 from controller.regions.domain import RegionsDomain
-from controller.regions.independence import UNDER_WAY_MAX
+from controller.regions.independence import UNDER_WAY_MAX, take
 from controller.regions.operator.explain import explained
 from controller.regions.operator.regions import RegionView, region_item
 from controller.regions.operator.shapes import ShapeView
 from controller.regions.procedures import discard
 from controller.regions.term import RegionsTerm
+from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
 from regent_agent.protocol import Open, Owned, Work
 from state_machines.regions.damage import Damage, RowKind
@@ -76,6 +78,29 @@ async def test_a_parent_is_discarded_once_the_last_heir_is_independent_and_not_b
         assert (parents(term), disk.small, term.env.model.sources) == ([], {}, {})
         await ended(term, splits(term, first, b"c"))
         assert [one.start for one in regions_of(term)] == [b"", b"c", b"m"]
+
+
+@virtual
+async def test_a_word_that_may_be_stored_is_in_the_journal_once_the_term_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "regent.regions")
+    async with one_inheriting(RegionDisk()) as (term, server, (parent,)), serving(server):
+        await ended(term, splits(term, parent, b"m"))
+        first, second = regions_of(term)
+        await server.independent(first)
+        owner = second.server
+        assert owner is not None
+        word = asyncio.ensure_future(take(term.env, _never, owner, [Owned(second.id, second.token)]))
+        await asyncio.sleep(1)
+        term.close(StoreFailed("the claim is lost"))
+        word.cancel()
+    told = [one for one in caplog.messages if "has data of its own" in one]
+    assert [one.endswith("; the term ends before that is known to be stored") for one in told] == [False, True]
+    assert [f"region {one} has" in line for one, line in zip((first, second), told, strict=True)] == [True, True]
+
+
+async def _never(_: object) -> None:
+    """Writes without a response."""
+    await asyncio.Event().wait()
 
 
 @virtual
