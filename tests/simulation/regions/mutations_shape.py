@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind
-from controller.regions import independence, loading
+from controller.regions import independence
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import discard, every, merge, reshaping, split
 from controller.regions.procedures.messages import SHAPE, Shape
@@ -98,22 +98,6 @@ def undo_a_split_after_its_commit(stack: ExitStack) -> None:
 
 def _put_kind(stack: ExitStack, kind: Kind[Any]) -> None:
     put(stack, every, "KINDS", tuple(kind if one.name == kind.name else one for one in every.KINDS))
-
-
-@mutation
-def store_heirs_as_offline(stack: ExitStack) -> None:
-    """Has heirs wait as regions that any start of a daemon assigns, beside the procedure that opens them."""
-    heir_row, resume = reshaping._heir_row, loading._resume_shape
-
-    def parents_alone(env: Any, record: Record) -> None:
-        task: Shape = SHAPE.decode(record.data)
-        resume(env, replace(record, data=SHAPE.encode(replace(task, heirs=()))))
-
-    def offline(*args: Any) -> RegionRow:
-        return heir_row(*args)._replace(state=RegionState.OFFLINE)
-
-    put(stack, reshaping, "_heir_row", offline)
-    put(stack, loading, "_resume_shape", parents_alone)
 
 
 @mutation
