@@ -62,10 +62,11 @@ def problem_of(env: RegionsEnv, running: int = 0, *, force: bool = False) -> Pro
     unheard = sorted(
         {str(one) for one in env.unheard()} | {f"{name},{number}" for name, number in env.claimants.processes}
     )
+    silent = sorted(str(one) for one in model.online() if env.is_late(one))
     targets, transit = len(env.servers()), len(model.transit)
     off = model.marks.get(MarkKind.OFF, SWITCH)
     lacks = lacking(model.marks.level, NAME)
-    seen = Seen(off is not None, running, len(crashed), len(unheard), targets, transit, lacks is not None)
+    seen = Seen(off is not None, running, len(crashed), len(unheard), len(silent), targets, transit, lacks is not None)
     match bar_of(seen, force=force):
         case None:
             return None
@@ -84,6 +85,10 @@ def problem_of(env: RegionsEnv, running: int = 0, *, force: bool = False) -> Pro
         case Bar.UNHEARD as bar:
             what = f"servers {named(unheard)} have not listed their regions at this daemon yet"
             return Problem(bar, what, "try again in some seconds")
+        case Bar.SILENT as bar:
+            what = f"servers {named(silent)} have not polled for half a lease"
+            remedy = "wait until they poll again, or their crash is dealt with: 'regent servers list' shows them"
+            return Problem(bar, what, remedy)
         case Bar.SERVERS as bar:
             what = f"{counted(targets, 'server')} may get regions, and a balance needs two"
             return Problem(bar, what, "start another one, or 'regent servers uncordon' one that is kept from regions")

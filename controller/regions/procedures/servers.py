@@ -245,6 +245,8 @@ async def unmark(env: RegionsEnv, record: Record) -> Outcome | Effect:
     The end of a cordon ends that a process is leaving, too, unless a drain of it goes on.
     """
     task: MarkTask = MARK_TASK.decode(record.data)
+    if task.kind is MarkKind.LEVEL:
+        return Failed("the level of a store never falls")
 
     def entered(_: Change) -> None:
         env.model.marks.drop(task.kind, task.subject)

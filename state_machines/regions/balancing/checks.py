@@ -25,6 +25,7 @@ class Bar(StrEnum):
     RUNNING = "running"
     CRASH = "crash"
     UNHEARD = "unheard"
+    SILENT = "silent"
     SERVERS = "servers"
     TRANSIT = "transit"
 
@@ -33,6 +34,7 @@ class Seen(Struct, frozen=True, gc=False):
     """The domain as a balance judges it. ``running``: pid of another balance, 0 without; the others are numbers.
 
     ``unheard``: servers that have not registered at this daemon, or whose list of regions is not compared yet.
+    ``silent``: those that have not polled for half a lease.
     ``transit``: regions that are in transition, or that procedures have. ``level``: the store's is too low.
     """
 
@@ -40,6 +42,7 @@ class Seen(Struct, frozen=True, gc=False):
     running: int = 0
     crashed: int = 0
     unheard: int = 0
+    silent: int = 0
     targets: int = 0
     transit: int = 0
     level: bool = False
@@ -53,6 +56,7 @@ def bar_of(seen: Seen, *, force: bool = False) -> Bar | None:
         Bar.RUNNING: seen.running != 0,
         Bar.CRASH: seen.crashed > 0,
         Bar.UNHEARD: seen.unheard > 0,
+        Bar.SILENT: seen.silent > 0,
         Bar.SERVERS: seen.targets < SERVERS_MIN,
         Bar.TRANSIT: seen.transit > 0 and not force,
     }

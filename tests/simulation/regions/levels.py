@@ -1,6 +1,6 @@
 """Gives some stores the oldest level, and checks what daemons write before an operator raises it.
 
-LevelKept: no write has a row, or the record of a procedure, that the level of the store does not allow.
+LevelKept: no write has a row, or the record of a procedure, that the level of the store does not allow, or lowers it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from controller.regions.levels import OF_ROWS
 from metadata_store.catalog.rows import MarkRow, NewRegions, Put, PutTable, Reshape
 from state_machines.procedures.record import Record
-from state_machines.regions.levels import FORMS, KINDS, NEWEST, Form
+from state_machines.regions.levels import FORMS, KINDS, NEWEST, OLDEST, Form
 from state_machines.regions.marks import STORE, MarkKind
 
 if TYPE_CHECKING:
@@ -44,11 +44,13 @@ class Levels:
             for what, needs in (*_of_records(puts), *_of_rows(rows)):
                 if needs > self._level:
                     self._world.violated("LevelKept", f"{what} needs level {needs}, and the store has {self._level}")
-        self._level = self._stored()
+        before, self._level = self._level, self._stored()
+        if self._level < before:
+            self._world.violated("LevelKept", f"the level of the store falls from {before} to {self._level}")
 
     def _stored(self) -> int:
         mark = self._world.disk.marks.get(PLACE)
-        return NEWEST if mark is None else int(mark.value)
+        return (OLDEST if self._world.disk.tables else NEWEST) if mark is None else int(mark.value)
 
 
 def _of_records(puts: Sequence[Record]) -> list[tuple[str, int]]:

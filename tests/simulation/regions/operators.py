@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.procedures.requests import Refused
 from controller.regions.procedures import servers
@@ -18,6 +18,8 @@ from tests.simulation.regions.actions import region_at, submit, verb
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
     from tests.simulation.regions.world import World
+
+REMOVABLE: Final = frozenset(MarkKind) - {MarkKind.LEVEL}
 
 
 def _mark(world: World, kind: MarkKind, subject: str, value: str = "", until_ms: int = 0) -> None:
@@ -58,8 +60,8 @@ def pin(world: World, number: str, name: str) -> None:
 
 @verb
 def unmark(world: World, number: str) -> None:
-    """Removes a mark."""
-    some = sorted(key for key in world.disk.marks if key[0] in set(MarkKind))
+    """Removes a mark of those that operators can remove."""
+    some = sorted(key for key in world.disk.marks if key[0] in REMOVABLE)
     if some:
         _unmark(world, *some[int(number) % len(some)])
 
@@ -113,7 +115,7 @@ def end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], Aw
 def remove_marks(world: World) -> None:
     """Removes the marks that are left."""
     for kind, subject in world.disk.marks:
-        if kind in set(MarkKind):
+        if kind in REMOVABLE:
             _unmark(world, kind, subject)
 
 

@@ -9,6 +9,7 @@ from controller.regions.operator.report import About, held_of
 from controller.regions.term import RegionsTerm
 from state_machines.regions.changes import partly_made
 from state_machines.regions.findings import FindingKind, Scope
+from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region
 from state_machines.regions.report import Judge
 from state_machines.regions.states import RegionState, ServerState, TableState
@@ -35,7 +36,7 @@ def unsettled(world: World) -> str:
         for region in table.regions:
             if why := _wrong(world, term, region):
                 return why
-    if marks := [str(one) for one in term.env.model.marks]:
+    if marks := [str(one) for one in term.env.model.marks if one.kind is not MarkKind.LEVEL]:
         return f"marks are left: {marks[:3]}"
     return _servers(world, term) or _shapes(term) or _found(term)
 

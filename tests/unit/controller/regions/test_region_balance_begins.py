@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import NamedTuple
 from unittest import mock
 
@@ -64,8 +64,9 @@ async def test_what_keeps_a_balance_from_beginning_is_named_with_a_remedy() -> N
             (Bar.SERVERS, "1 server may get regions"),
             (Bar.CRASH, "the crash of c,1"),
             (Bar.UNHEARD, "c,1 have not listed"),
+            (Bar.SILENT, "c,1 have not polled for half a lease"),
         ):
-            server = model.servers["c", 1]
+            server, stack = model.servers["c", 1], ExitStack()
             if bar is Bar.OFF:
                 model.marks.put(Mark(MarkKind.OFF, SWITCH, by="ops"))
             elif bar is Bar.SERVERS:
@@ -75,6 +76,8 @@ async def test_what_keeps_a_balance_from_beginning_is_named_with_a_remedy() -> N
                 server.state = ServerState.CRASHED
             elif bar is Bar.UNHEARD:
                 server.here = False
+            elif bar is Bar.SILENT:
+                stack.enter_context(mock.patch.object(env, "is_late", server.__eq__))
             found = problem_of(env, 7 if bar is Bar.RUNNING else 0)
             assert found is not None
             assert (found.bar, word in found.what, bool(found.remedy)) == (bar, True, True), found
@@ -82,6 +85,7 @@ async def test_what_keeps_a_balance_from_beginning_is_named_with_a_remedy() -> N
             for name in ("b", "c"):
                 model.marks.drop(MarkKind.CORDON, name)
             server.state, server.here = ServerState.ONLINE, True
+            stack.close()
 
 
 @virtual

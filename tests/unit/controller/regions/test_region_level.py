@@ -16,6 +16,7 @@ from controller.regions.operator.requests import Change, caller_of, start
 from controller.regions.operator.upgrade import UpgradeView, lacking_features
 from controller.regions.procedures.balance import problem_of
 from controller.regions.procedures.every import KINDS as ALL_KINDS
+from controller.regions.procedures.servers import MARK_TASK, UNMARK, MarkTask
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import (
     NAMES as SMALL_NAMES,
@@ -44,7 +45,7 @@ from state_machines.regions.marks import STORE, MarkKind
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.regions.shapes import Inheriting
 from tests.kit.regions.term import stage
-from tests.kit.regions.world import Server, creates, ended, running, serving, virtual
+from tests.kit.regions.world import Server, creates, ended, procedure, running, serving, virtual
 from tests.unit.metadata_store.catalog.test_sqlite_versions import FIRST, a_file
 
 LEVEL = MarkKind.LEVEL
@@ -237,6 +238,17 @@ async def test_a_damaged_level_stays_as_it_is_until_it_is_raised() -> None:
         begun = await upgrades(term).upgrade(Change(), "uid 7")
         assert (await term.engine.result(begun.pid)).state is State.SUCCESS
     assert disk.marks[AT].value == "2"
+
+
+@pytest.mark.seed("S1-18")
+@virtual
+async def test_no_removal_of_a_mark_lowers_the_level() -> None:
+    disk = RegionDisk()
+    async with running(disk, store=Former) as term:
+        record = await term.engine.result(await procedure(term, UNMARK, MARK_TASK.encode(MarkTask(LEVEL, STORE))))
+        assert (record.state is State.SUCCESS, "never falls" in record.error) == (False, True)
+        assert term.env.model.marks.level == NEWEST
+    assert disk.marks[AT].value == str(NEWEST)
 
 
 @pytest.mark.seed("S3-19")

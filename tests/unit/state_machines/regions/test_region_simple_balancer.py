@@ -179,8 +179,9 @@ def test_nothing_moves_without_two_targets(servers: int) -> None:
 @pytest.mark.parametrize("force", [False, True])
 def test_the_first_bar_that_holds_keeps_a_balance_from_beginning(force: bool) -> None:
     for holds in product((False, True), repeat=len(Bar)):
-        off, level, running, crash, unheard, servers, transit = holds
-        seen = Seen(off, 7 * running, int(crash), int(unheard), 1 if servers else 2, int(transit), level)
+        off, level, running, crash, unheard, silent, servers, transit = holds
+        targets = 1 if servers else 2
+        seen = Seen(off, 7 * running, int(crash), int(unheard), int(silent), targets, int(transit), level)
         expected = [bar for bar, one in zip(Bar, holds, strict=True) if one and not (force and bar is Bar.TRANSIT)]
         assert bar_of(seen, force=force) == (expected[0] if expected else None)
 
