@@ -1,6 +1,6 @@
 """Loses the row of a region while no daemon runs, as an edit of the store by hand does, and has operators repair that.
 
-RepairAlone: as a region of a repair becomes durable, no process serves keys of it, and no change of its table has locks.
+RepairAlone: as a region of a repair becomes durable, no process serves keys of it, and no change of its table goes on.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from controller.regions.operator.records import message_of
 from controller.regions.operator.report import About
 from controller.regions.procedures import fixing
-from controller.regions.procedures.messages import SHAPE, TABLE_TASK, Shape, TableTask
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from metadata_store.catalog.rows import HeirRow, NewRegions, ParentRow, RegionRow, SnapshotPartRow
 from state_machines.procedures.record import Record
 from state_machines.regions.states import RegionState, TableState
 from tests.simulation.regions.actions import submit, too_low, verb
 from tests.simulation.regions.operators import upgrade
-from tests.simulation.regions.shaping import SHAPING
+from tests.simulation.regions.shaping import SHAPING, modify, split_
 
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
@@ -26,6 +27,9 @@ DOWN_S: Final = 0.3
 """Time for which no daemon runs while the store is edited."""
 REPAIRS_S: Final = (0.6, 0.7, 2.0, 5.0)
 """Times from the start of the daemons to the repairs that operators ask for: the first two come together."""
+
+BESIDE_S: Final = 0.1
+"""Time between the first repair and changes of its table, which come before it and after it."""
 
 
 class Damage:
@@ -61,7 +65,11 @@ class Damage:
             return
         world, name = self._world, made[0].table
         world.counts["repaired"] += len(made)
-        if changing := [str(one) for one in _changes(world) if _table_of(one) == name and one.root != repair.root]:
+        if changing := [
+            str(one)
+            for one in _changes(world)
+            if getattr(message_of(one), "table", "") == name and one.root != repair.root
+        ]:
             world.violated("RepairAlone", f"pid {repair.pid} makes {made}, and {changing} go on")
         for row in made:
             if found := world.serving(name, row.start, row.end):
@@ -73,16 +81,6 @@ def _changes(world: World) -> list[Record]:
     term = world.term
     live = [] if term is None else term.engine.live()
     return [one for one in live if one.locked and one.kind in SHAPING]
-
-
-def _table_of(record: Record) -> str:
-    """Returns the table that a change of its regions is about."""
-    data = record.data
-    try:
-        task: TableTask | Shape = TABLE_TASK.decode(data)
-    except ValueError:
-        task = SHAPE.decode(data)
-    return task.table
 
 
 # -- verbs
@@ -104,6 +102,9 @@ def lose_row(world: World, number: str) -> None:
     world.counts["rows lost"] += 1
     world.note(f"the row of region {row.id} is lost: {row}")
     loop = world.loop
+    for number, change in enumerate((modify, split_)):
+        at_s = loop.now_s + DOWN_S + REPAIRS_S[0] + (number - 0.5) * BESIDE_S
+        loop.call_at(at_s, change, world, row.table, str(number), context=loop.root)
     for after_s in REPAIRS_S:
         loop.call_at(loop.now_s + DOWN_S + after_s, repair, world, row.table, context=loop.root)
 
