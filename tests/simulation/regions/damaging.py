@@ -102,9 +102,9 @@ def lose_row(world: World, number: str) -> None:
     world.counts["rows lost"] += 1
     world.note(f"the row of region {row.id} is lost: {row}")
     loop = world.loop
-    for number, change in enumerate((modify, split_)):
-        at_s = loop.now_s + DOWN_S + REPAIRS_S[0] + (number - 0.5) * BESIDE_S
-        loop.call_at(at_s, change, world, row.table, str(number), context=loop.root)
+    for beside, change in enumerate((modify, split_)):
+        at_s = loop.now_s + DOWN_S + REPAIRS_S[0] + (beside - 0.5) * BESIDE_S
+        loop.call_at(at_s, change, world, row.table, str(beside), context=loop.root)
     for after_s in REPAIRS_S:
         loop.call_at(loop.now_s + DOWN_S + after_s, repair, world, row.table, context=loop.root)
 
