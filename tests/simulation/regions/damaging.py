@@ -28,6 +28,7 @@ DOWN_S: Final = 0.3
 REPAIRS_S: Final = (0.6, 0.7, 2.0, 5.0)
 """Times from the start of the daemons to the repairs that operators ask for: the first two come together."""
 
+REPAIRS: Final = frozenset({fixing.NAME})
 BESIDE_S: Final = 0.1
 """Time between the first repair and changes of its table, which come before it and after it."""
 
@@ -58,22 +59,21 @@ class Damage:
             del self.lost[id_]
 
     def written(self, puts: Iterable[Record], rows: Sequence[object]) -> None:
-        """Looks at a write: that of a repair meets nothing that goes on with its keys."""
-        repair = next((one for one in puts if one.kind == fixing.NAME and one.step == fixing.OPEN), None)
-        made = [row for one in rows if isinstance(one, NewRegions) for row in one.rows]
-        if repair is None or not made:
+        """Looks at a write: those of repairs meet nothing that goes on with their keys."""
+        repairs = [one for one in puts if one.kind in REPAIRS and one.step == fixing.OPEN]
+        if not repairs:
             return
-        world, name = self._world, made[0].table
-        world.counts["repaired"] += len(made)
-        if changing := [
-            str(one)
-            for one in _changes(world)
-            if getattr(message_of(one), "table", "") == name and one.root != repair.root
-        ]:
-            world.violated("RepairAlone", f"pid {repair.pid} makes {made}, and {changing} go on")
-        for row in made:
-            if found := world.serving(name, row.start, row.end):
-                world.violated("RepairAlone", f"pid {repair.pid} makes {row}, and {found} have keys of it")
+        for row in (row for one in rows if isinstance(one, NewRegions) for row in one.rows):
+            repair = next((one for one in repairs if message_of(one).table == row.table), None)
+            if repair is not None:
+                self._look(repair, row)
+
+    def _look(self, repair: Record, row: RegionRow) -> None:
+        world = self._world
+        world.counts["repaired"] += 1
+        changing = [str(one) for one in _changes(world) if getattr(message_of(one), "table", "") == row.table]
+        if found := changing or world.serving(row.table, row.start, row.end):
+            world.violated("RepairAlone", f"pid {repair.pid} makes {row}, beside {found}")
 
 
 def _changes(world: World) -> list[Record]:
