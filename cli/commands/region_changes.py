@@ -54,11 +54,12 @@ def change(
     asks: str = "",
     force: bool = False,
     at_once: bool = False,
+    reasoned: bool = False,
 ) -> None:
     """Adds a command with the parameters of ``request``, which returns the change, and the options of all changes.
 
     ``asks``: a question before it, which names parameters in braces. ``force``: it has this option. ``at_once``: it has
-    no ``--wait``, and waits for its end.
+    no ``--wait``, and waits for its end. ``reasoned``: it is a repair, which needs a reason.
     """
     own = list(inspect.signature(request, eval_str=True).parameters.values())
     common: list[tuple[str, Any, Any]] = [("reason", Reason, ""), ("nonce", Nonce, "")]
@@ -69,6 +70,10 @@ def change(
 
     def run(session: Session, **given: Any) -> None:
         chosen = {parameter.name: given[parameter.name] for parameter in own}
+        if reasoned and not (given["reason"].strip() or given["dry_run"]):
+            raise Failure(
+                Exit.USAGE, "--reason is empty: a repair needs one", "say why, as --reason 'no copy has its row'"
+            )
         if asks:
             confirmed(given["yes"] or given["dry_run"], asks.format(**chosen))
         path, body = request(**chosen)

@@ -17,6 +17,7 @@ from controller.regions.operator.procedures import ProcedureView, add_procedure_
 from controller.regions.operator.published import PublishedView, add_published_routes
 from controller.regions.operator.region_changes import RegionChanges, add_region_change_route
 from controller.regions.operator.regions import RegionView, add_region_routes
+from controller.regions.operator.repairs import Repairs, add_repair_routes
 from controller.regions.operator.report import ReportView, add_report_route
 from controller.regions.operator.servers import ServerView, add_server_routes
 from controller.regions.operator.shapes import ShapeView, add_shape_routes
@@ -45,6 +46,7 @@ class View:
         self.reports = ReportView(domain)
         self.shapes = ShapeView(domain)
         self.region_changes = RegionChanges(domain)
+        self.repairs = Repairs(domain)
         self.tables = TableView(domain)
         self.snapshots = SnapshotView(domain)
         self.table_changes = TableChanges(domain)
@@ -81,6 +83,7 @@ class View:
         add_work_routes(app, self.works)
         add_published_routes(app, self.published)
         add_shape_routes(app, self.shapes)
+        add_repair_routes(app, self.repairs)
         add_region_change_route(app, self.region_changes)
         add_snapshot_routes(app, self.snapshots)
         add_table_change_routes(app, self.table_changes)
