@@ -6,16 +6,23 @@ RepairAlone: as a region of a repair becomes durable, no process serves keys of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from controller.http.documents import ViewError
 from controller.regions.operator.records import message_of
-from controller.regions.operator.report import About
-from controller.regions.procedures import fixing
-from controller.regions.procedures.messages import TABLE_TASK, TableTask
+from controller.regions.operator.repairs import Adoption
+from controller.regions.operator.report import About, held_of
+from controller.regions.procedures import adopting, fixing
 from metadata_store.catalog.rows import HeirRow, NewRegions, ParentRow, RegionRow, SnapshotPartRow
 from state_machines.procedures.record import Record
+from state_machines.regions.findings import Finding, Scope
+from state_machines.regions.layout import key_text
+from state_machines.regions.report import Judge
 from state_machines.regions.states import RegionState, TableState
-from tests.simulation.regions.actions import submit, too_low, verb
+from tests.simulation.regions.actions import too_low, verb
+from tests.simulation.regions.commands import does, operator_of
+from tests.simulation.regions.operating import REPAIRS, WHO, Operator, Refusal, acts
 from tests.simulation.regions.operators import upgrade
 from tests.simulation.regions.shaping import SHAPING, modify, split_
 
@@ -27,40 +34,50 @@ DOWN_S: Final = 0.3
 """Time for which no daemon runs while the store is edited."""
 REPAIRS_S: Final = (0.6, 0.7, 2.0, 5.0)
 """Times from the start of the daemons to the repairs that operators ask for: the first two come together."""
-
-REPAIRS: Final = frozenset({fixing.NAME})
+MAKING: Final = {fixing.NAME: fixing.OPEN, adopting.NAME: adopting.OPEN}
+"""Kinds that make regions, with the step that their records have from the write of these on."""
 BESIDE_S: Final = 0.1
 """Time between the first repair and changes of its table, which come before it and after it."""
+WHY: Final = "its row is lost"
 
 
 class Damage:
-    """Knows what is lost in one run. ``lost``: rows by the ids of their regions."""
+    """Knows what is lost in one run. ``lost``: rows by the ids of their regions, until their keys have regions."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.lost: dict[int, RegionRow] = {}
-        self._copied: dict[int, RegionRow] = {}
+        self.ways: dict[int, str] = {}
+        """How the rows of regions are repaired that were lost in this run."""
+        self._holes: set[str] = set()
+        self._copied: tuple[dict[int, RegionRow], set[str]] = {}, set()
+
+    def loses(self, row: RegionRow, how: str) -> None:
+        """Notes that a row is lost."""
+        self.lost[row.id], self.ways[row.id] = row, how
+        self._holes.add(row.table)
 
     def copied(self) -> None:
         """Notes that the store is copied."""
-        self._copied = dict(self.lost)
+        self._copied = dict(self.lost), set(self._holes)
 
     def restored(self) -> None:
         """Takes what the copy lacks."""
-        self.lost = dict(self._copied)
+        self.lost, self._holes = dict(self._copied[0]), set(self._copied[1])
 
     def is_known(self, table: str) -> bool:
         """Checks whether keys of a table may have no region."""
-        return any(row.table == table for row in self.lost.values())
+        return table in self._holes
 
     def whole(self, table: str) -> None:
-        """Notes that all keys of a table have a region."""
-        for id_ in [id_ for id_, row in self.lost.items() if row.table == table]:
-            del self.lost[id_]
+        """Notes that each key of a table has a region."""
+        self._holes.discard(table)
 
     def written(self, puts: Iterable[Record], rows: Sequence[object]) -> None:
         """Looks at a write: those of repairs meet nothing that goes on with their keys."""
-        repairs = [one for one in puts if one.kind in REPAIRS and one.step == fixing.OPEN]
+        for id_ in self.lost.keys() & self._world.disk.regions.keys():
+            del self.lost[id_]
+        repairs = [one for one in puts if one.step == MAKING.get(one.kind)]
         if not repairs:
             return
         for row in (row for one in rows if isinstance(one, NewRegions) for row in one.rows):
@@ -70,7 +87,7 @@ class Damage:
 
     def _look(self, repair: Record, row: RegionRow) -> None:
         world = self._world
-        world.counts["repaired"] += 1
+        world.counts["adopted" if repair.kind == adopting.NAME else "filled"] += 1
         changing = [str(one) for one in _changes(world) if getattr(message_of(one), "table", "") == row.table]
         if found := changing or world.serving(row.table, row.start, row.end):
             world.violated("RepairAlone", f"pid {repair.pid} makes {row}, beside {found}")
@@ -87,10 +104,10 @@ def _changes(world: World) -> list[Record]:
 
 
 @verb
-def lose_row(world: World, number: str) -> None:
-    """Stops all daemons, and loses the row of a region that is open and that nothing else tells of."""
+def lose_row(world: World, number: str, how: str) -> None:
+    """Stops all daemons, and loses the row of a region that is open. ``how``: how it is repaired, adopt or fill."""
     term = world.term
-    rows = [] if term is None else _losable(world, term)
+    rows = [] if term is None else _losable(world, term, how)
     if not rows:
         return
     row = rows[int(number) % len(rows)]
@@ -98,7 +115,7 @@ def lose_row(world: World, number: str) -> None:
         daemon.kill()
         daemon.start_later(DOWN_S)
     del world.disk.regions[row.id]
-    world.damage.lost[row.id] = row
+    world.damage.loses(row, how)
     world.counts["rows lost"] += 1
     world.note(f"the row of region {row.id} is lost: {row}")
     loop = world.loop
@@ -106,27 +123,60 @@ def lose_row(world: World, number: str) -> None:
         at_s = loop.now_s + DOWN_S + REPAIRS_S[0] + (beside - 0.5) * BESIDE_S
         loop.call_at(at_s, change, world, row.table, str(beside), context=loop.root)
     for after_s in REPAIRS_S:
-        loop.call_at(loop.now_s + DOWN_S + after_s, repair, world, row.table, context=loop.root)
+        loop.call_at(loop.now_s + DOWN_S + after_s, repair, world, row, how, context=loop.root)
 
 
-def repair(world: World, table: str) -> None:
-    """Has the keys of a table that no region has go to an empty one, as 'regent tables fix-keys' does."""
-    submit(world, fixing.NAME, TABLE_TASK.encode(TableTask(table, why="its row is lost")))
+def repair(world: World, row: RegionRow, how: str) -> None:
+    """Has a region stored again, or its keys go to an empty one."""
+
+    async def work(operator: Operator) -> None:
+        if how == "adopt":
+            start, end = key_text(row.start), key_text(row.end)
+            wanted = Adoption(table=row.table, start=start, end=end, reason=WHY)
+            try:
+                await operator.repairs.adopt(row.id, wanted, WHO)
+            except ViewError as error:
+                world.note(f"region {row.id} is not adopted: {error.message}; {error.remedy}")
+        else:
+            await operator.does(f"tables fix-keys {row.table}")
+
+    does(world, work, operator_of(world))
 
 
 def repair_all(world: World) -> None:
-    """Repairs each table that has lost a row; the level of the store is raised first where it does not allow that."""
-    if world.damage.lost and world.term is not None and too_low(world, world.term, fixing.NAME):
-        upgrade(world)
-    for table in sorted({row.table for row in world.damage.lost.values()}):
-        repair(world, table)
+    """Does what the report names for tables and regions that have lost rows, those whose ids are known first."""
+    term = world.term
+    if not world.damage.ways or term is None:
+        return
+    for id_, row in world.damage.lost.items():
+        if world.damage.ways[id_] == "adopt":
+            repair(world, row, "adopt")
+    if too_low(world, term, fixing.NAME):
+        upgrade(world)  # its level does not allow repairs
+
+    async def work(operator: Operator) -> None:
+        for one in found_in(term):
+            for command in Refusal(one.mend).commands:
+                if acts(command) and command.split()[1] in REPAIRS:
+                    await operator.does(command)
+
+    does(world, work, operator_of(world))
 
 
-def _losable(world: World, term: RegionsTerm) -> list[RegionRow]:
-    """Returns the rows of regions that are open, with which nothing goes on, and to which nothing refers."""
+def found_in(term: RegionsTerm) -> list[Finding]:
+    """Returns what a report finds."""
+    judge, about = Judge(term.env.model, Scope()), About()
+    about.take(term.engine.records.values())
+    for _ in chain(judge.of_keys(), judge.of_rest(held_of(term, about))):
+        pass
+    return judge.found.listed
+
+
+def _losable(world: World, term: RegionsTerm, how: str) -> list[RegionRow]:
+    """Returns the rows of open regions with which nothing goes on; nothing refers to those that are not adopted."""
     disk, model, about = world.disk, term.env.model, About()
     about.take(term.engine.records.values())
-    needed = _needed(world)
+    needed = _needed(world) if how == "fill" else set()
     return [
         row
         for row in sorted(disk.regions.values())

@@ -173,7 +173,7 @@ def _damages(seed: int) -> Iterator[Action]:
         return
     for _ in range(chance.randint(1, 2)):
         at_s = BALANCED_S + chance.random() * (LAST_S - BALANCED_S)
-        yield Action(round(at_s, 3), "lose-row", (_any(chance),))
+        yield Action(round(at_s, 3), "lose-row", (_any(chance), chance.choice(("adopt", "adopt", "fill"))))
 
 
 def _fence(seed: int, chance: random.Random) -> str:
