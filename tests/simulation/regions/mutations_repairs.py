@@ -47,12 +47,12 @@ def adopt_without_what_it_refers_to(stack: ExitStack) -> None:
     def changed(step: Step) -> Step:
         async def store(env: Any, record: Record) -> Any:
             found = await step(env, record)
-            if not isinstance(found, Effect):
+            if not isinstance(found, Effect) or (entered_before := found.entered) is None:
                 return found
             id_ = REPAIR.decode(record.data).region
 
             def entered(change: Change) -> None:
-                found.entered(change)
+                entered_before(change)
                 env.model.sources.pop(id_, None)
 
             rows = tuple(one for one in found.rows if not isinstance(one, Put))
