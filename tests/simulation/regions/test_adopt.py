@@ -10,7 +10,8 @@ from controller.http.documents import Invalid, NotFound, Refused
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.records import message_of
 from controller.regions.procedures import adopting
-from controller.regions.procedures.messages import REPAIR, Repair, Shape
+from controller.regions.procedures.messages import Shape
+from controller.regions.procedures.repair import REPAIR, Repair
 from metadata_store.catalog.rows import HeirRow, ParentRow, Source
 from regent_agent import protocol
 from state_machines.procedures.states import State

@@ -10,7 +10,8 @@ import pytest
 from controller.http.documents import Invalid, Refused
 from controller.regions.operator.progress import progress_of
 from controller.regions.procedures import fixing, forgetting
-from controller.regions.procedures.messages import REPAIR, TABLE_TASK, Repair, TableTask
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
+from controller.regions.procedures.repair import REPAIR, Repair
 from metadata_store.catalog.judging import STATES
 from metadata_store.catalog.rows import HeirRow, ParentRow, RegionRow, Source
 from regent_agent import protocol
