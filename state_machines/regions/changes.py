@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from state_machines.regions.damage import Damage, RowKind
 from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
 
@@ -90,7 +92,18 @@ def keys_problem(model: Regions, table: Table, but: int = 0) -> str | None:
         return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled or disabled"
     if left_out := model.damages.of_rows(table.name, but):
         return f"table {table.name!r} may have a region for its keys: {left_out}"
+    if process := next(filter(_may_be_any, model.damages.rows), None):
+        return f"a process whose row cannot be read may serve keys of table {table.name!r}: {process}"
     return None
+
+
+_PROCESS: Final = re.compile(".+,[1-9][0-9]*")
+"""How a process is named; one whose row is damaged, and names it still, counts as a member."""
+
+
+def _may_be_any(damage: Damage) -> bool:
+    """Checks whether a row is that of a process that it does not name: nothing fences that one."""
+    return damage.kind is RowKind.SERVER and not _PROCESS.fullmatch(damage.name)
 
 
 def options_after(options: Mapping[str, str], changed: Mapping[str, str], removed: Iterable[str]) -> dict[str, str]:

@@ -14,6 +14,8 @@ VALUE_CHARS_MAX: Final = 80
 DAMAGES_MAX: Final = 10_000
 """Damaged rows that are described; the rest is counted, and left out in the same way."""
 
+TOGETHER: Final = 2_000
+"""Gaps that one part settles."""
 NUMBERED: Final = "row "
 """Begin of the place of a row in a file."""
 CLOSED: Final = "it cannot be read: "
@@ -117,6 +119,8 @@ class Damages:
         self.overlapping: set[int] = set()
         self._sound_of: Counter[str] = Counter()
         self._gaps: dict[str, list[Gap]] = {}
+        self._former: dict[str, list[Gap]] = {}
+        """Gaps that tables had, and whose regions are not settled yet."""
 
     def add(self, damage: Damage) -> None:
         """Notes a row that is left out."""
@@ -230,7 +234,7 @@ class Damages:
 
     def drop_table(self, table: str) -> None:
         """Forgets the gaps of a table that is gone."""
-        for gap in self._gaps.pop(table, ()):
+        for gap in (*self._gaps.pop(table, ()), *self._former.pop(table, ())):
             self.overlapping.difference_update(gap.regions)
 
     def drop_region(self, region: int) -> None:
@@ -245,17 +249,35 @@ class Damages:
             else:
                 del self.tables[table]
 
-    def put_gaps(self, table: str, gaps: Sequence[Gap]) -> None:
-        """Enters the gaps that a table has by now, by key, in place of those before."""
-        self.drop_table(table)
-        for gap in gaps:
-            self.add_gap(gap)
+    def put_gaps(self, table: str, gaps: list[Gap]) -> None:
+        """Enters the gaps that a table has by now, by key. Regions of those before overlap until :meth:`settled`."""
+        before = self._gaps.pop(table, [])
+        self._former[table] = [*former, *before] if (former := self._former.get(table)) else before
+        self._gaps[table] = gaps
+
+    def settled(self, table: str) -> Iterator[list[int]]:
+        """Yields regions of a table that share keys with others no more, some at a time: there may be a million."""
+        former, kept = self._former.get(table, []), set[int]()
+        for at in range(0, len(self._gaps.get(table, ())), TOGETHER):
+            kept.update(_overlapping(self._gaps[table][at : at + TOGETHER]))
+            yield []
+        while former:
+            gone = set(_overlapping(former[-TOGETHER:])) - kept
+            del former[-TOGETHER:]
+            self.overlapping -= gone
+            yield sorted(gone)
+        self._former.pop(table, None)
 
     def drop_keys(self, table: str, start: bytes, end: bytes, region: int) -> None:
         """Forgets that no region has some keys: ``region`` has them by now. They are a hole, or a part of one."""
         if table in self._gaps:
             found = self._gaps[table]
             self._gaps[table] = [left for one in found for left in _without(one, start, end, region)]
+
+
+def _overlapping(gaps: Sequence[Gap]) -> Iterator[int]:
+    """Yields the regions that share keys with others."""
+    return (one for gap in gaps if gap.overlap for one in gap.regions)
 
 
 def _without(gap: Gap, start: bytes, end: bytes, region: int) -> Iterator[Gap]:

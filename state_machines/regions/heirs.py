@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
 from state_machines.regions.layout import KEY_BYTES_MAX, key_text
-from state_machines.regions.model import Region
+from state_machines.regions.model import Region, start_of
 
 MERGED_MIN: Final = 2
 MERGED_MAX: Final = 10
@@ -25,7 +26,27 @@ def key_problem(region: Region, key: bytes) -> str | None:
         return f"key: {key_text(key)!r} is a bound of region {region}, which is {keys}"
     if key < region.start or (region.end and key > region.end):
         return f"key: {key_text(key)!r} is outside of region {region}, which is {keys}"
+    after = _after(region)
+    if after is not None and after.start < key:
+        return (
+            f"key: region {after} has keys before {key_text(key)!r}, too, from {key_text(after.start)!r}: give that one"
+        )
     return None
+
+
+def _after(region: Region) -> Region | None:
+    """Returns the region behind another one of its table, by start key."""
+    regions = region.table.regions
+    at = bisect_right(regions, region.start, key=start_of)
+    return regions[at] if at < len(regions) else None
+
+
+def apart_problem(regions: Sequence[Region]) -> str | None:
+    """Returns why the keys of regions cannot go to others: regions are between them, by start key. None: they can."""
+    found, first = regions[0].table.regions, min(map(start_of, regions))
+    at = bisect_left(found, first, key=start_of)
+    beside = next((one for one in found[at : at + len(regions)] if one not in regions), None)
+    return None if beside is None else f"region {regions[0]} shares keys with region {beside}"
 
 
 def halves(region: Region, key: bytes) -> tuple[Range, Range]:

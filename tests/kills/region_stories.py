@@ -28,7 +28,6 @@ from controller.regions.procedures.messages import (
     CRASH,
     MOVE,
     REGION_WORK,
-    REPAIR,
     SNAPSHOT_TASK,
     TABLE_TASK,
     TABLE_WORK,
@@ -36,7 +35,6 @@ from controller.regions.procedures.messages import (
     Crash,
     Move,
     RegionWork,
-    Repair,
     SnapshotTask,
     TableTask,
     TableWork,
@@ -44,6 +42,7 @@ from controller.regions.procedures.messages import (
 )
 from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
+from controller.regions.procedures.repair import REPAIR, Repair
 from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from metadata_store.catalog.rows import DropRegions, HeirRow, NewRegions, Put, RegionRow, Source

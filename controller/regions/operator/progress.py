@@ -25,13 +25,13 @@ from controller.regions.procedures.messages import (
     Many,
     Move,
     RegionWork,
-    Repair,
     Shape,
     SnapshotTask,
     TableTask,
     Transit,
 )
 from controller.regions.procedures.publish import PublishTask
+from controller.regions.procedures.repair import Repair
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record

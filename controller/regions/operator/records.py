@@ -22,7 +22,6 @@ from controller.regions.procedures.messages import (
     MANY,
     MOVE,
     REGION_WORK,
-    REPAIR,
     SHAPE,
     SNAPSHOT_TASK,
     TABLE_TASK,
@@ -33,7 +32,6 @@ from controller.regions.procedures.messages import (
     Many,
     Move,
     RegionWork,
-    Repair,
     Shape,
     SnapshotTask,
     TableTask,
@@ -42,6 +40,7 @@ from controller.regions.procedures.messages import (
 )
 from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
+from controller.regions.procedures.repair import REPAIR, Repair
 from controller.regions.procedures.servers import CRASHED, MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from controller.regions.procedures.tables import SUPERSEDED

@@ -27,7 +27,8 @@ from controller.regions.operator.requests import (
     table_of,
 )
 from controller.regions.procedures import adopting, fixing, forgetting
-from controller.regions.procedures.messages import REPAIR, SHAPE, TABLE_TASK, Repair, Shape, TableTask
+from controller.regions.procedures.messages import SHAPE, TABLE_TASK, Shape, TableTask
+from controller.regions.procedures.repair import REPAIR, Repair
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.regions.heirs import Range

@@ -16,7 +16,8 @@ from controller.regions.operator.counts import halted
 from controller.regions.operator.records import message_of, step_of
 from controller.regions.operator.requests import PAGE_DEFAULT, Filter, Limit, active_term, table_of
 from controller.regions.procedures import crash
-from controller.regions.procedures.messages import Crash, Many, Move, RegionWork, Repair, Shape, TableTask, Transit
+from controller.regions.procedures.messages import Crash, Many, Move, RegionWork, Shape, TableTask, Transit
+from controller.regions.procedures.repair import Repair
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope

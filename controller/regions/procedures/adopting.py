@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.process.wording import named
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import fixing, many, messages, servers
-from controller.regions.procedures.messages import REPAIR, TRANSIT, Repair, Transit
+from controller.regions.procedures import fixing, many, repair, servers
+from controller.regions.procedures.messages import TRANSIT, Transit
+from controller.regions.procedures.repair import REPAIR, Repair
 from metadata_store.catalog.rows import DropRegions, HeirRow, NewRegions, Put, RegionRow, Write
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
@@ -161,8 +162,8 @@ async def end(env: RegionsEnv, record: Record) -> Outcome:
 ADOPT: Final[Kind[RegionsEnv]] = Kind(
     NAME,
     (Step("find", find), Step("store", store), Step("open", open_region), Step("end", end)),
-    messages.lock_of_repair,
+    repair.lock_of_repair,
     no_return=OPEN,
     holds_locks=True,
-    members=messages.of_repair,
+    members=repair.of_repair,
 )

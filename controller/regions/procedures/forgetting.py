@@ -7,13 +7,12 @@ cannot be read. What the procedure may remove was found out as it began; each st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final
 
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures import adopting, close, messages
-from controller.regions.procedures.messages import REPAIR, Repair
+from controller.regions.procedures import adopting, close, repair
+from controller.regions.procedures.repair import REPAIR, Repair
 from metadata_store.catalog.rows import Drop, DropRegions, HeirRow, ParentRow, Write
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome
 from state_machines.procedures.record import Record
@@ -26,6 +25,8 @@ from state_machines.regions.states import RegionState
 NAME: Final = "forget_region"
 FREE: Final = 0
 REMOVE: Final = 1
+TELL: Final = 2
+"""Point of no return: the record of a region that others cover has this step from its removal on."""
 COPIED: Final = "the store was restored from a copy, and the catalog may have been right since: begin it again"
 
 
@@ -106,24 +107,21 @@ async def remove(env: RegionsEnv, record: Record) -> Outcome | Effect:
         if not _is_free(env, region):
             return Next(FREE, record.data)
         gaps = others.gaps
-        return Effect(Done(), (DropRegions((region.id,)),), lambda _: _forgotten(env, record, region, gaps))
+        rows = (DropRegions((region.id,)),)
+        return Effect(Next(TELL, record.data), rows, lambda _: _forgotten(env, record, region, gaps))
     if task.what == Forgotten.DAMAGED and adopting.waits_for(env, task.region):
         return Next(FREE, record.data)
     return Effect(Done(), _rows(env, task), lambda _: _without_rows(env, record, task))
 
 
-def _forgotten(env: RegionsEnv, record: Record, region: Region, gaps: Sequence[Gap]) -> None:
-    """Enters that a region is gone: clients get routes to keys again that it alone shared with others."""
+def _forgotten(env: RegionsEnv, record: Record, region: Region, gaps: list[Gap]) -> None:
+    """Enters that a region is gone. Regions that shared keys with it get routes again in the next step."""
     model, table = env.model, region.table
-    before = set(model.damages.overlapping)
     env.journal.forgotten(region.id, table.name, region.state.name, record.pid)
     model.drop(region)
     region.state = RegionState.MERGED  # for clients, who forget it: others have its keys
     model.damages.put_gaps(table.name, gaps)
     env.routes.changed(region)
-    for one in sorted(before - model.damages.overlapping):
-        if (other := model.regions.get(one)) is not None:
-            env.routes.changed(other)
 
 
 def _rows(env: RegionsEnv, task: Repair) -> tuple[Write, ...]:
@@ -155,10 +153,21 @@ def _without_rows(env: RegionsEnv, record: Record, task: Repair) -> None:
     model.damages.drop_region(id_)
 
 
+async def tell(env: RegionsEnv, record: Record) -> Outcome:
+    """Tells clients the routes to keys again that the region shared with others; a next term has nothing to tell."""
+    for some in env.model.damages.settled(REPAIR.decode(record.data).table):
+        for id_ in some:
+            if (other := env.model.regions.get(id_)) is not None:
+                env.routes.changed(other)
+        await asyncio.sleep(0)
+    return Done()
+
+
 FORGET_REGION: Final[Kind[RegionsEnv]] = Kind(
     NAME,
-    (Step("free", free), Step("remove", remove)),
-    messages.lock_of_repair,
+    (Step("free", free), Step("remove", remove), Step("tell", tell)),
+    repair.lock_of_repair,
+    no_return=TELL,
     holds_locks=True,
-    members=messages.of_repair,
+    members=repair.of_repair,
 )

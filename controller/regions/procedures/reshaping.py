@@ -25,7 +25,7 @@ from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
-from state_machines.regions.heirs import Range, halves, whole
+from state_machines.regions.heirs import Range, apart_problem, halves, whole
 from state_machines.regions.model import Region
 from state_machines.regions.references import needed_by
 from state_machines.regions.reshaping import no_room, reshape
@@ -66,6 +66,8 @@ def problem_of(env: RegionsEnv, regions: Sequence[Region], heirs: int, pids: Col
     for region in regions:
         if (found := _of_table(env, region) or _of_region(env, region, pids)) is not None:
             return found
+    if (why := apart_problem(regions)) is not None:
+        return Problem(why, f"'regent regions report --table {regions[0].table.name}' says what mends that")
     if (found := _of_room(env, heirs, len(regions))) is not None:
         return found
     return None if env.options.split == METADATA else _of_servers(env)

@@ -10,7 +10,8 @@ from controller.http.documents import Invalid, NotFound, Refused
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.records import message_of
 from controller.regions.procedures import adopting
-from controller.regions.procedures.messages import REPAIR, Repair, Shape
+from controller.regions.procedures.messages import Shape
+from controller.regions.procedures.repair import REPAIR, Repair
 from metadata_store.catalog.rows import HeirRow, ParentRow, Source
 from regent_agent import protocol
 from state_machines.procedures.states import State
@@ -178,7 +179,8 @@ async def test_an_adopted_region_begins_again_as_the_data_of_its_sources() -> No
 
 @virtual
 async def test_a_region_of_a_disabled_table_is_stored_closed_and_is_no_source_of_a_clone_before_it_was_open() -> None:
-    async with changed(RegionDisk(), without(2)) as (term, owned):
+    disk = RegionDisk()
+    async with changed(disk, without(2)) as (term, owned):
         task = await joins(term, Server(term, "a"), owned)
         await ended(term, changes(term, "disable"))
         lost, table = owned[2].region, term.env.model.tables["t"]
@@ -186,6 +188,7 @@ async def test_a_region_of_a_disabled_table_is_stored_closed_and_is_no_source_of
         assert (record.state, record.result) == (State.SUCCESS, b"0")
         region = term.env.model.regions[lost]
         assert (region.state, region.token, region.clean) == (S.CLOSED, record.pid, False)
+        assert (disk.regions[lost].token, disk.regions[lost].clean) == (record.pid, 0)
         assert f"region t#{lost} was not closed by its server" in str(source_problem(term.env.model, table))
         await ended(term, changes(term, "enable"))
         await ended(term, changes(term, "disable"))

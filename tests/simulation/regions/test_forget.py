@@ -6,14 +6,19 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from controller.http.documents import Invalid, Refused
+from controller.procedures.kinds import Effect
 from controller.regions.operator.progress import progress_of
-from controller.regions.procedures import fixing, forgetting
-from controller.regions.procedures.messages import REPAIR, TABLE_TASK, Repair, TableTask
+from controller.regions.procedures import adopting, fixing, forgetting
+from controller.regions.procedures.messages import TABLE_TASK, TableTask
+from controller.regions.procedures.repair import REPAIR, Repair
 from metadata_store.catalog.judging import STATES
 from metadata_store.catalog.rows import HeirRow, ParentRow, RegionRow, Source
 from regent_agent import protocol
+from state_machines.procedures.outcome import Next, Wait
+from state_machines.procedures.record import child
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
@@ -238,6 +243,22 @@ async def test_a_damaged_row_is_forgotten_once_no_process_has_its_region_and_the
         assert (await term.engine.result(await procedure(term, fixing.NAME, fix))).result == b"0"
         await at_rest(term)
         assert await counts_of(term) == {}
+        task.cancel()
+
+
+@virtual
+async def test_a_list_that_comes_before_the_write_keeps_a_row_until_its_region_is_closed() -> None:
+    async with changed(RegionDisk(), damaging(2, state=99)) as (term, owned):
+        bad, env = owned[2].region, term.env
+        task = await joins(term, Server(term, "a"), [one for one in owned if one is not owned[2]])
+        await until(lambda: not env.claimants.processes)
+        forget = replace(child(forgetting.NAME, REPAIR.encode(Repair(bad, "t", what="damaged"))), pid=10**6)
+        adopt = replace(child(adopting.NAME, REPAIR.encode(Repair(bad, "t", "", KEYS[2], KEYS[3]))), pid=10**6)
+        assert isinstance(await forgetting.remove(env, forget), Effect)
+        assert isinstance(await adopting.store(env, adopt), Effect)
+        env.claimants.listed(("a", 1), (), {bad: owned[2].token})
+        assert await forgetting.remove(env, forget) == Next(forgetting.FREE, forget.data)
+        assert isinstance(await adopting.store(env, adopt), Wait)
         task.cancel()
 
 

@@ -73,6 +73,30 @@ async def test_a_report_is_a_document_and_refuses_what_it_does_not_know(tmp_path
     await with_world(tmp_path, work)
 
 
+async def test_a_repair_needs_a_reason_and_says_what_it_would_do(tmp_path: Path) -> None:
+    async def work(world: World, client: httpx.AsyncClient) -> None:
+        await ended(client, "/v1/regions/tables", name="t", uniform=3)
+        [first, *_] = await items(client, "/v1/regions/list", table="t")
+        bodies: dict[str, dict[str, Any]] = {
+            f"{first['id']}/adopt": {"table": "t"},
+            f"{first['id']}/forget": {},
+            "tables/t/fix-keys": {},
+            "servers/s1/recover": {},
+        }
+        for path, body in bodies.items():
+            for reason in ({}, {"reason": "  "}):
+                refused = await client.post(f"/v1/regions/{path}", json=body | reason)
+                assert refused.status_code == 400, refused.text
+                assert refused.json()["message"] == "reason is empty: a repair of the catalog needs one"
+                assert refused.json()["remedy"] == "say why it is made, the journal keeps it"
+        told = "is there: it is OPEN", "is the only one with the keys", "each key of table 't' has a region"
+        for (path, body), what in zip(bodies.items(), told, strict=False):
+            refused = await client.post(f"/v1/regions/{path}", json=body | {"reason": "a test", "dryRun": True})
+            assert (refused.status_code, what in refused.json()["message"]) == (409, True), refused.text
+
+    await with_world(tmp_path, work)
+
+
 async def test_documents_errors_and_probes(tmp_path: Path) -> None:
     async def work(world: World, client: httpx.AsyncClient) -> None:
         assert (await client.get("/readiness")).json() == {"ok": True, "mode": "active", "why": "epoch 1"}
