@@ -7,7 +7,8 @@ from typing import Any
 
 from controller.procedures.kinds import Effect
 from controller.regions.procedures import adopting, every, fixing, messages
-from controller.regions.procedures.messages import REPAIR, TABLE_TASK
+from controller.regions.procedures.messages import TABLE_TASK
+from controller.regions.procedures.repair import REPAIR
 from metadata_store.catalog.rows import Drop, HeirRow, Put
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand
