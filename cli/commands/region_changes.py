@@ -51,14 +51,14 @@ def change(
     named: typer.Typer,
     request: Callable[..., Request],
     *examples: str,
-    asks: str = "",
+    asks: str | Callable[..., str] = "",
     force: bool = False,
     at_once: bool = False,
 ) -> None:
     """Adds a command with the parameters of ``request``, which returns the change, and the options of all changes.
 
-    ``asks``: a question before it, which names parameters in braces. ``force``: it has this option. ``at_once``: it has
-    no ``--wait``, and waits for its end.
+    ``asks``: a question before it, which names parameters in braces, or a function of the body and these. ``force``: it
+    has this option. ``at_once``: it has no ``--wait``, and waits for its end.
     """
     own = list(inspect.signature(request, eval_str=True).parameters.values())
     common: list[tuple[str, Any, Any]] = [("reason", Reason, ""), ("nonce", Nonce, "")]
@@ -69,9 +69,10 @@ def change(
 
     def run(session: Session, **given: Any) -> None:
         chosen = {parameter.name: given[parameter.name] for parameter in own}
-        if asks:
-            confirmed(given["yes"] or given["dry_run"], asks.format(**chosen))
         path, body = request(**chosen)
+        if asks:
+            question = asks.format(**chosen) if isinstance(asks, str) else asks(body, **chosen)
+            confirmed(given["yes"] or given["dry_run"], question)
         body |= {"reason": given["reason"], "nonce": given["nonce"], "dryRun": given["dry_run"]}
         body |= {"force": given["force"]} if force else {}
         changed(session, path, body, given.get("wait", True), given.get("timeout", AT_ONCE_S))

@@ -9,6 +9,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import (
     assign,
     balance,
+    by_ids,
     clones,
     close,
     crash,
@@ -45,6 +46,8 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     discard.DISCARD_PARENT,
     many.ASSIGN_REGIONS,
     many.CLOSE_REGIONS,
+    by_ids.ASSIGN_BY_IDS,
+    by_ids.CLOSE_BY_IDS,
     crash.CRASH_OF_SERVER,
     log_task.FENCE_LOG,
     log_task.SPLIT_LOG,
