@@ -85,6 +85,7 @@ async def test_the_most_ids_and_the_longest_reason_of_a_request_are_stored(store
         return await life.run(by_ids.CLOSE, BY_IDS.encode(task), caller=LONGEST)
 
     end = await run.play(story)
+    assert end.outcome is not None
     assert end.outcome[0] is State.SUCCESS
     assert end.outcome[1].startswith(b"500 closed, 9,500 left out: ")
     assert {region[3] for region in end.regions} == {"CLOSED"}

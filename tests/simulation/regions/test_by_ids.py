@@ -140,6 +140,7 @@ async def test_what_is_as_it_was_to_be_already_is_nothing_undone() -> None:
         done = await does(term, "assign", ids)
         said = f"0 assigned, 5 left out: #{ids[0]}, #{ids[1]}, #{ids[2]} and 2 more are open already"
         assert (done.result.decode(), procedure_item(done).unmet) == (said, "")
+        assert BY_IDS.decode(done.data).ids == (), "also where none was begun"
 
 
 @virtual
@@ -177,9 +178,10 @@ async def test_a_store_of_the_oldest_level_gets_none_of_their_records() -> None:
     async with running(RegionDisk(), LONG) as term, serving(Server(term, "a")):
         await ended(term, creates(term))
         term.env.model.marks.put(Mark(MarkKind.LEVEL, STORE, str(OLDEST)))
-        for act in ("assign", "unassign"):
+        acts: tuple[ListAct, ...] = ("assign", "unassign")
+        for act in acts:
             with pytest.raises(Refused, match="needs level 2 of the store"):
-                await asks(term, cast("ListAct", act), ids_of(term))
+                await asks(term, act, ids_of(term))
 
 
 @virtual

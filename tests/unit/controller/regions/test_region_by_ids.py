@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 from types import SimpleNamespace
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import pytest
 
 from controller.procedures.writes import CHANGE_BYTES_MAX
 from controller.regions.environment import RegionsEnv
+from controller.regions.operator.progress import locks_beside
 from controller.regions.operator.region_changes import region_problem
 from controller.regions.procedures import by_ids, many
 from controller.regions.procedures.by_ids import BY_IDS, ByIds
@@ -35,8 +36,7 @@ def region_of(state: RegionState, owner: ServerState | None, table: TableState, 
 
 def env_of(model: Any, ending: object = None) -> RegionsEnv:
     endings: Any = {} if ending is None else SimpleNamespace(of=lambda _: ending)
-    env: Any = SimpleNamespace(model=model, endings=endings, cooldown=None)
-    return env
+    return cast("RegionsEnv", SimpleNamespace(model=model, endings=endings, cooldown=None))
 
 
 CASES: Final = list(
@@ -172,3 +172,17 @@ async def test_the_largest_request_is_one_write_and_its_end_has_no_ids() -> None
     assert isinstance(ended, Next)
     assert BY_IDS.decode(ended.data).done == IDS_MAX
     assert len(ended.data) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("record", "waits"),
+    [
+        (Record(5, "move", State.RUNNABLE, 0, 0, 0), True),
+        (Record(5, "move", State.WAITING, 0, 0, 0, locked=True), False),
+        (Record(5, "assign", State.RUNNABLE, 1, 0, 0, locked=True, parent=4, ancestors=(4,)), True),
+        (Record(5, "assign", State.RUNNABLE, 1, 0, 0, locked=True, parent=4, ancestors=(4,), done=(0,)), False),
+    ],
+)
+def test_the_locks_of_others_are_listed_for_what_may_wait_for_one_alone(record: Record, waits: bool) -> None:
+    engine: Any = SimpleNamespace(locks=lambda: ["a lock"])
+    assert bool(locks_beside(record, engine)) is waits
