@@ -10,12 +10,14 @@ from pyspark.sql import functions as fn
 from pipeline.regions import earlier, nothing, rows_of
 from pipeline.schema import VIOLATIONS
 from pipeline.violations import sentence, unexcused
-from state_machines.journal.checks import DISCARDED
+from state_machines.journal.checks import DISCARDED, FORGOTTEN
 from state_machines.journal.events import INDEPENDENT, MAYBE_INDEPENDENT, Kind
 from state_machines.regions.states import RegionState
 
 GONE: Final = (RegionState.SPLIT.name, RegionState.MERGED.name)
 """Last states of a region whose keys others have got."""
+OVER: Final = (DISCARDED, FORGOTTEN)
+"""States of such a region once nothing is known of it any more."""
 FAMILY_MAX: Final = 12
 """Rows of one split or merge, which follow each other: of at most ten regions that are gone, and of two new ones."""
 _COLUMNS: Final = [*VIOLATIONS.names, "since_epoch", "since_seq", "excusable"]
@@ -84,7 +86,7 @@ def _moved_on(states: DataFrame) -> DataFrame:
     """Finds regions that go to a server, or come from one, although others have got their keys."""
     before = earlier("region")
     gone = fn.last(fn.when(fn.col("to_state").isin(*GONE), fn.col("at")), ignorenulls=True).over(before)
-    found = states.withColumn("gone", gone).filter(fn.col("gone").isNotNull() & (fn.col("to_state") != DISCARDED))
+    found = states.withColumn("gone", gone).filter(fn.col("gone").isNotNull() & ~fn.col("to_state").isin(*OVER))
     what = sentence("it is", fn.col("to_state"), "although other regions have its keys")
     return _broken("A23", found.withColumn("what", what), fn.col("what"), fn.col("gone"))
 

@@ -54,11 +54,13 @@ def change(
     asks: str | Callable[..., str] = "",
     force: bool = False,
     at_once: bool = False,
+    reasoned: bool = False,
 ) -> None:
     """Adds a command with the parameters of ``request``, which returns the change, and the options of all changes.
 
     ``asks``: a question before it, which names parameters in braces, or a function of the body and these. ``force``: it
-    has this option. ``at_once``: it has no ``--wait``, and waits for its end.
+    has this option. ``at_once``: it has no ``--wait``, and waits for its end. ``reasoned``: it is a repair, and needs a
+    reason.
     """
     own = list(inspect.signature(request, eval_str=True).parameters.values())
     common: list[tuple[str, Any, Any]] = [("reason", Reason, ""), ("nonce", Nonce, "")]
@@ -69,6 +71,10 @@ def change(
 
     def run(session: Session, **given: Any) -> None:
         chosen = {parameter.name: given[parameter.name] for parameter in own}
+        if reasoned and not (given["reason"].strip() or given["dry_run"]):
+            raise Failure(
+                Exit.USAGE, "--reason is empty: a repair needs one", "say why, as --reason 'no copy has its row'"
+            )
         path, body = request(**chosen)
         if asks:
             question = asks.format(**chosen) if isinstance(asks, str) else asks(body, **chosen)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.commands import region_procedures, region_shapes, regions_backup, regions_report
+from cli.commands import region_procedures, region_repairs, region_shapes, regions_backup, regions_report
 from cli.commands.region_changes import Request, ServerName, change, marked, unmarked
 from cli.commands.region_files import IdFile, ids_of, only_one
 from cli.commands.region_work import TRIES, Data, For, Tries, Work, work_of
@@ -94,6 +94,7 @@ def register(app: typer.Typer) -> None:
     change(named, upgrade, "regent regions upgrade --dry-run", "regent regions upgrade --wait --yes", asks=DAEMONS)
     change(named, work, "regent regions work 17 x-compact --wait", "regent regions work 17 flush --for 10m")
     region_shapes.register(named)
+    region_repairs.register(named)
     change(named, pin, "regent regions pin 17 kv-2", at_once=True)
     change(named, unpin, "regent regions unpin 17", at_once=True)
     command(named, examples=("regent regions marks", "regent regions marks -o json"))(marks)

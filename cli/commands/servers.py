@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
     change(named, hold, "regent servers hold kv-1 --for 10m --reason 'new kernel'", at_once=True)
     change(named, release, "regent servers release kv-1", at_once=True)
     command(named, examples=("regent servers expire kv-1 --yes --reason 'it hangs'",))(expire)
-    change(named, recover, "regent servers recover kv-1,5 --reason 'its row cannot be read' --wait")
+    change(named, recover, "regent servers recover kv-1,5 --reason 'its row cannot be read' --wait", reasoned=True)
     change(named, forget, "regent servers forget kv-1 --reason 'its clock was ahead'")
 
 

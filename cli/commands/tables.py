@@ -64,7 +64,8 @@ def register(app: typer.Typer) -> None:
     asks = "Replace the data of table {table} by that of snapshot {snapshot}?"
     change(named, restore, "regent tables restore users monday --wait --yes", asks=asks)
     asks = "Give keys of table {table} that no region has to empty regions? Data that was there is not served any more."
-    change(named, fix_keys, "regent tables fix-keys users --wait --yes --reason 'no copy has its row'", asks=asks)
+    example = "regent tables fix-keys users --wait --yes --reason 'no copy has its row'"
+    change(named, fix_keys, example, asks=asks, reasoned=True)
     asks = "Delete table {table}? Its regions are gone for ever."
     change(named, delete, "regent tables delete users --wait --yes", asks=asks)
 

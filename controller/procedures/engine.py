@@ -219,8 +219,13 @@ class Engine(Generic[Env]):
 
     @property
     def last_number(self) -> int:
-        """Returns the highest number that was ever reserved."""
+        """Returns the highest number that was ever reserved for procedures, or for anything as the store was opened."""
         return self._pids.last
+
+    @property
+    def highest_number(self) -> int:
+        """Returns the highest number that was ever reserved, for whatever it was."""
+        return self._pids.highest
 
     async def number(self, above: int = 0) -> int:
         """Returns a number for a step that runs: higher than ``above`` and all pids before, and never given again."""

@@ -195,6 +195,11 @@ class Pids:
         """Returns the highest pid that was ever reserved."""
         return self._end - 1
 
+    @property
+    def highest(self) -> int:
+        """Returns the highest number that was ever reserved, also by :meth:`row`."""
+        return max(self._end, self._row.stop) - 1
+
     async def go_above(self, number: int) -> None:
         """Leaves out all pids up to a number, durably; those that are reserved and above it stay."""
         if number > self.last:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Final, NamedTuple, TypeVar
 
@@ -89,9 +89,10 @@ class Comparison:
             return False
         listed: set[int] = set()
         strays: list[_Stray] = []
+        kept: dict[int, int] = {}
         for some in _pieces(owned):
             listed.update(one.region for one in some)
-            strays += self._strays(server, some)
+            strays += self._strays(server, some, kept)
             await asyncio.sleep(0)
             if not self._goes_on(server, number):
                 return False
@@ -101,7 +102,7 @@ class Comparison:
             await asyncio.sleep(0)
             if not self._goes_on(server, number):
                 return False
-        self._settle(server, strays, came_ms)
+        self._settle(server, strays, kept, came_ms)
         self._check_lost(server, missing, came_ms)
         return True
 
@@ -113,8 +114,11 @@ class Comparison:
         is_member = self._env.model.servers.get(key) is server and server.state is ServerState.ONLINE
         return is_member and self._latest.get(key) == number
 
-    def _strays(self, server: Server, listed: Iterable[Owned]) -> list[_Stray]:
-        """Returns what a server lists against the model; what both have is in doubt no longer."""
+    def _strays(self, server: Server, listed: Iterable[Owned], kept: dict[int, int]) -> list[_Stray]:
+        """Returns what a server lists against the model; what both have is in doubt no longer.
+
+        ``kept``: gets the tokens of regions whose rows are left out.
+        """
         model, left_out = self._env.model.regions, self._env.model.damages.regions
         strays: list[_Stray] = []
         for id_, token in ((one.region, one.token) for one in listed):
@@ -122,15 +126,17 @@ class Comparison:
             if region is not None and region.server is server and token in (region.token, region.opening):
                 region.doubtful = False
                 self._env.outdated.discard(region.pid)
-            elif region is not None or id_ not in left_out:
+            elif region is None and id_ in left_out:
+                kept[id_] = token
+            else:
                 strays.append(_Stray(id_, token, region))
                 if region is not None or not server.here:  # later, its table may have been deleted meanwhile
                     self._env.contradictions.note(id_, region, token, server)
         return strays
 
-    def _settle(self, server: Server, strays: Sequence[_Stray], came_ms: int) -> None:
+    def _settle(self, server: Server, strays: Sequence[_Stray], kept: Mapping[int, int], came_ms: int) -> None:
         """Notes what a server has against the model, and has some of it closed."""
-        self._env.claimants.listed(server.key, [one.id for one in strays])
+        self._env.claimants.listed(server.key, [one.id for one in strays], kept)
         self._env.wake_held()
         for one in strays[:STRAYS_TOGETHER]:
             self._close_stray(server, one, came_ms)

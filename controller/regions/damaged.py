@@ -16,7 +16,8 @@ from controller.regions import fencing
 from controller.regions.fencing import LeaseAndFence
 from metadata_store.catalog.judging import INT_MAX
 from metadata_store.catalog.rows import Content, RegionRow
-from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind, shown
+from state_machines.regions.damage import Damage, Damages, Gap, RowKind, shown
+from state_machines.regions.keys import Keys
 from state_machines.regions.model import Regions, Server, Table
 from state_machines.regions.states import PARTIAL, ServerState, TableState
 

@@ -156,6 +156,8 @@ class RegionsEnv:
         self.rows_max = rows_max
         self.number: Callable[[int], Awaitable[int]] = _no_number
         self.reserve: Callable[[int], Awaitable[int]] = _no_number
+        self.highest_number: Callable[[], int] = lambda: 0
+        """Returns the highest number that was ever reserved: no region has an id above it."""
         self.submitted: Callable[[str, bytes, str], bool] = lambda kind, data, nonce: False
         """Submits a procedure of the daemon's own, once for a nonce; returns whether it is stored by now."""
         self.journal = journal

@@ -34,6 +34,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 NAMED_MAX: Final = 3
 """Processes that a sentence names; the others are counted."""
+_NONE: Final[Mapping[int, int]] = {}
 
 
 class Contradictions:
@@ -116,15 +117,23 @@ class Claimants:
         self.held: set[int] = set()
         self._claims: dict[Key, set[int]] = {}
         self._claimants: dict[int, set[Key]] = {}
+        self._kept: dict[int, dict[Key, int]] = {}
         self._freed = False
 
     def begin(self, processes: Iterable[Key]) -> None:
         """Takes the processes that the store names, and that may serve."""
         self.processes.update(processes)
 
-    def listed(self, process: Key, strays: Iterable[int]) -> None:
-        """Takes the regions that a process has against the model: all of them, in place of those before."""
+    def listed(self, process: Key, strays: Iterable[int], kept: Mapping[int, int] = _NONE) -> None:
+        """Takes the regions that a process has against the model: all of them, in place of those before.
+
+        ``kept``: tokens of regions whose rows are left out: such a region stays where it is until an operator decides.
+        """
         self._freed = self._freed or self.processes == {process}
+        for region in [one for one, of in self._kept.items() if process in of and one not in kept]:
+            self.settled(process, region)
+        for region, token in kept.items():
+            self._kept.setdefault(region, {})[process] = token
         self.processes.discard(process)
         found = set(strays)
         for region in self._claims.get(process, set()) - found:
@@ -136,7 +145,10 @@ class Claimants:
 
     def settled(self, process: Key, region: int) -> None:
         """Notes that a process has closed a region that it was not to have, or is its owner by now."""
-        self._freed = self._freed or process in self._claimants.get(region, ())
+        kept = self._kept.get(region, {})
+        self._freed = self._freed or process in self._claimants.get(region, ()) or process in kept
+        if kept.pop(process, None) is not None and not kept:
+            del self._kept[region]
         _take_from(self._claims, process, region)
         _take_from(self._claimants, region, process)
 
@@ -155,6 +167,10 @@ class Claimants:
     def unknown(self, known: Container[int]) -> tuple[int, tuple[Key, ...]] | None:
         """Returns a region that processes have and that is none of ``known``, with these; None without one."""
         return next(((region, tuple(of)) for region, of in self._claimants.items() if region not in known), None)
+
+    def keepers(self, region: int) -> Mapping[Key, int]:
+        """Returns the processes that have a region whose row is left out, with the tokens of their opens."""
+        return self._kept.get(region, {})
 
     @property
     def holds_any(self) -> bool:

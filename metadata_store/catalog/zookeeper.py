@@ -150,7 +150,7 @@ class ZooKeeperCatalog:
             self._add(ops, path, row)
         for id_, region in draft.regions.items():
             version = znodes.HEIR_VERSION if self._known.refers(draft, id_) else znodes.VERSION
-            self._add(ops, region_path(id_), region, there=id_ in self._known.regions, version=version)
+            self._add(ops, region_path(id_), region, there=self._known.has_region(id_), version=version)
         empty = [path for bucket, path in buckets.items() if not sizes[bucket] and path in self._known.there]
         return [*ops, *(Delete(self._path(path), ANY_VERSION) for path in empty)]
 
@@ -165,7 +165,7 @@ class ZooKeeperCatalog:
         draft = self._known.drafted(rows)
         paths = {path: row for path, row in draft.values.items() if (row is None) == (path in self._known.there)}
         paths |= {
-            region_path(id_): row for id_, row in draft.regions.items() if (row is None) == (id_ in self._known.regions)
+            region_path(id_): row for id_, row in draft.regions.items() if (row is None) == self._known.has_region(id_)
         }
         if not paths:  # all of it replaces what is there: it is repeated
             return

@@ -59,11 +59,15 @@ class Draft:
 
 
 class Known:
-    """What there is. ``there``: paths below the root, without those of regions; ``regions``: by id, their keys."""
+    """What there is. ``there``: paths below the root, without those of regions; ``regions``: by id, their keys.
+
+    ``left_out``: regions whose znodes cannot be used, until they are replaced or removed.
+    """
 
     def __init__(self, read: Read | None = None) -> None:
         self.there: set[str] = set()
         self.regions: dict[int, Keys] = {}
+        self.left_out: set[int] = set()
         self._sizes: Counter[int] = Counter()
         self._buried: dict[str, int] = {}
         self._parents: dict[str, str] = {}
@@ -75,12 +79,17 @@ class Known:
         content = read.content
         self.there = read.there
         self.regions = {one.id: one[1:4] for one in content.regions}
+        self.left_out = set(read.left_out)
         self._sizes = Counter(read.others)
-        self._sizes.update(znodes.bucket_of(one) for one in self.regions)
+        self._sizes.update(znodes.bucket_of(one) for some in (self.regions, self.left_out) for one in some)
         self._buried = {path_in("buried", name): incarnation for name, incarnation in content.buried.items()}
         self._parents = {znodes.path_of(one): one.table for one in content.small if isinstance(one, ParentRow)}
         heirs = {one.id for one in content.small if isinstance(one, HeirRow)}
         self._heirs = {one.id: one for one in content.regions if one.id in heirs} if heirs else {}
+
+    def has_region(self, id_: int) -> bool:
+        """Checks whether a region has a znode, be it one that cannot be used."""
+        return id_ in self.regions or id_ in self.left_out
 
     def note(self, draft: Draft) -> None:
         """Notes that a draft is written."""
@@ -108,6 +117,7 @@ class Known:
             self._parents[path] = row.table
 
     def _note_region(self, id_: int, region: RegionRow | None) -> None:
+        self.left_out.discard(id_)
         if region is None:
             self.regions.pop(id_, None)
         else:
@@ -128,7 +138,7 @@ class Known:
         sizes: dict[int, int] = {}
         for id_, region in draft.regions.items():
             bucket = znodes.bucket_of(id_)
-            change = (region is not None) - (id_ in self.regions)
+            change = (region is not None) - self.has_region(id_)
             sizes[bucket] = sizes.get(bucket, self._sizes[bucket]) + change
         return sizes
 
@@ -160,7 +170,7 @@ class Known:
                 if keys is not None:
                     draft.regions[id_] = owned(write, keys)
             case NewRegions(rows):
-                draft.regions.update((one.id, one) for one in rows if self._keys(draft, one.id) is None)
+                draft.regions.update((one.id, one) for one in rows if self._is_free(draft, one.id))
             case DropRegions(ids):
                 self._draft_without(draft, ids)
             case DropTable(name):
@@ -205,6 +215,10 @@ class Known:
             region = draft.regions[id_]
             return None if region is None else region[1:4]
         return self.regions.get(id_)
+
+    def _is_free(self, draft: Draft, id_: int) -> bool:
+        """Checks whether a region with this id would be new: one that is left out stays, unless it is removed first."""
+        return draft.regions[id_] is None if id_ in draft.regions else not self.has_region(id_)
 
     def _last_buried(self, draft: Draft, name: str) -> int:
         path = path_in("buried", name)

@@ -45,12 +45,14 @@ R = TypeVar("R", bound=znodes.Row)
 class Read(NamedTuple):
     """All of a catalog. ``there``: paths below the root, without those of regions.
 
-    ``others``: by bucket, how many znodes it has beside regions that can be used: they keep it from being deleted.
+    ``others``: by bucket, how many znodes it has beside those of regions: they keep it from being deleted.
+    ``left_out``: ids of regions whose znodes cannot be used.
     """
 
     content: Content
     there: set[str]
     others: dict[int, int]
+    left_out: set[int]
 
 
 class _Reader:
@@ -61,6 +63,7 @@ class _Reader:
         self._root = root
         self.there: set[str] = set()
         self.others: dict[int, int] = {}
+        self.left_out: set[int] = set()
         self.newer: list[str] = []
         self.damaged: list[Damage] = []
 
@@ -145,7 +148,8 @@ class _Reader:
             self.damaged.append(Damage(RowKind.REGION, place, field, "", why, region=int(names[0])))
             self._kept(None, path)
         elif kind in (HeirRow, ParentRow):
-            id_ = int(names[0]) if names[0].isdecimal() else 0
+            named = names[0].isdecimal() and znodes.path_in(znodes.FORMS[kind].folder, int(names[0])) == path
+            id_ = int(names[0]) if named else 0
             self.damaged.append(Damage(KINDS[kind], place, field, "", why, f"#{names[0]}", region=id_))
         elif kind is SnapshotPartRow:
             self.damaged.append(Damage(KINDS[kind], place, field, "", why, " of ".join(reversed(names))))
@@ -154,10 +158,9 @@ class _Reader:
             self.damaged.append(Damage(KINDS[kind], place, field, "", why, name))
 
     def _kept(self, row: znodes.Row | None, path: str) -> None:
-        """Counts a region that is left out: its bucket must stay."""
+        """Notes a region that is left out: its bucket must stay, and a write of its row replaces the znode."""
         if row is None or isinstance(row, RegionRow):
-            bucket = int(path.split("/")[1])
-            self.others[bucket] = self.others.get(bucket, 0) + 1
+            self.left_out.add(int(path.rpartition("/")[2]))
 
 
 def _fault(found: znodes.Row | BadRow | Code) -> tuple[str, str]:
@@ -194,7 +197,7 @@ async def read_all(zk: ZooKeeper, root: str) -> Read:
         tuple(reader.damaged),
         small,
     )
-    return Read(content, reader.there, reader.others)
+    return Read(content, reader.there, reader.others, reader.left_out)
 
 
 def _refusal(faults: Sequence[str]) -> str:

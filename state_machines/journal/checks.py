@@ -145,15 +145,18 @@ def excusable(invariant: str, row: Row) -> bool:
 
 DISCARDED: Final = "DISCARDED"
 """State of a region that was split, merged or truncated, and whose data is gone."""
+FORGOTTEN: Final = "FORGOTTEN"
+"""State of a region whose rows an operator has had removed; its data stays where it is."""
 REGION_STEPS: Final = frozenset(
     {(before.name, after.name) for after, froms in VALID_PREVIOUS.items() for before in froms}
     | {(state.name, state.name) for state in RegionState}
     | {("", RegionState.OFFLINE.name), ("", RegionState.CLOSED.name)}
-    | {(state.name, DISCARDED) for state in REMEMBERED}
+    | {(state.name, after) for state in REMEMBERED for after in (DISCARDED, FORGOTTEN)}
+    | {("", FORGOTTEN)}
 )
 """States of a region before and after. One that is new has none before; where a procedure begins it keeps its state.
 
-One that has got the keys of others is new and CLOSED.
+One that has got the keys of others is new and CLOSED. The state of one whose row cannot be read is not known.
 """
 
 

@@ -81,11 +81,14 @@ def modification_problem(table: Table) -> str | None:
     return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled or disabled"
 
 
-def keys_problem(model: Regions, table: Table) -> str | None:
-    """Returns why keys of a table that no region has cannot get one; None where they can."""
+def keys_problem(model: Regions, table: Table, but: int = 0) -> str | None:
+    """Returns why keys of a table that no region has cannot get one; None where they can.
+
+    ``but``: id of a region whose own row is no obstacle, because it is replaced.
+    """
     if table.state not in SETTLED:
         return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled or disabled"
-    if left_out := model.damages.of_rows(table.name):
+    if left_out := model.damages.of_rows(table.name, but):
         return f"table {table.name!r} may have a region for its keys: {left_out}"
     return None
 

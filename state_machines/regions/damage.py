@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -16,6 +16,8 @@ DAMAGES_MAX: Final = 10_000
 
 NUMBERED: Final = "row "
 """Begin of the place of a row in a file."""
+CLOSED: Final = "it cannot be read: "
+"""Begin of the fault of a row that the store does not show to this daemon: it may not replace it either."""
 
 
 class RowKind(StrEnum):
@@ -61,6 +63,10 @@ class Damage(NamedTuple):
         if self.kind is RowKind.REGION:
             return f" (table {self.table})" if self.table else ""
         return f" ({self.kind} {self.name})" if self.name else ""
+
+
+OF_REGIONS: Final = frozenset({RowKind.REGION, RowKind.HEIR, RowKind.PARENT})
+"""Kinds of rows that an id of a region names."""
 
 
 def _snapshot_of(damage: Damage) -> str:
@@ -109,6 +115,7 @@ class Damages:
         self.tables: dict[str, str] = {}
         self.namespaces: set[str] = set()
         self.overlapping: set[int] = set()
+        self._sound_of: Counter[str] = Counter()
         self._gaps: dict[str, list[Gap]] = {}
 
     def add(self, damage: Damage) -> None:
@@ -127,6 +134,7 @@ class Damages:
         """Notes a sound region of a table that is left out."""
         self.regions.add(region)
         self.sound += 1
+        self._sound_of[table] += 1
         self.count[RowKind.REGION] += 1
         self.tables.setdefault(table, "")
 
@@ -159,12 +167,35 @@ class Damages:
             return ""
         return self.tables[table] or f"the row of table {table} is damaged"
 
-    def of_rows(self, table: str) -> str:
-        """Returns why the rows of a table cannot be removed: some that may be its own are left out."""
-        if why := self.of_table(table):
+    def of_rows(self, table: str, but: int = 0) -> str:
+        """Returns why the rows of a table cannot be removed: some that may be its own are left out.
+
+        ``but``: id of a region whose own row does not count.
+        """
+        if why := self._besides(table, but) if but else self.of_table(table):
             return why
-        nameless = next((one for one in self.rows if one.kind is RowKind.REGION and not one.table), None)
-        return f"its keys have a gap, and {nameless} may be there" if nameless and self._gaps.get(table) else ""
+        nameless = (one for one in self.rows if one.kind is RowKind.REGION and not one.table)
+        found = next((one for one in nameless if not but or one.region != but), None)
+        return f"its keys have a gap, and {found} may be there" if found and self._gaps.get(table) else ""
+
+    def _besides(self, table: str, region: int) -> str:
+        """Returns why a table, or a part of it, is left out, besides a region; rows that are not described count."""
+        if table not in self.tables or self.untold:
+            return self.of_table(table)
+        found = next((str(one) for one in self._of(table) if one.region != region), "")
+        return found or (f"the row of table {table} is damaged" if self._sound_of[table] else "")
+
+    def _of(self, table: str) -> Iterator[Damage]:
+        return (one for one in self.rows if table == (one.name if one.kind is RowKind.TABLE else one.table))
+
+    @property
+    def untold(self) -> int:
+        """Returns how many damaged rows are not described."""
+        return self.count.total() - self.sound - len(self.rows)
+
+    def of_id(self, region: int) -> list[Damage]:
+        """Returns the damaged rows that an id of a region names: its own, what it refers to, and those of a parent."""
+        return [one for one in self.rows if one.region == region and one.kind in OF_REGIONS]
 
     def of_region(self, region: int) -> str:
         """Returns why a region is left out; empty where it is not."""
@@ -202,45 +233,37 @@ class Damages:
         for gap in self._gaps.pop(table, ()):
             self.overlapping.difference_update(gap.regions)
 
-    def drop_hole(self, table: str, start: bytes, end: bytes) -> None:
-        """Forgets that no region has some keys: one has them by now."""
+    def drop_region(self, region: int) -> None:
+        """Forgets the damage of the rows that an id of a region names: they are gone, or stored anew."""
+        gone = self.of_id(region)
+        self._drop(gone)
+        self.regions.discard(region)
+        for table in {one.table for one in gone if one.table}:
+            found = next((str(one) for one in self._of(table)), "")
+            if found or self._sound_of[table] or self.untold:
+                self.tables[table] = found
+            else:
+                del self.tables[table]
+
+    def put_gaps(self, table: str, gaps: Sequence[Gap]) -> None:
+        """Enters the gaps that a table has by now, by key, in place of those before."""
+        self.drop_table(table)
+        for gap in gaps:
+            self.add_gap(gap)
+
+    def drop_keys(self, table: str, start: bytes, end: bytes, region: int) -> None:
+        """Forgets that no region has some keys: ``region`` has them by now. They are a hole, or a part of one."""
         if table in self._gaps:
             found = self._gaps[table]
-            self._gaps[table] = [one for one in found if one.overlap or (one.start, one.end) != (start, end)]
+            self._gaps[table] = [left for one in found for left in _without(one, start, end, region)]
 
 
-class Keys:
-    """Follows the regions of one table in the order of their start keys, and finds where these do not join."""
-
-    __slots__ = ("_end", "_ended", "_last", "_table")
-
-    def __init__(self, table: str) -> None:
-        self._table = table
-        self._end = b""
-        self._ended = False
-        self._last = 0
-
-    @property
-    def joint(self) -> bytes | None:
-        """Returns the key at which the next region joins those before; None where they reach to the end."""
-        return None if self._ended else self._end
-
-    def reached(self, region: int, end: bytes) -> None:
-        """Notes the latest of some regions that joined each other."""
-        if not self._ended and (not end or end >= self._end):
-            self._end, self._ended, self._last = end, not end, region
-
-    def next(self, region: int, start: bytes, end: bytes) -> Gap | None:
-        """Takes the next region; returns what is between it and those before, or what it shares with them."""
-        found: Gap | None = None
-        if self._ended or start < self._end:
-            ends = [one for one in (end, b"" if self._ended else self._end) if one]
-            found = Gap(self._table, start, min(ends, default=b""), True, (self._last, region))
-        elif start > self._end:
-            found = Gap(self._table, self._end, start, False, (self._last, region) if self._last else (region,))
-        self.reached(region, end)
-        return found
-
-    def over(self) -> Gap | None:
-        """Returns the keys behind the last region, where it has an end."""
-        return None if self._ended else Gap(self._table, self._end, b"", False, (self._last,))
+def _without(gap: Gap, start: bytes, end: bytes, region: int) -> Iterator[Gap]:
+    """Yields what is left of a gap once a region has some keys."""
+    if gap.overlap or (end and end <= gap.start) or (gap.end and gap.end <= start):
+        yield gap
+        return
+    if gap.start < start:
+        yield gap._replace(end=start, regions=(*gap.regions[:-1], region))
+    if end and (not gap.end or end < gap.end):
+        yield gap._replace(start=end, regions=(region, *gap.regions[1:]))

@@ -16,10 +16,26 @@ RESTORE: Final = (
 """The mend of what only the store itself can be given back."""
 
 
-def hole_mend(table: str) -> str:
-    """Returns the mend of keys that no region has: what was there is in a copy of the store, or it is lost."""
-    restore = "stop the daemon, restore the rows from a copy of the store, then start it"
-    return f"{restore}; where no copy has them, 'regent tables fix-keys {table}' gives the keys to an empty region"
+COPY: Final = "stop the daemon, restore the rows from a copy of the store, then start it; where no copy has them, "
+"""Begin of the mend of what commands give back only in part."""
+
+
+def hole_mend(table: str, region: int = 0) -> str:
+    """Returns the mend of keys that no region has. ``region``: the one that may have them, by a row that is left out.
+
+    What was there is in a copy of the store, or at the service below the id of its region.
+    """
+    adopt = f"'regent regions adopt {region or 'ID'} --table {table}' stores"
+    if region:
+        return f"{COPY}{adopt} region {region} again, or 'regent regions forget {region}' removes its row"
+    empty = f"'regent tables fix-keys {table}' gives the keys to an empty region"
+    return f"{COPY}{adopt} a region again whose id you know; else {empty}"
+
+
+def row_mend(region: int, table: str) -> str:
+    """Returns the mend of a row of a region that cannot be used."""
+    adopt = f"'regent regions adopt {region} --table {table or 'TABLE'}' stores the region again"
+    return f"{COPY}{adopt}, or 'regent regions forget {region}' removes the row"
 
 
 class FindingKind(StrEnum):

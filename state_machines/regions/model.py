@@ -6,7 +6,7 @@ It is built from the catalog and the procedure records, and changes only after t
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -229,7 +229,7 @@ class Regions:
                 self.regions[region.id] = region
                 insort(table.regions, region, key=start_of)
                 table.counts[region.state] += 1
-                self.damages.drop_hole(table.name, region.start, region.end)
+                self.damages.drop_keys(table.name, region.start, region.end, region.id)
 
     def drop_table(self, name: str) -> None:
         """Removes a table and its regions, with its parents."""
@@ -250,6 +250,19 @@ class Regions:
             table.counts[region.state] -= 1
             self._leave(region)
         del table.regions[first:]
+
+    def drop(self, region: Region) -> None:
+        """Removes a region that no server has, with what it refers to: others have its keys."""
+        table = region.table
+        at = bisect_left(table.regions, region.start, key=start_of)
+        while table.regions[at] is not region:
+            at += 1
+        del table.regions[at]
+        del self.regions[region.id]
+        self.sources.pop(region.id, None)
+        self._settle(region)
+        table.counts[region.state] -= 1
+        self._leave(region)
 
     def replace_from(self, table: Table, at: int, regions: Sequence[Region]) -> None:
         """Puts new regions with the same keys in place of those from a position on, which no server has."""

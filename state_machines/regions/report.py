@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from state_machines.regions.damage import Gap, Keys, RowKind
+from state_machines.regions.damage import Gap, RowKind
 from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Held, Scope, hole_mend
+from state_machines.regions.keys import Keys
 from state_machines.regions.layout import key_text
 from state_machines.regions.model import Region, Regions, Table, start_of
 from state_machines.regions.report_owners import judge_claim, judge_owner
@@ -164,8 +165,29 @@ def _described(model: Regions, table: Table, gap: Gap) -> Finding:
     else:
         cause = f" ({why})" if (why := model.damages.of_table(table.name)) else ""
         what = f"table {table.name}: no region has the keys {keys}{cause}"
-    mend = RESTORE if gap.overlap or model.damages.of_rows(table.name) else hole_mend(table.name)
+    mend = _overlap_mend(model, gap) if gap.overlap else _hole_mend(model, table.name)
     if table.state is TableState.DISABLED and not gap.overlap and not gap.end:
         mend = f"where its creation was ended, 'regent tables delete {table.name}'; else {mend}"
     kind = K.OVERLAP if gap.overlap else K.HOLE
     return Finding(kind, what, mend, table.name, gap.regions, gap.start, gap.end)
+
+
+def _hole_mend(model: Regions, table: str) -> str:
+    """Returns the mend of keys that no region has; a row that is left out may have them."""
+    if not model.damages.of_rows(table):
+        return hole_mend(table)
+    left_out = (one.region for one in model.damages.rows if one.kind is RowKind.REGION and one.table in ("", table))
+    region = next(filter(None, left_out), 0)
+    return hole_mend(table, region) if region else RESTORE
+
+
+def _overlap_mend(model: Regions, gap: Gap) -> str:
+    """Returns the mend of keys that two regions have: one that the other covers goes, or the common part of one."""
+    found = [one for id_ in gap.regions if (one := model.regions.get(id_)) is not None]
+    inner = [one.id for one in found if one.start == gap.start and one.end == gap.end]
+    if inner:
+        ids = " or ".join(map(str, inner))
+        return f"'regent regions forget {ids}' removes the row of a region whose keys another one has"
+    first = found[0].id if found else gap.regions[0]
+    split = f"'regent regions split {first} --key {key_text(gap.start)!r}' parts a region"
+    return f"{split}; then 'regent regions forget' removes the part whose keys another one has"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from state_machines.regions.damage import Damage, RowKind
-from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Scope
+from state_machines.regions.findings import COPY, RESTORE, Finding, FindingKind, Findings, Scope, row_mend
 from state_machines.regions.model import Regions, Table, start_of
 from state_machines.regions.shapes import ParentRow, Source, end_of, name_in
 from state_machines.regions.states import PARTIAL
@@ -32,13 +32,16 @@ def judge_parent(model: Regions, scope: Scope, found: Findings, parent: ParentRo
     lost = [one for one in parent.heirs if one not in model.regions and one not in model.parents]
     if lost and model.damages.regions.isdisjoint(lost) and not _is_covered(table, parent):
         heirs = ", ".join(f"#{one}" for one in lost[:NAMED_MAX])
-        _without_heirs(found, parent, f"of its heirs {heirs} no row tells, and some of its keys have no region")
+        why = f"of its heirs {heirs} no row tells, and some of its keys have no region"
+        adopts = f"'regent regions adopt {lost[0]} --table {parent.table}' stores an heir again, "
+        _without_heirs(found, parent, why, adopts)
 
 
-def _without_heirs(found: Findings, parent: ParentRow, why: str) -> None:
+def _without_heirs(found: Findings, parent: ParentRow, why: str, adopts: str = "") -> None:
     what = f"region #{parent.id} of {parent.table} is {end_of(parent)}, and {why}"
     keys = parent.start, parent.end
-    found.add(K.NO_HEIRS, Finding, K.NO_HEIRS, what, RESTORE, parent.table, (parent.id,), *keys)
+    forgets = f"{adopts and 'or '}'regent regions forget {parent.id}' forgets this one"
+    found.add(K.NO_HEIRS, Finding, K.NO_HEIRS, what, f"{COPY}{adopts}{forgets}", parent.table, (parent.id,), *keys)
 
 
 def _is_covered(table: Table, parent: ParentRow) -> bool:
@@ -79,7 +82,9 @@ def judge_heir(model: Regions, scope: Scope, found: Findings, heir: int, sources
     if region is None:
         if heir not in model.damages.regions and not scope.table:
             what = f"a row says where the data of region #{heir} begins, and there is no such region"
-            found.add(K.NO_REGION, Finding, K.NO_REGION, what, RESTORE, "", (heir,))
+            adopts = f"'regent regions adopt {heir} --table TABLE' stores the region again"
+            mend = f"{COPY}{adopts}, or 'regent regions forget {heir}' removes this row"
+            found.add(K.NO_REGION, Finding, K.NO_REGION, what, mend, "", (heir,))
         return
     gone = [one for one in sources if one not in told] if scope.has(region.table.name) else []
     if gone:
@@ -117,6 +122,10 @@ def _mend_of(damage: Damage) -> str:
             return f"'regent snapshots delete {damage.name.rpartition(' ')[2]}' removes what is left of it"
         case RowKind.REGION if damage.name:
             return f"'regent servers recover {damage.name}', then restart the daemon: it deals with that process"
+        case RowKind.REGION if damage.region:
+            return row_mend(damage.region, damage.table)
+        case RowKind.HEIR | RowKind.PARENT if damage.region:
+            return f"{COPY}'regent regions forget {damage.region}' removes the row"
         case RowKind.PUBLISHED if damage.name:
             return f"'regent published put {damage.name} VALUE' stores it anew"
         case _:

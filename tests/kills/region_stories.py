@@ -9,11 +9,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from controller.regions.procedures import (
+    adopting,
     assign,
     balance,
     by_ids,
     close,
     fixing,
+    forgetting,
     merge,
     move,
     publish,
@@ -28,6 +30,7 @@ from controller.regions.procedures.messages import (
     CRASH,
     MOVE,
     REGION_WORK,
+    REPAIR,
     SNAPSHOT_TASK,
     TABLE_TASK,
     TABLE_WORK,
@@ -35,6 +38,7 @@ from controller.regions.procedures.messages import (
     Crash,
     Move,
     RegionWork,
+    Repair,
     SnapshotTask,
     TableTask,
     TableWork,
@@ -44,11 +48,14 @@ from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTa
 from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
 from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
-from metadata_store.catalog.rows import DropRegions
+from metadata_store.catalog.rows import DropRegions, HeirRow, NewRegions, Put, RegionRow, Source
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from state_machines.regions.marks import MarkKind
+from state_machines.regions.model import Region
+from state_machines.regions.repairs import Forgotten
+from state_machines.regions.states import RegionState
 from tests.kills.region_daemons import Life, Story
 from tests.kills.region_servers import COMPACT
 
@@ -157,6 +164,43 @@ async def loses_a_row(life: Life) -> None:
 async def fixes_keys(life: Life) -> Record:
     """An operator has keys that no region has given to an empty one."""
     return await life.run(fixing.NAME, TABLE_TASK.encode(TableTask(TABLE)))
+
+
+LOST: Final = 7
+"""Id of a region that no procedure of these stories makes: it was given out, and its row is lost."""
+
+
+async def adopts(life: Life) -> Record:
+    """An operator has a region stored again that has the last keys; its sources are there still."""
+    table = life.term.env.model.tables[TABLE]
+    start = next((one.start for one in table.regions if one.id == LOST), table.regions[-1].end)
+    return await life.run(adopting.NAME, REPAIR.encode(Repair(LOST, TABLE, "its row is lost", start)))
+
+
+async def adds_a_row(life: Life) -> None:
+    """The store has a region more, which is open, and the keys of which others have."""
+    env = life.term.env
+    table = env.model.tables[TABLE]
+    await life.term._store.write((), (), (NewRegions((RegionRow(LOST, TABLE, b"a", b"h", 4),)),))
+    env.model.fill(table, [Region(LOST, table, b"a", b"h", RegionState.CLOSED)])
+    await life.run(assign.NAME, TRANSIT.encode(Transit(LOST, TABLE)))
+
+
+async def forgets_a_region(life: Life) -> Record:
+    """An operator has a region forgotten whose keys others have."""
+    return await life.run(forgetting.NAME, REPAIR.encode(Repair(LOST, TABLE, what=Forgotten.REGION)))
+
+
+async def adds_sources(life: Life) -> None:
+    """The store says where the data of a region begins that is not there."""
+    sources = HeirRow(LOST, (Source(first(life), b"", b"g", 1, 1),))
+    await life.term._store.write((), (), (Put(sources),))
+    life.term.env.model.sources[LOST] = sources.sources
+
+
+async def forgets_sources(life: Life) -> Record:
+    """An operator has such a row forgotten."""
+    return await life.run(forgetting.NAME, REPAIR.encode(Repair(LOST, what=Forgotten.SOURCES)))
 
 
 async def recovers(life: Life) -> Record:

@@ -82,6 +82,16 @@ class Discarded(Struct, frozen=True, gc=False):
     record: Record | None
 
 
+class Forgotten(Struct, frozen=True, gc=False):
+    """A region whose rows an operator has had removed. ``state``: its last one, empty where no row tells it."""
+
+    region: int
+    table: str
+    state: str
+    pid: int
+    record: Record | None
+
+
 class Independent(Struct, frozen=True, gc=False):
     """A region that has data of its own, by the word of its server. ``answered``: that is stored for certain."""
 
@@ -146,6 +156,7 @@ Item: TypeAlias = (
     | Moved
     | Made
     | Discarded
+    | Forgotten
     | Independent
     | Dispatched
     | Reported

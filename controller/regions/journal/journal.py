@@ -17,6 +17,7 @@ from controller.regions.journal.items import (
     Changed,
     Discarded,
     Dispatched,
+    Forgotten,
     Independent,
     Item,
     Made,
@@ -219,6 +220,10 @@ class RegionsJournal:
     def discarded(self, parent: ParentRow, pid: int) -> None:
         """Takes a region that was split, merged or truncated, and whose data is discarded."""
         self._add(Discarded(parent, pid, self._live.get(pid)))
+
+    def forgotten(self, region: int, table: str, state: str, pid: int) -> None:
+        """Takes a region whose rows were removed; its data stays. ``state``: its last one, empty without a row."""
+        self._add(Forgotten(region, table, state, pid, self._live.get(pid)))
 
     def dispatched(self, server: Server, number: int, operations: Sequence[Operation]) -> None:
         """Takes a batch that goes to a server."""

@@ -18,6 +18,7 @@ from controller.regions.journal.items import (
     Changed,
     Discarded,
     Dispatched,
+    Forgotten,
     Independent,
     Item,
     Made,
@@ -123,6 +124,9 @@ def _line(entry: Regional, item: Item, row: Row) -> Line:
             return _attached(entry, item, row)
         case Discarded():
             text = f"{row.from_state} -> {row.to_state}: it is forgotten, as its data is of no use"
+            return Line(log, logging.INFO, f"{family(row)}: {text}; {_where(row)}")
+        case Forgotten():
+            text = f"{row.from_state or 'left out'} -> {row.to_state}: its rows are removed, and its data stays"
             return Line(log, logging.INFO, f"{family(row)}: {text}; {_where(row)}")
         case Independent():
             text = (

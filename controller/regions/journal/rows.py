@@ -13,6 +13,7 @@ from controller.regions.journal.items import (
     Changed,
     Discarded,
     Dispatched,
+    Forgotten,
     Independent,
     Item,
     Made,
@@ -25,7 +26,7 @@ from controller.regions.journal.items import (
     rows_in,
 )
 from regent_agent import protocol
-from state_machines.journal.checks import DISCARDED
+from state_machines.journal.checks import DISCARDED, FORGOTTEN
 from state_machines.journal.events import INDEPENDENT, MAYBE_INDEPENDENT, SCHEMA_VERSION, Kind, Row
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members, Names
@@ -96,12 +97,22 @@ class Regional(Entry, frozen=True):
                 yield self._dispatched(item, seq)
             case Made():
                 yield from self._made(item, seq)
-            case Discarded() | Independent():
-                yield self._discarded(item, seq) if isinstance(item, Discarded) else self._independent(item, seq)
+            case Discarded() | Forgotten() | Independent():
+                yield self._last_of(item, seq)
             case ServerMoved():
                 yield self._server(item, seq)
             case TableMoved():
                 yield self._table(item, seq)
+
+    def _last_of(self, item: Discarded | Forgotten | Independent, seq: int) -> Row:
+        """Returns the row of a region that is known, or that refers to others, no more."""
+        match item:
+            case Discarded():
+                return self._discarded(item, seq)
+            case Forgotten():
+                return self._forgotten(item, seq)
+            case _:
+                return self._independent(item, seq)
 
     def about(self, record: Record | None) -> Members:
         """Returns what the procedure of an event is about, as it was when it began."""
@@ -181,6 +192,18 @@ class Regional(Entry, frozen=True):
             **_family(item.pid, item.record),
             table=parent.table,
             region=parent.id,
+        )
+
+    def _forgotten(self, item: Forgotten, seq: int) -> Row:
+        return self._row(
+            seq,
+            _STATE,
+            from_state=item.state or None,
+            to_state=FORGOTTEN,
+            why=self.about(item.record).why or None,
+            **_family(item.pid, item.record),
+            table=item.table or None,
+            region=item.region,
         )
 
     def _dispatched(self, item: Dispatched, seq: int) -> Row:

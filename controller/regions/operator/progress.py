@@ -17,7 +17,7 @@ from controller.regions.operator.explain import without_inherit, without_servers
 from controller.regions.operator.published import waits_of
 from controller.regions.operator.records import message_of
 from controller.regions.operator.ways import failures_of
-from controller.regions.procedures import by_ids, fixing, modification, tables
+from controller.regions.procedures import adopting, by_ids, fixing, modification, tables
 from controller.regions.procedures.by_ids import ByIds
 from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG
 from controller.regions.procedures.messages import (
@@ -26,6 +26,7 @@ from controller.regions.procedures.messages import (
     Many,
     Move,
     RegionWork,
+    Repair,
     Shape,
     SnapshotTask,
     TableTask,
@@ -95,11 +96,12 @@ def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
         case Shape():
             states = ", ".join(f"{one} {one.state.name}" for one in _regions_of(record, env))
             return states + _failures(env, lambda one: _is_part(one.pid, record, engine))
-        case ByIds() as task:
+        case Repair() as task:
+            return _of_repair(record, task, env, engine)
+        case ByIds() | Many() as task:
             failures = _failures(env, lambda one: _is_part(one.pid, record, engine))
-            return by_ids.so_far(env, record.kind, task) + failures
-        case Many():
-            return _failures(env, lambda one: _is_part(one.pid, record, engine)).removeprefix("; ")
+            so_far = by_ids.so_far(env, record.kind, task) if isinstance(task, ByIds) else ""
+            return f"{so_far}{failures}".removeprefix("; ")
         case _:
             return ""
 
@@ -119,7 +121,7 @@ def hangs(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> bool:
 
 def _names(record: Record) -> bool:
     """Checks whether the message of a procedure names the region or the table that it is about."""
-    return isinstance(message_of(record), TableTask | Transit | Move | RegionWork | Shape)
+    return isinstance(message_of(record), TableTask | Transit | Move | RegionWork | Shape | Repair)
 
 
 def _regions_of(record: Record, env: RegionsEnv) -> Iterable[Region]:
@@ -128,7 +130,7 @@ def _regions_of(record: Record, env: RegionsEnv) -> Iterable[Region]:
         case TableTask(name):
             table = env.model.tables.get(name)
             return () if table is None else table.transit.values()
-        case Transit(region) | Move(region) | RegionWork(region):
+        case Transit(region) | Move(region) | RegionWork(region) | Repair(region):
             found = env.model.regions.get(region)
             return () if found is None else (found,)
         case Shape(parents=parents, heirs=heirs):
@@ -170,6 +172,17 @@ def _awaited(record: Record, server: Server, env: RegionsEnv, engine: Engine[Reg
         what = "procedure" if len(others) == 1 else "procedures"
         waits = f"; it waits for {what} {named(f'{pid} ({engine.records[pid].kind})' for pid in others)}"
     return waits + _failures(env, lambda one: one.server is server or _is_part(one.pid, record, engine))
+
+
+def _of_repair(record: Record, task: Repair, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
+    """Says what a region waits for that is stored again, or forgotten."""
+    region = env.model.regions.get(task.region)
+    if region is None:
+        waits = adopting.waits_for(env, task.region) if not task.made else ""
+        return f"it waits: {waits}" if waits else ""
+    why = "" if task.made else env.claimants.why_held(region)
+    told = f"region {region} is {region.state.name}" + (f", it waits: {why}" if why else "")
+    return told + _failures(env, lambda one: _is_part(one.pid, record, engine))
 
 
 def _of_change(record: Record, task: TableTask, env: RegionsEnv) -> str:

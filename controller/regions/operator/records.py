@@ -23,6 +23,7 @@ from controller.regions.procedures.messages import (
     MANY,
     MOVE,
     REGION_WORK,
+    REPAIR,
     SHAPE,
     SNAPSHOT_TASK,
     TABLE_TASK,
@@ -33,6 +34,7 @@ from controller.regions.procedures.messages import (
     Many,
     Move,
     RegionWork,
+    Repair,
     Shape,
     SnapshotTask,
     TableTask,
@@ -47,6 +49,7 @@ from controller.regions.procedures.tables import SUPERSEDED
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.layout import count_of, key_text
+from state_machines.regions.repairs import Forgotten, said
 
 BY_NAME: Final[Mapping[str, Kind[RegionsEnv]]] = {kind.name: kind for kind in KINDS}
 CODECS: Final[Mapping[str, Any]] = {
@@ -81,6 +84,8 @@ CODECS: Final[Mapping[str, Any]] = {
     "truncate_table": TABLE_TASK,
     "modify_table": TABLE_TASK,
     "fix_keys": TABLE_TASK,
+    "adopt": REPAIR,
+    "forget_region": REPAIR,
     "clone_table": TABLE_TASK,
     "restore_snapshot": TABLE_TASK,
     "snapshot_table": SNAPSHOT_TASK,
@@ -90,6 +95,13 @@ CODECS: Final[Mapping[str, Any]] = {
     "create_namespace": NAMESPACE_TASK,
     "delete_namespace": NAMESPACE_TASK,
 }
+WHAT: Final[Mapping[Forgotten, str]] = {
+    Forgotten.REGION: "its row, others have its keys",
+    Forgotten.PARENT: "its row as a region whose heirs are lost",
+    Forgotten.SOURCES: "the row that says where its data begins",
+    Forgotten.DAMAGED: "its rows that are left out",
+}
+"""What the catalog forgets of a region."""
 MET: Final = frozenset({"", "open", "it is open already", "it is there already"})
 """Results of an assign or a move after which the region is where it was wanted."""
 CLOSED: Final = frozenset({"", "the region is gone", "it is closed already", "it is failed_open already"})
@@ -113,6 +125,8 @@ LEFT: Final[Mapping[str, str]] = {
     "delete_snapshot": "'regent snapshots list' shows whether it is there; servers may have its data",
     "modify_table": "'regent tables describe' shows its options, and how many regions were opened before it had them",
     "fix_keys": f"'regent regions report --table' lists keys that have no region still, and {STRANDED}",
+    "adopt": f"'regent regions explain' shows whether the region is there, and {STRANDED}",
+    "forget_region": "'regent regions report' lists it still where it is there; it may be closed",
     "assign": STRANDED,
     "close": STRANDED,
     "move": STRANDED,
@@ -160,7 +174,7 @@ def message_of(record: Record) -> Any:
 def subject_of(record: Record) -> str:
     """Returns the region, table, namespace, server or mark that a procedure of an operator is about."""
     match message_of(record):
-        case Transit() | Move() | RegionWork() as task:
+        case Transit() | Move() | RegionWork() | Repair() as task:
             return str(task.region)
         case Shape() as task:
             return " ".join(map(str, sorted(task.parents)))
@@ -194,7 +208,7 @@ def cause_of(record: Record, env: RegionsEnv) -> str:
     return env.causes.of(record.pid) or getattr(message_of(record), "failed", "")
 
 
-def _detail_of_many(task: TableTask | SnapshotTask | StopTask | ByIds) -> str:
+def _detail_of_many(task: TableTask | SnapshotTask | StopTask | Repair | ByIds) -> str:
     match task:
         case ByIds():
             return by_ids.detail(task)
@@ -204,6 +218,8 @@ def _detail_of_many(task: TableTask | SnapshotTask | StopTask | ByIds) -> str:
             return f"table {task.table}{made}"
         case SnapshotTask():
             return f"snapshot {task.name}" + (f" of table {task.table}" if task.table else "")
+        case Repair():
+            return _detail_of_repair(task)
         case StopTask():
             return f"all tables, {task.done} done"
 
@@ -236,7 +252,7 @@ def detail_of(record: Record) -> str:
             at = f" at {task.worker},{task.worker_incarnation}" if task.worker else ""
             part = f", part {task.part}" if task.part else ""
             return f"log of {task.server},{task.incarnation}{part}{at}{_last(task.failed)}"
-        case TableTask() | SnapshotTask() | StopTask() | ByIds() as task:
+        case TableTask() | SnapshotTask() | StopTask() | Repair() | ByIds() as task:
             return _detail_of_many(task)
         case MarkTask() as task:
             return f"{task.kind.value} of {task.subject}" + (f" to {task.value}" if task.value else "")
@@ -244,6 +260,14 @@ def detail_of(record: Record) -> str:
             return f"namespace {task.namespace}"
         case _:
             return ""
+
+
+def _detail_of_repair(task: Repair) -> str:
+    """Returns what is stored again of a region, or what is forgotten."""
+    region = f"region {task.table}#{task.region}" if task.table else f"region #{task.region}"
+    if task.what:
+        return f"{region}: {WHAT[Forgotten(task.what)]}"
+    return f"{region} with the keys {said((task.start, task.end))}" + (", stored" if task.made else "")
 
 
 def _detail_of_balance(task: BalanceTask) -> str:
@@ -341,6 +365,7 @@ _JUDGES: Final[Mapping[str, Callable[[str], str]]] = {
     "truncate_table": _of_table,
     "modify_table": _of_table,
     "fix_keys": _of_table,
+    "adopt": _of_table,
     "clone_table": _of_table,
     "restore_snapshot": _of_table,
 }

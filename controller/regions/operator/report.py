@@ -16,7 +16,7 @@ from controller.regions.operator.counts import halted
 from controller.regions.operator.records import message_of, step_of
 from controller.regions.operator.requests import PAGE_DEFAULT, Filter, Limit, active_term, table_of
 from controller.regions.procedures import crash
-from controller.regions.procedures.messages import Crash, Many, Move, RegionWork, Shape, TableTask, Transit
+from controller.regions.procedures.messages import Crash, Many, Move, RegionWork, Repair, Shape, TableTask, Transit
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope
@@ -139,7 +139,7 @@ class About:
 
     def _take(self, record: Record) -> None:
         match message_of(record):
-            case Transit(region) | Move(region) | RegionWork(region):
+            case Transit(region) | Move(region) | RegionWork(region) | Repair(region):
                 self.regions.setdefault(region, record.pid)
             case Shape(parents=parents, heirs=heirs):
                 self.regions |= dict.fromkeys((*parents, *heirs), record.pid)

@@ -13,7 +13,7 @@ from fastapi import Query
 from msgspec.structs import replace
 from pydantic import Field
 
-from controller.http.documents import NotActive, NotFound, Refused
+from controller.http.documents import Invalid, NotActive, NotFound, Refused
 from controller.http.models import RequestItem, Words
 from controller.http.procedures import Procedure
 from controller.procedures import requests
@@ -125,6 +125,12 @@ def server_of(model: Regions, named: str) -> Server:
 def caller_of(request: Change, principal: str) -> Caller:
     """Returns the caller of a request, with its reason on one line."""
     return Caller(principal, CLIENT, " ".join(request.reason.split()), request.nonce)
+
+
+def needs_reason(request: Change) -> None:
+    """Refuses a repair without a reason, unless it is a dry run: the journal keeps why a catalog was changed."""
+    if not request.dry_run and not request.reason.strip():
+        raise Invalid("reason is empty: a repair of the catalog needs one", "say why it is made, the journal keeps it")
 
 
 def known(term: RegionsTerm, caller: Caller, request: Change, kind: str, subject: str) -> Procedure | None:

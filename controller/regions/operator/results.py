@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from controller.process.wording import counted
-from controller.regions.procedures import fixing, many, publish, snapshots, stopping, table_work, tables
+from controller.regions.procedures import adopting, fixing, many, publish, snapshots, stopping, table_work, tables
 
 COUNTED: Final[Mapping[str, str]] = {
     table_work.NAME: "region",
@@ -17,7 +17,7 @@ COUNTED: Final[Mapping[str, str]] = {
 }
 """What a result counts, by kind."""
 UNDONE: Final[Mapping[str, str]] = {
-    **dict.fromkeys((*tables.OPENS, fixing.NAME, many.ASSIGN_MANY), "not open"),
+    **dict.fromkeys((*tables.OPENS, fixing.NAME, adopting.NAME, many.ASSIGN_MANY), "not open"),
     many.CLOSE_MANY: "not closed",
 }
 """What regions are that a result counts, by kind: those with which the procedure has not come to its end."""

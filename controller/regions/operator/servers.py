@@ -27,6 +27,7 @@ from controller.regions.operator.requests import (
     caller_of,
     known,
     named_server,
+    needs_reason,
     refuse,
     server_of,
     start,
@@ -148,6 +149,7 @@ class ServerView:
 
     async def _recover(self, term: RegionsTerm, server: str, request: Change, caller: Caller) -> Procedure:
         """Has a process become a member again of which rows of regions alone tell."""
+        needs_reason(request)
         model, (name, _, incarnation) = term.env.model, server.partition(",")
         key = model.stranger(name, incarnation)
         if key is None:

@@ -21,6 +21,7 @@ from controller.regions.operator.requests import (
     acting_term,
     caller_of,
     known,
+    needs_reason,
     refuse,
     start,
     table_of,
@@ -108,12 +109,13 @@ class TableChanges:
 
     async def fix_keys(self, table: str, request: Change, principal: str) -> Procedure:
         """Gives the keys of a table that no region has to empty regions."""
+        needs_reason(request)
         term, caller = acting_term(self._domain), caller_of(request, principal)
         if (again := known(term, caller, request, fixing.NAME, table)) is not None:
             return again
         found = table_of(term.env.model, table)
         refuse(keys_problem(term.env.model, found), keys_remedy(term.env.model, found))
-        holes = await fixing.holes_of(term.env, found)
+        holes = await fixing.to_fill(term.env, found)
         if not holes:
             raise Refused(f"each key of table {table!r} has a region", f"see 'regent regions report --table {table}'")
         task = TableTask(table, why=request.reason)

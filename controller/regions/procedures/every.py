@@ -7,6 +7,7 @@ from typing import Final
 from controller.procedures.kinds import Kind, Kinds
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import (
+    adopting,
     assign,
     balance,
     by_ids,
@@ -16,6 +17,7 @@ from controller.regions.procedures import (
     creation,
     discard,
     fixing,
+    forgetting,
     log_task,
     many,
     merge,
@@ -58,6 +60,8 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     truncation.TRUNCATE_TABLE,
     modification.MODIFY_TABLE,
     fixing.FIX_KEYS,
+    adopting.ADOPT,
+    forgetting.FORGET_REGION,
     clones.CLONE_TABLE,
     clones.RESTORE_SNAPSHOT,
     snapshots.SNAPSHOT_TABLE,

@@ -41,12 +41,17 @@ NAMED_MAX: Final = 3
 S = RegionState
 
 
-async def holes_of(env: RegionsEnv, table: Table) -> list[Range]:
+async def holes_of(env: RegionsEnv, table: Table, listed_max: int) -> list[Range]:
     """Returns the first of the key ranges that no region of a table has; other work goes on while it looks."""
-    judge = Judge(env.model, Scope(table.name, FindingKind.HOLE, listed_max=FILLED_MAX))
+    judge = Judge(env.model, Scope(table.name, FindingKind.HOLE, listed_max=listed_max))
     for _ in judge.of_keys():
         await asyncio.sleep(0)
-    return env.fit((one.start, one.end) for one in judge.found.listed)
+    return [(one.start, one.end) for one in judge.found.listed]
+
+
+async def to_fill(env: RegionsEnv, table: Table) -> list[Range]:
+    """Returns the key ranges to which one repair gives regions: as many as one step may write."""
+    return env.fit(await holes_of(env, table, FILLED_MAX))
 
 
 def waits_for(env: RegionsEnv) -> str:
@@ -83,7 +88,7 @@ async def find(env: RegionsEnv, record: Record) -> Outcome:
         return Failed(f"{NAME}: {ending.why()}")
     if waits_for(env):
         return _held(env, record)
-    holes = await holes_of(env, table)
+    holes = await to_fill(env, table)
     if not holes:
         return Done(b"0")
     first = await env.reserve(len(holes))
@@ -102,7 +107,7 @@ async def metadata(env: RegionsEnv, record: Record) -> Outcome | Effect:
     table = env.model.tables[task.table]
     if task.first_id <= env.copied_number:
         return Failed("the store was restored from a copy, and the new regions may have had data since: begin it again")
-    holes = (await holes_of(env, table))[: task.count]
+    holes = (await to_fill(env, table))[: task.count]
     if waits_for(env):  # behind the await: a list may have come meanwhile
         return _held(env, record)
     made = [(one, *keys) for one, keys in enumerate(holes, task.first_id)]

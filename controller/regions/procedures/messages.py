@@ -189,6 +189,22 @@ class Shape(Message, frozen=True):
     tries: int = 0
 
 
+class Repair(Message, frozen=True):
+    """What an operator has stored again of a region, or forgotten. ``start``, ``end``: the keys that it gets.
+
+    ``table``: of the region; empty where no row says it. ``what``: of a region that is forgotten, see
+    ``state_machines.regions.repairs``. ``made``: it is stored.
+    """
+
+    region: int
+    table: str = ""
+    why: str = ""
+    start: bytes = b""
+    end: bytes = b""
+    what: str = ""
+    made: bool = False
+
+
 class SnapshotTask(Message, frozen=True):
     """A snapshot of a table that is made, or deleted. ``begun``: position of the first region that is not staged yet.
 
@@ -230,6 +246,7 @@ LOG_TASK = Codec(LogTask)
 TABLE_TASK = Codec(TableTask)
 SNAPSHOT_TASK = Codec(SnapshotTask)
 SHAPE = Codec(Shape)
+REPAIR = Codec(Repair)
 
 
 def of_transit(record: Record) -> Members:
@@ -288,6 +305,12 @@ def of_shape(record: Record) -> Members:
     return Members(table=task.table, region=task.parents[0], server=task.server, why=task.why)
 
 
+def of_repair(record: Record) -> Members:
+    """Names the region of a repair, and its table where that is known."""
+    task: Repair = REPAIR.decode(record.data)
+    return Members(table=task.table, region=task.region, why=task.why, what=task.what)
+
+
 def of_snapshot(record: Record) -> Members:
     """Names the table of a snapshot, and the snapshot."""
     task: SnapshotTask = SNAPSHOT_TASK.decode(record.data)
@@ -327,6 +350,16 @@ def shape_of(table_name: str, *, exclusive: bool) -> Demand:
 def lock_of_keys(table_name: str) -> Demand:
     """Demands that no change of a table is under way, and that its regions stay the same ones; they may move."""
     return share_of_table(table_name)._replace(also=(shape_of(table_name, exclusive=True),))
+
+
+def lock_of_repair(record: Record) -> Demand:
+    """Demands a region, whatever table it is of, and that the regions of its table stay the same ones."""
+    task: Repair = REPAIR.decode(record.data)
+    rows = Demand(Resource(Scope.TABLE, f"(rows of region {task.region})"), exclusive=True)
+    if not task.table:
+        return rows
+    also = (rows, shape_of(task.table, exclusive=True))
+    return lock_of_region(task.table, task.region)._replace(also=also)
 
 
 def lock_of_snapshot(name: str, *, exclusive: bool) -> Demand:

@@ -236,6 +236,7 @@ def copy_store(world: World) -> None:
     """Copies the store, as a backup does."""
     world.judge.opens.copied()
     world.judge.shapes.copied()
+    world.damage.copied()
     world.copy = copy.deepcopy(vars(world.disk))
 
 

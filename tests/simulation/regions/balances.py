@@ -34,6 +34,8 @@ class Balances:
         self._begun: set[int] = set()
         self._owners: dict[int, str] = {}
         self._pinned: set[int] = set()
+        self.moved: dict[int, str] = {}
+        """Names of the servers to which balances move regions."""
 
     def restored(self) -> None:
         """Forgets what was durable: the store was restored from a copy."""
@@ -59,6 +61,7 @@ class Balances:
 
     def _look(self, record: Record) -> None:
         task: Move = MOVE.decode(record.data)
+        self.moved[task.region] = task.to
         self._world.counts["balanced"] += 1
         source = self._plans.get(record.parent, {}).get((task.region, task.to))
         what = f"pid {record.pid} of balance {record.parent} moves region {task.region} to {task.to}"

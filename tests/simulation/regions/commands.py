@@ -44,11 +44,11 @@ GOES_ON: Final = ("enable", "disable", "delete")
 """Commands that go on with a table that is on its way to another state."""
 
 
-def _operator(world: World, server: str = "s1", table: str = "t1") -> Operator:
+def operator_of(world: World, server: str = "s1", table: str = "t1") -> Operator:
     return Operator(lambda: world.term, server, server, table, loses_edits=False)
 
 
-def _does(world: World, work: Callable[[Operator], Awaitable[None]], operator: Operator) -> None:
+def does(world: World, work: Callable[[Operator], Awaitable[None]], operator: Operator) -> None:
     """Has an operator work at the active daemon; a term that ends meanwhile ends the work."""
     process = world.active
     if world.term is None or process is None or not process.alive:
@@ -88,7 +88,7 @@ def operate(world: World, number: str, name: str, table: str, server: str) -> No
             await asyncio.sleep(AGAIN_S)
         world.violated("WayOut", f"{given}: {told[-1]}")
 
-    _does(world, work, _operator(world, server, table))
+    does(world, work, operator_of(world, server, table))
 
 
 @verb
@@ -121,7 +121,7 @@ def settle(world: World) -> None:
     """Goes on with what the surface shows to be left half-way, by the commands that it names."""
     if (term := world.term) is None:
         return
-    _does(world, lambda operator: _settled(world, term, operator), _operator(world))
+    does(world, lambda operator: _settled(world, term, operator), operator_of(world))
 
 
 async def _settled(world: World, term: RegionsTerm, operator: Operator) -> None:

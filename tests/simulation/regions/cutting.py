@@ -1,4 +1,7 @@
-"""Cuts all servers off from the daemons at the end of a run, for a lease: all of them keep their regions."""
+"""Cuts all servers off from the daemons at the end of a run, for a lease: all of them keep their regions.
+
+A balance that the daemon began by itself may move some before that or behind it.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,16 @@ async def cut_off(world: World) -> None:
         return  # a term ended late, as a server showed a minute after another one what it has seen
     world.note("-- cut")
     world.counts["cut off"] += 1
-    before = _owners(world)
+    before, moved = _owners(world), world.judge.balances.moved
+    moved.clear()
     ends = [(server, daemon) for server in world.servers for daemon in world.daemons]
     world.network.broken.update(ends, [(daemon, server) for server, daemon in ends])
     await asyncio.sleep(world.options.lease_ms / 1000)
     world.network.broken.clear()
     why = await _back(world)
-    if why or _owners(world) != before:
-        world.violated("SilenceOfAll", f"{why or _owners(world)} after all links were cut, {before} before")
+    after = {one: owner for one, owner in _owners(world).items() if owner.partition(",")[0] != moved.get(one)}
+    if why or not after.items() <= before.items():
+        world.violated("SilenceOfAll", f"{why or after} after all links were cut, {before} before")
 
 
 async def _back(world: World) -> str:

@@ -42,6 +42,8 @@ SERVER_WEIGHTS: Final = ("0.5", "3")
 BALANCED_ALONE: Final = 0.25
 """Part of the runs in which daemons balance regions by themselves."""
 BALANCER_PERIODS_MS: Final = (3_000, 8_000)
+DAMAGES: Final = 0.25
+"""Part of the runs in which the row of a region is lost."""
 OF_LEVEL_1: Final = 0.12
 """Part of the runs whose store is of the oldest level."""
 RAISED: Final = 0.8
@@ -94,6 +96,7 @@ def generate(seed: int) -> RegionPlan:
         *named(seed),
         *_balances(seed, plan),
         *_upgrade(seed, plan),
+        *_damages(seed),
     )
     return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
 
@@ -163,6 +166,16 @@ def _upgrade(seed: int, plan: RegionPlan) -> Iterator[Action]:
     chance = random.Random(f"{seed} upgrade")
     if plan.level == 1 and chance.random() < RAISED:
         yield Action(round(FIRST_S + chance.random() * (LAST_S - FIRST_S), 3), "upgrade", ())
+
+
+def _damages(seed: int) -> Iterator[Action]:
+    """Draws when rows of regions are lost, by draws of their own."""
+    chance = random.Random(f"{seed} damage")
+    if chance.random() >= DAMAGES:
+        return
+    for _ in range(chance.randint(1, 2)):
+        at_s = BALANCED_S + chance.random() * (LAST_S - BALANCED_S)
+        yield Action(round(at_s, 3), "lose-row", (_any(chance), chance.choice(("adopt", "adopt", "fill"))))
 
 
 def _fence(seed: int, chance: random.Random) -> str:

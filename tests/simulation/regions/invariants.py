@@ -73,6 +73,7 @@ class Judge:
         self.shapes.restored()
         self.balances.restored()
         self.levels.restored()
+        self._world.damage.restored()
         self._crash_steps.clear()
         self._crashed.clear()
         self._early.clear()
@@ -146,6 +147,7 @@ class Judge:
         self.shapes.written(puts, rows)
         self.balances.written(puts)
         self.levels.written(puts, rows)
+        self._world.damage.written(puts, rows)
         self._writes += 1
         dispatched: dict[int, int] = {}
         crashes: dict[Key, int] = {}
@@ -172,6 +174,7 @@ class Judge:
         self._crash_steps[record.pid] = record.step
 
     def _keyspace(self) -> None:
+        damage = self._world.damage
         rows = sorted(self._world.disk.regions.values(), key=lambda one: (one.table, one.start))
         by_table: dict[str, list[tuple[bytes, bytes]]] = {}
         for row in rows:
@@ -182,7 +185,9 @@ class Judge:
                 self._fail("KeyspaceCoverage", f"regions of table {name}, which is gone")
                 continue
             starts = [b"", *(end for _, end in bounds[:-1])]
-            if [start for start, _ in bounds] != starts or bounds[-1][1]:
+            if [start for start, _ in bounds] == starts and not bounds[-1][1]:
+                damage.whole(name)
+            elif not damage.is_known(name):
                 self._fail("KeyspaceCoverage", f"table {name} has {bounds}")
 
     def _daemon(self) -> None:

@@ -46,6 +46,7 @@ ALREADY: Final = (
     "start a server: ",
 )
 """Parts of refusals that say that there is nothing to do, or what is to be done without a command of this program."""
+REPAIRS: Final = frozenset({"fix-keys", "forget"})
 WHO: Final = "uid 7"
 VIEWS: Final = frozenset({"list", "show", "describe", "explain", "transitions", "status", "marks", "wait", "locks"})
 """Commands that show something, and change nothing."""
@@ -100,6 +101,7 @@ class Operator:
         self._server, self._name, self._table = server, name, table
         domain = cast("RegionsDomain", self)
         self._changes, self._marks, self.procedures = view_of(domain), MarkView(domain), ProcedureView(domain)
+        self.repairs = self._changes.repairs
 
     @property
     def term(self) -> RegionsTerm | None:
@@ -111,10 +113,17 @@ class Operator:
         """Gives a command; returns its procedure, or how it was refused."""
         if LOSES in command and not self._loses_edits:
             return Refusal("no edits are given up in this run")
+        words = shlex.split(command)
         try:
-            return await self._called(shlex.split(command))
+            return await (self._repaired(*words) if words[1] in REPAIRS else self._called(words))
         except ViewError as error:
             return Refusal(f"{error.message} | {error.remedy}")
+
+    async def _repaired(self, _: str, act: str, subject: str) -> Procedure:
+        change = Change(reason="a test")
+        if act == "forget":
+            return await self.repairs.forget(int(subject), change, WHO)
+        return await self._changes.table_changes.fix_keys(subject, change, WHO)
 
     async def _called(self, words: list[str]) -> Procedure:
         given = [one for one in words if not one.startswith("--")]

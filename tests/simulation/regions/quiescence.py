@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
-from controller.regions.operator.report import About, held_of
 from controller.regions.term import RegionsTerm
 from state_machines.regions.changes import partly_made
-from state_machines.regions.findings import FindingKind, Scope
+from state_machines.regions.findings import FindingKind
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region
-from state_machines.regions.report import Judge
 from state_machines.regions.states import RegionState, ServerState, TableState
+from tests.simulation.regions.damaging import found_in
 
 if TYPE_CHECKING:
     from tests.simulation.regions.world import World
@@ -55,14 +53,8 @@ def _shapes(term: RegionsTerm) -> str:
 
 def _found(term: RegionsTerm) -> str:
     """A report finds nothing, but a table that was disabled before all of its regions were made."""
-    judge, about = Judge(term.env.model, Scope()), About()
-    about.take(term.engine.records.values())
-    for _ in chain(judge.of_keys(), judge.of_rest(held_of(term, about))):
-        pass
     tables = term.env.model.tables
-    found = [
-        one for one in judge.found.listed if one.kind is not FindingKind.HOLE or not partly_made(tables[one.table])
-    ]
+    found = [one for one in found_in(term) if one.kind is not FindingKind.HOLE or not partly_made(tables[one.table])]
     return f"a report finds {[one.what for one in found[:3]]}" if found else ""
 
 

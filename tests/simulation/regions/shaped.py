@@ -228,7 +228,7 @@ class Shapes:
         disk = self._world.disk
         for key, small in disk.small.items():
             if isinstance(small, HeirRow):
-                if small.id not in disk.regions:
+                if small.id not in disk.regions and small.id not in self._world.damage.lost:
                     self._fail("NoOrphanHeirs", f"{small} is of a region that is gone")
                 for one in small.sources:
                     if not self._is_there(one):
@@ -240,7 +240,8 @@ class Shapes:
         disk = self._world.disk
         if source.snapshot:
             return self._has_snapshot(source.snapshot)
-        return source.region in disk.regions or (ParentRow, (source.region,)) in disk.small
+        lost = self._world.damage.lost
+        return source.region in disk.regions or source.region in lost or (ParentRow, (source.region,)) in disk.small
 
     def _has_snapshot(self, identity: str) -> bool:
         small, name = self._world.disk.small, name_in(identity)

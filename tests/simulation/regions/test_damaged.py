@@ -28,7 +28,8 @@ from regent_agent import protocol
 from regent_agent.protocol import Owned, Routes
 from regent_agent.protocol import Refused as RefusedResponse
 from state_machines.procedures.states import State
-from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind
+from state_machines.regions.damage import Damage, Damages, Gap, RowKind
+from state_machines.regions.keys import Keys
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState

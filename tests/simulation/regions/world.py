@@ -26,7 +26,7 @@ from testing.memory.region_store import RegionDisk
 from testing.simulated.regions.storage import Key, Storage
 from tests.kit.simulation.loop import PROCESS, Process, SimLoop
 from tests.kit.simulation.seeds import ERROR, FAULT, Violation
-from tests.simulation.regions import balancing, levels, operators, shaping
+from tests.simulation.regions import balancing, damaging, levels, operators, shaping
 from tests.simulation.regions.actions import act
 from tests.simulation.regions.clients import Clients
 from tests.simulation.regions.commands import settle
@@ -92,6 +92,7 @@ class World(logging.Handler):
         self.keep = keep
         self.counts: Counter[str] = Counter()
         self.storage = Storage(logged=plan.fence == "log")
+        self.damage = damaging.Damage(self)
         self.judge = Judge(self)
         self.loop = RegionLoop(self.judge)
         self.chance = random.Random(f"{plan.seed} world")
@@ -247,6 +248,7 @@ class World(logging.Handler):
                 assigned_s = self.loop.now_s
                 settle(self)
                 operators.remove_marks(self)
+                damaging.repair_all(self)
         if why:
             self.violated("liveness", why)
         elif random.Random(f"{self.plan.seed} cut").random() < CUTS:

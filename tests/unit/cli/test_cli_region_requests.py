@@ -127,6 +127,13 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
     (("servers", "drain", "kv 1,5", "--force", *WHY), "servers/kv%201%2C5/drain", {"force": True, **SAID}),
     (("servers", "expire", "kv 1", "--yes", *WHY), "servers/kv%201%2C5/expire", SAID),
     (("servers", "recover", "kv 1,5", *WHY), "servers/kv%201%2C5/recover", SAID),
+    (
+        ("regions", "adopt", 17, "--table", "a/b", "--start", "g", "--end", "", "--yes", *WHY),
+        "17/adopt",
+        {"table": "a/b", "start": "g", "end": "", **SAID},
+    ),
+    (("regions", "adopt", 18, "--table", "a/b", "--yes", *WHY), "18/adopt", {"table": "a/b", **SAID}),
+    (("regions", "forget", 17, "--yes", *WHY), "17/forget", SAID),
     (("servers", "forget", "kv 1", *WHY), "servers/kv%201/forget", SAID),
     (("servers", "cordon", "kv 1", *WHY), "marks", mark("cordon", "kv 1")),
     (("servers", "uncordon", "kv 1", *WHY), "marks/remove", mark("cordon", "kv 1")),
@@ -176,6 +183,26 @@ def test_a_change_is_one_request_with_all_that_was_given_and_its_wait_ends_as_th
     assert found == {"pid": 12, **PROCEDURE} | end
     assert [one for one, _ in daemon.got if "procedures" in one] == ["/v1/regions/procedures/12"]
     assert daemon.posted == [(f"/v1/regions/{path}", body)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tables", "fix-keys", "t", "--yes"),
+        ("regions", "adopt", 17, "--table", "t", "--yes"),
+        ("regions", "forget", 17, "--yes"),
+        ("servers", "recover", "kv-1"),
+    ],
+    ids=lambda words: " ".join(map(str, words)),
+)
+def test_a_repair_without_a_reason_is_refused_before_it_is_sent(daemon: Daemon, words: tuple[object, ...]) -> None:
+    for given in ((), ("--reason", " ")):
+        said = unwrapped(regent(*words, *given, code=Exit.USAGE).stderr)
+        assert "--reason is empty: a repair needs one" in said
+        assert "say why, as --reason 'no copy has its row'" in said
+    assert not daemon.posted
+    regent(*words, "--dry-run")
+    assert len(daemon.posted) == 1
 
 
 @pytest.mark.parametrize("given", [(), ("--nonce", "n1")], ids=["drawn", "given"])

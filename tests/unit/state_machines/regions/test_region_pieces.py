@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from state_machines.regions import damage as damages
 from state_machines.regions import marks
-from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind
+from state_machines.regions.damage import Damage, Damages, Gap, RowKind
+from state_machines.regions.keys import Keys
 from state_machines.regions.layout import (
     KEY_BYTES_MAX,
     NAME_CHARS_MAX,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from state_machines.regions import report
 from state_machines.regions.damage import Damage, RowKind
-from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Held, Scope, hole_mend
+from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope, hole_mend, row_mend
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.report import Judge
 from state_machines.regions.reshaping import reshape
@@ -108,8 +108,9 @@ def test_a_hole_names_the_damaged_row_that_may_have_its_keys() -> None:
     model.damages.add(Damage(RowKind.REGION, "region 3", "state", "99", "a test", table="t", region=3))
     hole, damaged = judged(model).listed
     assert "(region 3: state is 99: a test)" in hole.what
-    assert hole.mend == RESTORE, "the row that is left out has the keys"
-    assert (damaged.kind, damaged.table, damaged.regions, damaged.mend) == (K.DAMAGED, "t", (3,), RESTORE)
+    assert hole.mend == hole_mend("t", 3), "the row that is left out has the keys"
+    assert "'regent regions adopt 3 --table t'" in hole.mend
+    assert (damaged.kind, damaged.table, damaged.regions, damaged.mend) == (K.DAMAGED, "t", (3,), row_mend(3, "t"))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_keys_that_two_regions_have_are_an_overlap(
     found = judged(model, scope=Scope(kind=K.OVERLAP))
     assert set(found.counts) == {K.OVERLAP}
     assert any((one.start, one.end) == shared or id_ in one.regions for one in found.listed)
-    assert all("have the same keys" in one.what and one.mend == RESTORE for one in found.listed)
+    assert all("have the same keys" in one.what and "'regent regions forget" in one.mend for one in found.listed)
 
 
 def test_a_disabled_table_that_was_not_created_whole_may_be_deleted() -> None:

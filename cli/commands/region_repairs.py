@@ -1,0 +1,56 @@
+"""Adds adopt and forget to ``regent regions``: repairs of a catalog that has lost rows, or has some that are wrong."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.commands.region_changes import Request, change
+
+Region = Annotated[int, typer.Argument(help="Id of the region.", min=1)]
+Table = Annotated[str, typer.Option("--table", help="Table of the region.")]
+Start = Annotated[
+    str | None,
+    typer.Option(
+        "--start", metavar="KEY", help="First key of the region; without it that of the keys without a region."
+    ),
+]
+End = Annotated[
+    str | None,
+    typer.Option("--end", metavar="KEY", help="The key behind its last one; without it the end of these keys."),
+]
+
+
+def register(named: typer.Typer) -> None:
+    """Adds the commands below ``regent regions``."""
+    asks = "Store region {region} of table {table} again? Its server opens the data that it has under this id."
+    change(
+        named,
+        adopt,
+        "regent regions adopt 17 --table users --wait --yes --reason 'its row is lost'",
+        "regent regions adopt 17 --table users --start g --end n --dry-run",
+        asks=asks,
+        reasoned=True,
+    )
+    asks = "Remove what the catalog has of region {region}? Its data stays, and nothing names it any more."
+    example = "regent regions forget 17 --wait --yes --reason 'region 18 has its keys'"
+    change(named, forget, example, "regent regions forget 17 --dry-run", asks=asks, reasoned=True)
+
+
+def adopt(region: Region, table: Table, start: Start = None, end: End = None) -> Request:
+    r"""Store the row of a region again that the catalog has lost: with its id it has its data.
+
+    It gets keys that no region has: all of them where they are one range, else those from --start to --end. Keys are
+    text: printable ASCII as it is, any other byte, and the backslash, as \xNN.
+    """
+    keys = {name: key for name, key in (("start", start), ("end", end)) if key is not None}
+    return f"/v1/regions/{region}/adopt", {"table": table, **keys}
+
+
+def forget(region: Region) -> Request:
+    """Remove what the catalog has of a region that cannot be right; the service keeps the data.
+
+    That is a region whose keys others have, a row that refers to a lost region, or one that cannot be read.
+    """
+    return f"/v1/regions/{region}/forget", {}

@@ -1,0 +1,164 @@
+"""Forget a region: what the catalog has of it, and what cannot be right, is removed; the service keeps all of its data.
+
+A region goes whose keys others have, once its server has closed it. A row goes that refers to what is lost, or that
+cannot be read. What the procedure may remove was found out as it began; each step judges it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from controller.procedures.kinds import Effect, Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.procedures import adopting, close, messages
+from controller.regions.procedures.messages import REPAIR, Repair
+from metadata_store.catalog.rows import Drop, DropRegions, HeirRow, ParentRow, Write
+from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome
+from state_machines.procedures.record import Record
+from state_machines.regions.damage import Gap, RowKind
+from state_machines.regions.keys import Without
+from state_machines.regions.model import Region
+from state_machines.regions.repairs import Forgotten, Refusal, alone, forgettable
+from state_machines.regions.states import RegionState
+
+NAME: Final = "forget_region"
+FREE: Final = 0
+REMOVE: Final = 1
+COPIED: Final = "the store was restored from a copy, and the catalog may have been right since: begin it again"
+
+
+def problem_of(env: RegionsEnv, record: Record, task: Repair) -> str | None:
+    """Returns why the catalog does not forget a region now; None where it does."""
+    found = forgettable(env.model, task.region)
+    if isinstance(found, Refusal):
+        return str(found)
+    if found != task.what or (task.table and table_of(env, task.region) != task.table):
+        return f"what the catalog has of region {task.region} is another thing by now: see 'regent regions report'"
+    return COPIED if record.pid <= env.copied_number else None
+
+
+def table_of(env: RegionsEnv, id_: int) -> str:
+    """Returns the name of the table of a region, as far as a row tells it."""
+    model = env.model
+    if (region := model.regions.get(id_)) is not None:
+        return region.table.name
+    if damages := model.damages.of_id(id_):
+        return next((one.table for one in damages if one.table), "")
+    return model.parents[id_].table if id_ in model.parents else ""
+
+
+async def others_of(env: RegionsEnv, region: Region) -> Without:
+    """Follows the keys of a table without one of its regions; other work goes on while it looks."""
+    others = Without(region.table, region)
+    for _ in others.parts():
+        await asyncio.sleep(0)
+    return others
+
+
+def uncovered(others: Without, region: Region) -> Refusal | None:
+    """Returns why a region is needed: no other one has some of its keys; None where others have all."""
+    missing = others.missing
+    return None if missing is None else alone(region, (missing.start, missing.end))
+
+
+async def free(env: RegionsEnv, record: Record) -> Outcome:
+    """Has a region closed whose keys others have, or one whose row is left out, wherever a process has it."""
+    task: Repair = REPAIR.decode(record.data)
+    region = env.model.regions.get(task.region)
+    others = None if region is None else await others_of(env, region)
+    if (why := _refusal(env, record, task, region, others)) is not None:
+        return Failed(f"{NAME}: {why}")
+    if task.what == Forgotten.DAMAGED:
+        return adopting.unserved(env, record, task) or Next(REMOVE, record.data)
+    if region is None or _is_free(env, region):
+        return Next(REMOVE, record.data)
+    if region.server is None:
+        return adopting.held(env, record)
+    return Children((close.closed(region, task.why),), record.step, record.data)
+
+
+def _is_free(env: RegionsEnv, region: Region) -> bool:
+    """Checks whether no process can have a region."""
+    return region.server is None and not env.claimants.is_held(region)
+
+
+def _refusal(
+    env: RegionsEnv, record: Record, task: Repair, region: Region | None, others: Without | None
+) -> str | None:
+    """Returns why a region is not forgotten, behind an await: the model may be different by now."""
+    if env.model.regions.get(task.region) is not region:
+        return "its region has changed meanwhile: begin it again"
+    if (why := problem_of(env, record, task)) is not None or region is None or others is None:
+        return why
+    return None if (refusal := uncovered(others, region)) is None else str(refusal)
+
+
+async def remove(env: RegionsEnv, record: Record) -> Outcome | Effect:
+    """Removes the rows in one write; goes back where a process may have the region again."""
+    task: Repair = REPAIR.decode(record.data)
+    region = env.model.regions.get(task.region)
+    others = None if region is None else await others_of(env, region)
+    if (why := _refusal(env, record, task, region, others)) is not None:
+        return Failed(f"{NAME}: {why}")
+    if region is not None and others is not None:
+        if not _is_free(env, region):
+            return Next(FREE, record.data)
+        gaps = others.gaps
+        return Effect(Done(), (DropRegions((region.id,)),), lambda _: _forgotten(env, record, region, gaps))
+    if task.what == Forgotten.DAMAGED and adopting.waits_for(env, task.region):
+        return Next(FREE, record.data)
+    return Effect(Done(), _rows(env, task), lambda _: _without_rows(env, record, task))
+
+
+def _forgotten(env: RegionsEnv, record: Record, region: Region, gaps: Sequence[Gap]) -> None:
+    """Enters that a region is gone: clients get routes to keys again that it alone shared with others."""
+    model, table = env.model, region.table
+    before = set(model.damages.overlapping)
+    env.journal.forgotten(region.id, table.name, region.state.name, record.pid)
+    model.drop(region)
+    region.state = RegionState.MERGED  # for clients, who forget it: others have its keys
+    model.damages.put_gaps(table.name, gaps)
+    env.routes.changed(region)
+    for one in sorted(before - model.damages.overlapping):
+        if (other := model.regions.get(one)) is not None:
+            env.routes.changed(other)
+
+
+def _rows(env: RegionsEnv, task: Repair) -> tuple[Write, ...]:
+    """Returns the writes that remove rows about a region that is not there."""
+    id_ = task.region
+    match Forgotten(task.what):
+        case Forgotten.PARENT:
+            return (Drop(ParentRow, (id_,)),)
+        case Forgotten.SOURCES:
+            return (Drop(HeirRow, (id_,)),)
+    kinds = {one.kind for one in env.model.damages.of_id(id_)}
+    found: list[Write] = [DropRegions((id_,))] if id_ in env.model.damages.regions else []
+    found += [Drop(HeirRow, (id_,))] if RowKind.HEIR in kinds and not found else []
+    found += [Drop(ParentRow, (id_,))] if RowKind.PARENT in kinds else []
+    return tuple(found)
+
+
+def _without_rows(env: RegionsEnv, record: Record, task: Repair) -> None:
+    model, id_ = env.model, task.region
+    parent = model.parents.get(id_)
+    known = RegionState(parent.state).name if parent is not None and task.what == Forgotten.PARENT else ""
+    env.journal.forgotten(id_, task.table, known, record.pid)
+    if task.what == Forgotten.PARENT:
+        model.parents.pop(id_, None)
+        env.parents_ms.pop(id_, None)
+        return
+    if task.what == Forgotten.SOURCES or id_ in model.damages.regions:
+        model.sources.pop(id_, None)
+    model.damages.drop_region(id_)
+
+
+FORGET_REGION: Final[Kind[RegionsEnv]] = Kind(
+    NAME,
+    (Step("free", free), Step("remove", remove)),
+    messages.lock_of_repair,
+    holds_locks=True,
+    members=messages.of_repair,
+)
