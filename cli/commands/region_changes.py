@@ -51,15 +51,16 @@ def change(
     named: typer.Typer,
     request: Callable[..., Request],
     *examples: str,
-    asks: str = "",
+    asks: str | Callable[..., str] = "",
     force: bool = False,
     at_once: bool = False,
     reasoned: bool = False,
 ) -> None:
     """Adds a command with the parameters of ``request``, which returns the change, and the options of all changes.
 
-    ``asks``: a question before it, which names parameters in braces. ``force``: it has this option. ``at_once``: it has
-    no ``--wait``, and waits for its end. ``reasoned``: it is a repair, which needs a reason.
+    ``asks``: a question before it, which names parameters in braces, or a function of the body and these. ``force``: it
+    has this option. ``at_once``: it has no ``--wait``, and waits for its end. ``reasoned``: it is a repair, and needs a
+    reason.
     """
     own = list(inspect.signature(request, eval_str=True).parameters.values())
     common: list[tuple[str, Any, Any]] = [("reason", Reason, ""), ("nonce", Nonce, "")]
@@ -74,9 +75,10 @@ def change(
             raise Failure(
                 Exit.USAGE, "--reason is empty: a repair needs one", "say why, as --reason 'no copy has its row'"
             )
-        if asks:
-            confirmed(given["yes"] or given["dry_run"], asks.format(**chosen))
         path, body = request(**chosen)
+        if asks:
+            question = asks.format(**chosen) if isinstance(asks, str) else asks(body, **chosen)
+            confirmed(given["yes"] or given["dry_run"], question)
         body |= {"reason": given["reason"], "nonce": given["nonce"], "dryRun": given["dry_run"]}
         body |= {"force": given["force"]} if force else {}
         changed(session, path, body, given.get("wait", True), given.get("timeout", AT_ONCE_S))

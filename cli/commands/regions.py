@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from cli.commands import region_procedures, region_repairs, region_shapes, regions_backup, regions_report
 from cli.commands.region_changes import Request, ServerName, change, marked, unmarked
+from cli.commands.region_files import IdFile, ids_of, only_one
 from cli.commands.region_work import TRIES, Data, For, Tries, Work, work_of
+from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.session import Session, command, group
 
@@ -29,6 +32,7 @@ State = Literal[
 ]
 Region = Annotated[int, typer.Argument(help="Id of the region.", min=1)]
 OfTable = Annotated[str | None, typer.Option("--table", help="Only those of one table.")]
+OneRegion = Annotated[int | None, typer.Argument(help="Id of the region; or --file.", min=1, metavar="REGION")]
 AtServer = Annotated[
     str | None, typer.Option("--server-name", help="Only those of one server, NAME or NAME,INCARNATION.")
 ]
@@ -67,9 +71,21 @@ def register(app: typer.Typer) -> None:
     command(named, examples=("regent regions transitions", "regent regions transitions -o wide"))(transitions)
     regions_report.register(named)
     regions_backup.register(named)
-    change(named, assign, "regent regions assign 17 --wait", "regent regions assign 17 --to kv-2")
-    asks = "Close region {region}? No server serves its keys then."
-    change(named, unassign, "regent regions unassign 17 --yes --reason 'broken file'", asks=asks)
+    change(
+        named,
+        assign,
+        "regent regions assign 17 --wait",
+        "regent regions assign 17 --to kv-2",
+        "regent regions assign --file ids.txt --wait",
+        "regent regions assign --file - --dry-run",
+    )
+    change(
+        named,
+        unassign,
+        "regent regions unassign 17 --yes --reason 'broken file'",
+        "regent regions unassign --file ids.txt --yes --wait",
+        asks=_closes,
+    )
     change(named, move, "regent regions move 17 kv-2 --wait", "regent regions move 17 kv-2 --dry-run", force=True)
     change(named, reopen, "regent regions reopen 17 --wait --reason 'new options'")
     asks = "Disable all tables? No region is served then, until `regent regions start`."
@@ -149,14 +165,37 @@ def transitions(session: Session, limit: Limit = 500) -> None:
     session.output.listing("RegionTransition", found)
 
 
-def assign(region: Region, to: To = "") -> Request:
-    """Have a region opened that no server has, for instance one that is FAILED_OPEN."""
-    return f"/v1/regions/{region}/assign", {"server": to}
+def assign(region: OneRegion = None, file: IdFile = None, to: To = "") -> Request:
+    """Have a region opened that no server has, for instance one that is FAILED_OPEN; or all those of a file.
+
+    A file has one id on each line, at most 10,000; a comment begins with #. One procedure has them opened. A region
+    that is open already, is gone, is moved, or whose table is not enabled, is left out and counted.
+    """
+    only_one(region, file)
+    if file is None:
+        return f"/v1/regions/{region}/assign", {"server": to}
+    if to:
+        raise Failure(Exit.USAGE, "--to is for one region, and --file may have many", "leave one of them out")
+    return "/v1/regions/assign", {"regions": ids_of(file)}
 
 
-def unassign(region: Region) -> Request:
-    """Have a region closed; no server serves its keys until `regent regions assign`."""
-    return f"/v1/regions/{region}/unassign", {}
+def unassign(region: OneRegion = None, file: IdFile = None) -> Request:
+    """Have a region closed, or all those of a file; no server serves their keys until `regent regions assign`.
+
+    A file has one id on each line, at most 10,000; a comment begins with #. One procedure has them closed. A region
+    that is closed already, is gone, or is moved, is left out and counted.
+    """
+    only_one(region, file)
+    if file is None:
+        return f"/v1/regions/{region}/unassign", {}
+    return "/v1/regions/unassign", {"regions": ids_of(file)}
+
+
+def _closes(body: Json, region: int | None, file: Path | None) -> str:
+    """Returns the question before regions are closed."""
+    if file is None:
+        return f"Close region {region}? No server serves its keys then."
+    return f"Close {len(body['regions']):,} regions? No server serves their keys then."
 
 
 def move(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from controller.regions.procedures import by_ids
 from controller.regions.procedures.balance import SWITCH
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from regent_agent import protocol
@@ -46,6 +47,7 @@ from tests.kills.region_stories import (
     moves,
     namespace,
     nothing,
+    of_ids,
     publishes,
     publishes_and_aborts,
     publishes_what_one_rejects,
@@ -78,6 +80,7 @@ class Case(NamedTuple):
 
 
 CREATED: Final = (nothing, create)
+CLOSED: Final = (*CREATED, of_ids(by_ids.CLOSE))
 DISABLED: Final = (*CREATED, changes("disable_table"))
 FAILED: Final = (protocol.FAILED_OPEN,)
 SNAPSHOT: Final = (*CREATED, snapshot("snapshot_table", TABLE))
@@ -140,6 +143,11 @@ CASES: dict[str, Case] = {
         assigns, (*CREATED, closes), failing=(protocol.BUSY, protocol.NOT_RUNNING), takes=True
     ),
     "assign what is open": Case(assigns, CREATED),
+    "assign by ids": Case(of_ids(by_ids.ASSIGN), CLOSED),
+    "assign by ids in pieces": Case(of_ids(by_ids.ASSIGN), CLOSED, pieces=True),
+    "assign by ids of which one is open": Case(of_ids(by_ids.ASSIGN), (*CLOSED, assigns)),
+    "close by ids": Case(of_ids(by_ids.CLOSE), CREATED),
+    "close by ids in pieces": Case(of_ids(by_ids.CLOSE), (*CREATED, closes), pieces=True),
     "close": Case(closes, CREATED),
     "close what is closed": Case(closes, (*CREATED, closes)),
     "move": Case(moves(), CREATED),
@@ -197,6 +205,8 @@ CASES: dict[str, Case] = {
             ("reopening", moves(reopens=True), CREATED, "log"),
             ("closing", closes, CREATED, "lease"),
             ("assigning", assigns, CREATED, "lease"),
+            ("assigning by ids", of_ids(by_ids.ASSIGN), CLOSED, "log"),
+            ("closing by ids", of_ids(by_ids.CLOSE), CREATED, "lease"),
             ("draining", drains, CREATED, "log"),
             ("working", works(), CREATED, "lease"),
             ("working on a table", works_on_all, CREATED, "log"),

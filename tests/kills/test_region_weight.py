@@ -11,10 +11,13 @@ from msgspec.structs import replace
 from controller.procedures.writes import Scale
 from controller.regions.environment import Options
 from controller.regions.operator.ways import failures_of
+from controller.regions.procedures import by_ids
+from controller.regions.procedures.by_ids import BY_IDS
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
+from state_machines.regions.choosing import IDS_MAX
 from state_machines.regions.layout import NAME_CHARS_MAX
 from tests.kills import region_servers
 from tests.kills.harness import Clock, Deaths
@@ -70,6 +73,25 @@ async def test_a_table_of_many_regions_is_disabled_with_a_long_reason(store: str
 
 
 @pytest.mark.parametrize("store", STORES)
+async def test_the_most_ids_and_the_longest_reason_of_a_request_are_stored(store: str, tmp_path: Path) -> None:
+    """Each batch has the reason, and each child of it."""
+    run = Run(store, tmp_path, ("s1", "s2", "s3"))
+    await run.play(changes("create_table", TableTask("t", uniform=500), Caller(nonce="1")))
+
+    async def story(life: Life) -> Record:
+        ids = [one.id for one in life.term.env.model.tables["t"].regions]
+        ids += [(1 << 63) - 1 - at for at in range(IDS_MAX - len(ids))]
+        task = by_ids.naming(ids, WIDE * 1_000)
+        return await life.run(by_ids.CLOSE, BY_IDS.encode(task), caller=LONGEST)
+
+    end = await run.play(story)
+    assert end.outcome is not None
+    assert end.outcome[0] is State.SUCCESS
+    assert end.outcome[1].startswith(b"500 closed, 9,500 left out: ")
+    assert {region[3] for region in end.regions} == {"CLOSED"}
+
+
+@pytest.mark.parametrize("store", STORES)
 async def test_a_table_is_created_and_crashes_with_the_longest_names_and_options(store: str, tmp_path: Path) -> None:
     run = Run(store, tmp_path, SERVERS)
     created = await run.play(changes("create_table", TableTask(NAME, options=OPTIONS, uniform=400), LONGEST))
@@ -121,7 +143,15 @@ async def test_a_log_whose_parts_have_long_names_is_split(
 
 
 SOME = list(
-    dict.fromkeys(("disable", "work on a table", *[name for name, case in CASES.items() if not case.whole][::5]))
+    dict.fromkeys(
+        (
+            "disable",
+            "work on a table",
+            "assign by ids",
+            "close by ids",
+            *[name for name, case in CASES.items() if not case.whole][::5],
+        )
+    )
 )
 
 

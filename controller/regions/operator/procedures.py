@@ -33,6 +33,7 @@ from controller.regions.operator.progress import (
     failing_of,
     hangs,
     holders,
+    locks_beside,
     progress_of,
     waits_behind,
     with_failures,
@@ -122,7 +123,7 @@ class ProcedureView:
             told = {"progress": progress_of(record, env, engine)}
             if pid in failing or record.error or record.aborted or hangs(record, env, engine):
                 told["ends_by"] = ways.of_procedure(record, env, engine)
-            if front := holders(record, engine.locks(), engine):
+            if front := holders(record, locks_beside(record, engine), engine):
                 told["ends_by"] = ways.behind(front, env, engine) or told.get("ends_by", "")
             return with_failures(_item(engine, record), failing).model_copy(update=told)
         if pid in engine.unusable:

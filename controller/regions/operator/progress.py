@@ -17,7 +17,8 @@ from controller.regions.operator.explain import without_inherit, without_servers
 from controller.regions.operator.published import waits_of
 from controller.regions.operator.records import message_of
 from controller.regions.operator.ways import failures_of
-from controller.regions.procedures import adopting, fixing, modification, tables
+from controller.regions.procedures import adopting, by_ids, fixing, modification, tables
+from controller.regions.procedures.by_ids import ByIds
 from controller.regions.procedures.log_task import FENCE_LOG, SPLIT_LOG
 from controller.regions.procedures.messages import (
     Crash,
@@ -54,7 +55,8 @@ def progress_of(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
     """Returns how far a procedure is; empty where nothing is known, or it has ended."""
     if record.state.is_final:
         return ""
-    waits = (aborting(record, engine), waits_behind(record, engine.locks(), engine), _of_message(record, env, engine))
+    behind = waits_behind(record, locks_beside(record, engine), engine)
+    waits = (aborting(record, engine), behind, _of_message(record, env, engine))
     return "; ".join(filter(None, waits))
 
 
@@ -96,8 +98,10 @@ def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
             return states + _failures(env, lambda one: _is_part(one.pid, record, engine))
         case Repair() as task:
             return _of_repair(record, task, env, engine)
-        case Many():
-            return _failures(env, lambda one: _is_part(one.pid, record, engine)).removeprefix("; ")
+        case ByIds() | Many() as task:
+            failures = _failures(env, lambda one: _is_part(one.pid, record, engine))
+            so_far = by_ids.so_far(env, record.kind, task) if isinstance(task, ByIds) else ""
+            return f"{so_far}{failures}".removeprefix("; ")
         case _:
             return ""
 
@@ -247,6 +251,14 @@ def _failures(env: RegionsEnv, wanted: Callable[[Region], bool]) -> str:
 
 
 # -- locks
+
+
+def locks_beside(record: Record, engine: Engine[RegionsEnv]) -> Sequence[LockItem]:
+    """Returns the locks among which those are that a procedure waits for; none where it has its own already.
+
+    There may be ten thousands of them.
+    """
+    return () if record.locked and not record.is_new else engine.locks()
 
 
 def holders(record: Record, locks: Sequence[LockItem], engine: Engine[RegionsEnv]) -> list[int]:

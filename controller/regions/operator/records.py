@@ -12,9 +12,10 @@ from controller.procedures.kinds import Kind
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.results import labelled
-from controller.regions.procedures import assign
+from controller.regions.procedures import assign, by_ids
 from controller.regions.procedures.balance import SWITCH
 from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask, skips
+from controller.regions.procedures.by_ids import BY_IDS, ByIds
 from controller.regions.procedures.every import KINDS
 from controller.regions.procedures.messages import (
     CRASH,
@@ -64,6 +65,8 @@ CODECS: Final[Mapping[str, Any]] = {
     "discard_parent": TRANSIT,
     "assign_many": MANY,
     "close_many": MANY,
+    "assign_regions": BY_IDS,
+    "close_regions": BY_IDS,
     "crash": CRASH,
     "balance": BALANCE_TASK,
     "drain_server": CRASH,
@@ -126,6 +129,8 @@ LEFT: Final[Mapping[str, str]] = {
     "assign": STRANDED,
     "close": STRANDED,
     "move": STRANDED,
+    "assign_regions": f"regions that have begun go on, and {STRANDED}",
+    "close_regions": "regions that have begun go on: 'regent regions list --state open' shows those that are open",
     "region_work": "the server may do the work still",
     "table_work": "servers may do the work still",
     "publish": "some servers may have the value, and others not: publish it again",
@@ -172,6 +177,8 @@ def subject_of(record: Record) -> str:
             return str(task.region)
         case Shape() as task:
             return " ".join(map(str, sorted(task.parents)))
+        case ByIds() as task:
+            return f"{task.count} regions {task.digest}"
         case BalanceTask():
             return SWITCH
         case TableTask() as task:
@@ -200,8 +207,10 @@ def cause_of(record: Record, env: RegionsEnv) -> str:
     return env.causes.of(record.pid) or getattr(message_of(record), "failed", "")
 
 
-def _detail_of_table(task: TableTask | SnapshotTask | StopTask | Repair) -> str:
+def _detail_of_many(task: TableTask | SnapshotTask | StopTask | Repair | ByIds) -> str:
     match task:
+        case ByIds():
+            return by_ids.detail(task)
         case TableTask():
             count = task.count or count_of(task.splits, task.uniform)
             made = f", {task.made} of {count} regions stored" if task.made else ""
@@ -242,8 +251,8 @@ def detail_of(record: Record) -> str:
             at = f" at {task.worker},{task.worker_incarnation}" if task.worker else ""
             part = f", part {task.part}" if task.part else ""
             return f"log of {task.server},{task.incarnation}{part}{at}{_last(task.failed)}"
-        case TableTask() | SnapshotTask() | StopTask() | Repair() as task:
-            return _detail_of_table(task)
+        case TableTask() | SnapshotTask() | StopTask() | Repair() | ByIds() as task:
+            return _detail_of_many(task)
         case MarkTask() as task:
             return f"{task.kind.value} of {task.subject}" + (f" to {task.value}" if task.value else "")
         case NamespaceTask() as task:
@@ -300,6 +309,8 @@ def unmet_of(record: Record) -> str:
         by = f" by {record.ending.principal}" if record.ending.principal else ""
         left = LEFT.get(record.kind, "")
         return f"it was ended as it is{by}, before it was done" + (f"; {left}" if left else "")
+    if isinstance(task := message_of(record), ByIds):
+        return by_ids.unmet(record.kind, task)
     judge = _JUDGES.get(record.kind)
     return "" if judge is None else judge(record.result.decode("utf-8", "replace"))
 

@@ -35,6 +35,7 @@ from controller.regions.term import RegionsTerm
 from regent_agent.protocol import INHERIT
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
+from state_machines.regions.choosing import is_of_crash
 from state_machines.regions.model import Region
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState
 
@@ -120,7 +121,7 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str,
         return "a move needs the name of a server"
     if region.pid and region.id in env.model.transit:
         return f"region {region} is in transition: procedure {region.pid} moves it"
-    if (_is_of_crash(region) or region.state not in FINAL) and (why := _left_problem(region, act)) is not None:
+    if (is_of_crash(region) or region.state not in FINAL) and (why := _left_problem(region, act)) is not None:
         return why
     if act != "unassign" and region.table.state not in WANTED:
         return f"table {region.table.name} is {region.table.state.name.lower()}: its regions are not to be open"
@@ -144,19 +145,10 @@ def _left_problem(region: Region, act: RegionAct) -> str | None:
 
     A server that may have it closes it first, whether it is then assigned or left.
     """
-    if _is_of_crash(region):
+    if is_of_crash(region):
         state = "WAITING" if awaits_crash(region) else region.state.name
         return f"region {region} is {state}: the crash of {region.server} is dealt with, and sees to it itself"
     return None if act in ("assign", "unassign") else f"region {region} is {region.state.name}: assign it first"
-
-
-def _is_of_crash(region: Region) -> bool:
-    """Checks whether the crash of its owner sees to a region: no request about it is accepted before.
-
-    One that was open at a process that is fenced, and that a hold keeps, may be moved before the hold ends.
-    """
-    owner = None if region.server is None else region.server.state
-    return owner is ServerState.CRASHED or (owner is ServerState.FENCED and region.state not in FINAL)
 
 
 def _target_problem(env: RegionsEnv, region: Region, server: str) -> str | None:
@@ -197,7 +189,7 @@ def region_remedy(term: RegionsTerm, region: Region, act: RegionAct, server: str
         bypass = f"'regent regions procedures bypass {region.pid}'"
         waits = ways.of_wait(region.pid, term.engine)
         return f"{waits}; {bypass} ends it as it is; {explains} says what else ends it"
-    if _is_of_crash(region):
+    if is_of_crash(region):
         wait = f"wait for its end: {explains} says what that waits for"
         return f"{wait}; {of_crash}" if (of_crash := _goes_on_with_crash(term, region)) else wait
     if act != "unassign" and region.table.state not in WANTED:

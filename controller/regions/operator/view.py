@@ -16,6 +16,7 @@ from controller.regions.operator.namespaces import NamespaceView, add_namespace_
 from controller.regions.operator.procedures import ProcedureView, add_procedure_routes
 from controller.regions.operator.published import PublishedView, add_published_routes
 from controller.regions.operator.region_changes import RegionChanges, add_region_change_route
+from controller.regions.operator.region_lists import RegionLists, add_region_list_routes
 from controller.regions.operator.regions import RegionView, add_region_routes
 from controller.regions.operator.repairs import Repairs, add_repair_routes
 from controller.regions.operator.report import ReportView, add_report_route
@@ -46,6 +47,7 @@ class View:
         self.reports = ReportView(domain)
         self.shapes = ShapeView(domain)
         self.region_changes = RegionChanges(domain)
+        self.region_lists = RegionLists(domain)
         self.repairs = Repairs(domain)
         self.tables = TableView(domain)
         self.snapshots = SnapshotView(domain)
@@ -85,6 +87,7 @@ class View:
         add_shape_routes(app, self.shapes)
         add_repair_routes(app, self.repairs)
         add_region_change_route(app, self.region_changes)
+        add_region_list_routes(app, self.region_lists)
         add_snapshot_routes(app, self.snapshots)
         add_table_change_routes(app, self.table_changes)
         add_table_routes(app, self.tables)

@@ -14,6 +14,7 @@ from controller.regions.operator.records import cause_of, message_of
 from controller.regions.procedures import crash, snapshots, tables
 from controller.regions.procedures.assign import NAME as ASSIGN
 from controller.regions.procedures.balance import NAME as BALANCE
+from controller.regions.procedures.by_ids import ByIds
 from controller.regions.procedures.messages import (
     Crash,
     LogTask,
@@ -276,6 +277,8 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
         return "; ".join(_of_moves(root, env, engine))
     if isinstance(task, Shape):
         return "; ".join(dict.fromkeys(_of_shape(root, task, env, engine)))
+    if isinstance(task, ByIds):
+        return "; ".join(dict.fromkeys(_of_ids(root, task, env, engine)))
     if isinstance(task, SnapshotTask | TableWork):
         return _of_work(root)
     if isinstance(task, PublishTask):
@@ -303,6 +306,20 @@ def _of_moves(root: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iter
     if not root.aborted:
         after = "; it ends once the moves that have begun have ended" if hung else ""
         yield f"'{ENDS} abort {root.pid}' begins no further move: regions that have moved stay where they are{after}"
+
+
+def _of_ids(root: Record, task: ByIds, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
+    """Yields what ends the opens or the closes of regions that an operator has named: they have begun together."""
+    under_way = (found for one in task.begun if (found := env.model.regions.get(one)) is not None)
+    hung: dict[Server | None, Region] = {}
+    for region in under_way:
+        part = engine.records.get(region.pid)
+        if part is not None and part.root == root.pid:
+            hung.setdefault(region.server, region)
+    for region in list(hung.values())[:FAILURES_SHOWN]:
+        yield from of_region(region, env, engine)
+    if task.ids and not root.aborted:
+        yield f"'{ENDS} abort {root.pid}' begins no further region: those that have begun go on"
 
 
 def _of_shape(root: Record, task: Shape, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:

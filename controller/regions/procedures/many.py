@@ -53,10 +53,16 @@ def of_regions(kind: str, regions: Sequence[Region], why: str) -> Iterator[Recor
         yield child(kind, MANY.encode(Many(regions[0].table.name, why, ids=ids)))
 
 
+def of_ids(kind: str, regions: Sequence[Region], why: str) -> Record:
+    """Returns the procedure for regions of one table that an operator has named; it waits as those of a table do."""
+    ids = tuple(one.id for one in regions)
+    return child(kind, MANY.encode(Many(regions[0].table.name, why, ids=ids, waits=True)))
+
+
 async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Plans, and has the regions assigned that need it and that no other procedure moves."""
     task: Many = MANY.decode(record.data)
-    if len(env.model.transit) >= env.options.transit_max and not task.ids:  # a crash waits for no table
+    if len(env.model.transit) >= env.options.transit_max and (task.waits or not task.ids):  # a crash waits for no table
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
     regions = _taken(env, task, record, lambda one: assign.unneeded(env, one) is None)
     servers = env.servers()

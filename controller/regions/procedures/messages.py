@@ -100,7 +100,8 @@ class TableWork(Message, frozen=True):
 class Many(Message, frozen=True):
     """Some regions of a table: ``count`` of them from position ``first`` on, or those of ``ids``.
 
-    ``begun``: of these, how many the children of earlier runs of the step were about.
+    ``begun``: of these, how many the children of earlier runs of the step were about. ``waits``: they begin once fewer
+    regions are in transition than the settings allow; those of a table do in any case.
     """
 
     table: str
@@ -109,6 +110,7 @@ class Many(Message, frozen=True):
     count: int = 0
     ids: tuple[int, ...] = ()
     begun: int = 0
+    waits: bool = False
 
 
 class Crash(Message, frozen=True):

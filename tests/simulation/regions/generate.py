@@ -9,6 +9,7 @@ from typing import Final
 
 from testing.simulated.regions.behaviours import BEHAVIOURS
 from tests.kit.simulation.script import Action
+from tests.simulation.regions.named import named
 from tests.simulation.regions.plan import RegionPlan
 from tests.simulation.regions.scenes import scene
 
@@ -92,6 +93,7 @@ def generate(seed: int) -> RegionPlan:
         *_holds(seed, plan),
         *shaped,
         *scene(seed),
+        *named(seed),
         *_balances(seed, plan),
         *_upgrade(seed, plan),
         *_damages(seed),

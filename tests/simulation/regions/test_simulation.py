@@ -50,6 +50,7 @@ MET = (
     "pin",
     "merge",
     "modify",
+    "named by their ids",
     "operate",
     "records removed",
     "reopen-heirs",

@@ -92,7 +92,11 @@ def test_a_dry_run_changes_nothing() -> None:
         (("tables", "create", "none:x"), Exit.FAILED, "Remedy: 'regent namespaces create none'"),
         (("tables", "create", "x", "--split", "a", "--regions", 3), Exit.USAGE, "exclude each other"),
         (("tables", "create", "x", "--regions", UNIFORM_MAX + 1), Exit.USAGE, "--regions"),
-        (("regions", "procedures", "list", "--kind", "nix"), Exit.USAGE, "assign_many, balance, clone_table"),
+        (
+            ("regions", "procedures", "list", "--kind", "nix"),
+            Exit.USAGE,
+            "assign_many, assign_regions, balance, clone_table",
+        ),
         (("tables", "create", "x", "--option", "ttl"), Exit.USAGE, "not NAME=VALUE"),
         (("tables", "create", "x", "--splits-file", "/none"), Exit.USAGE, "cannot be read"),
         (("tables", "describe", "nobody"), Exit.FAILED, "regent tables list"),

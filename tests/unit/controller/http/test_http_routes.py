@@ -249,6 +249,11 @@ BOUNDS: list[tuple[str, str, Any, Any]] = [
     ("POST", f"{REGION}/3/move", {"reason": "r" * 1_000}, {"reason": "r" * 1_001}),
     ("POST", f"{REGION}/3/move", {"nonce": "n" * 1_000}, {"nonce": "n" * 1_001}),
     ("POST", f"{REGION}/3/move", {"server": "s"}, {"server": "s\n"}),
+    *(
+        ("POST", f"{REGION}/{act}", {"regions": good}, {"regions": bad})
+        for act in ("assign", "unassign")
+        for good, bad in (([1], []), ([1] * 10_000, [1] * 10_001), ([1], [0]), ([2**63 - 1], [2**63]), ([2], ["x"]))
+    ),
     ("POST", f"{REGION}/tables", {"name": "t" * 200}, {"name": "t" * 201}),
     ("POST", f"{REGION}/tables", {"name": "t"}, {"name": ""}),
     ("POST", f"{REGION}/tables", {"name": "t", "splits": ["k"] * 10_000}, {"name": "t", "splits": ["k"] * 10_001}),
