@@ -110,7 +110,7 @@ class RegionsJournal:
         self._live = {one.pid: one for one in live}
         of_regions = [one for one in self._live.values() if one.kind in OF_REGIONS]
         if len(of_regions) > TOGETHER_MAX:
-            self._quiet.update((one.pid, self._batch(one)) for one in of_regions)
+            self._quiet.update((one.pid, self._batch(one.parent)) for one in of_regions)
 
     def end(self, why: str, unanswered: Sequence[int] = ()) -> None:
         """Writes the last row of the term; later events have no row.
@@ -169,17 +169,18 @@ class RegionsJournal:
 
     def _enter(self, born: Sequence[Record]) -> None:
         """Enters procedures that begin, and decides whether those on regions have lines."""
-        self._live.update((one.pid, one) for one in born)
+        self._live.update({one.pid: one for one in born})
         of_regions = [one for one in born if one.kind in OF_REGIONS]
         self._begun += len(of_regions)
         together = self._begun > TOGETHER_MAX
-        quiet = (one for one in of_regions if together or one.parent in self._quiet)
-        self._quiet.update((one.pid, self._batch(one)) for one in quiet)
+        batches = {parent: self._batch(parent) for parent in {one.parent for one in of_regions}}
+        quiet = [one for one in of_regions if together or one.parent in self._quiet]
+        self._quiet.update({one.pid: batches[one.parent] for one in quiet})
 
-    def _batch(self, record: Record) -> int:
-        """Returns the pid of the batch of a procedure, whose procedures are of one kind and one table; 0 without."""
-        parent = self._live.get(record.parent)
-        return record.parent if parent is not None and parent.kind in BATCHES else 0
+    def _batch(self, pid: int) -> int:
+        """Returns the pid of a parent that is a batch, whose procedures are of one kind and one table; else 0."""
+        parent = self._live.get(pid)
+        return pid if parent is not None and parent.kind in BATCHES else 0
 
     # -- regions: the observer of the model
 
