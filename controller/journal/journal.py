@@ -232,7 +232,7 @@ class Journal:
 
 def encoded(entry: Entry) -> Iterator[tuple[int, bytes]]:
     """Yields the lines of an entry, some at a time: their number and their bytes."""
-    rows = entry.rows()
+    rows = entry.stored()
     while some := list(islice(rows, SLICE_ROWS)):
         yield len(some), _ENCODER.encode_lines(some)
 

@@ -70,6 +70,8 @@ class Bus:
 
     def came(self, results: Iterable[Result]) -> None:
         """Takes results of processes; those of other operations are left alone."""
+        if not self._awaited:
+            return
         for one in results:
             if (found := self._awaited.get(one.pid)) is not None and not found.came.done():
                 found.came.set_result(one)

@@ -270,14 +270,16 @@ class Results:
 
     def __init__(self) -> None:
         self._came: dict[int, Result] = {}
-        self._batches: dict[int, list[_Batch]] = {}
+        self._batches: dict[int, tuple[_Batch, ...]] = {}
 
     def add(self, results: list[Result]) -> Awaitable[None] | None:
         """Keeps results; returns what ends once all are durable."""
         batch = _Batch(len(results))
+        alone = (batch,)
         for one in results:
             self._came[one.pid] = one
-            self._batches.setdefault(one.pid, []).append(batch)
+            before = self._batches.get(one.pid)
+            self._batches[one.pid] = alone if before is None else (*before, batch)
         return batch.done if results else None
 
     def get(self, pid: int) -> Result | None:

@@ -36,7 +36,7 @@ from controller.regions.fencing import lease_and_fence_in
 from controller.regions.growing import Growth
 from controller.regions.growth_judge import Judge
 from controller.regions.in_transition import Ages
-from controller.regions.journal.journal import RegionsJournal
+from controller.regions.journal.journal import MOVERS, RegionsJournal
 from controller.regions.manager import Manager
 from controller.regions.metrics import RegionCounters
 from controller.regions.procedures import crash, every, publish
@@ -263,10 +263,11 @@ class RegionsTerm:
     def _changed(self, moved: Sequence[Transition]) -> None:
         see_to(self.env, moved)
         self.journal.changed(moved)
-        self.growth.changed(moved)
-        self.balancing.changed(moved)
         self.env.causes.over(after.pid for _, after in moved if after.state.is_final)
-        for before, after in moved:
+        others = [one for one in moved if one.after.kind not in MOVERS]  # of many regions nearly all are such
+        self.growth.changed(others)
+        self.balancing.changed(others)
+        for before, after in others:
             if after.kind == publish.NAME and after.state.is_final:
                 self.env.bus.responses.forget(after.pid)
             if before is None and after.kind == crash.NAME and not after.state.is_final:

@@ -8,8 +8,8 @@ batch; each transition of a region has a row of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Generic, TypeVar
 
 from controller.journal.term_journal import TermJournal
 from controller.regions.journal.items import (
@@ -34,7 +34,7 @@ from regent_agent.protocol import Operation, Result
 from state_machines.journal.events import Kind
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.procedures.transition import Members, Names, Transition
+from state_machines.procedures.transition import Names, Transition
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.shapes import ParentRow
 from state_machines.regions.states import RegionState, TableState
@@ -43,41 +43,36 @@ MESSAGES_MAX: Final = 50_000
 """Messages that are remembered, most of them about 500 bytes each with what they say."""
 REMEMBERED_BYTES_MAX: Final = 1_000
 """Bytes of a message that is remembered; few are longer, such as those with the keys of a table."""
+T = TypeVar("T")
 
 
-class _Known(NamedTuple):
-    """What a message of a kind says, and the locks that it demands."""
+class Memory(Generic[T]):
+    """Remembers what follows from a procedure's kind and message."""
 
-    members: Members
-    locks: tuple[str, ...]
+    def __init__(self, find: Callable[[Record], T]) -> None:
+        self._find = find
+        self._known: dict[tuple[str, bytes], T] = {}
+
+    def of(self, record: Record) -> T:
+        """Returns what is known of a record, or finds it."""
+        key = record.kind, record.data
+        known = self._known.get(key)
+        if known is None:
+            known = self._find(record)
+            if len(record.data) <= REMEMBERED_BYTES_MAX:
+                if len(self._known) >= MESSAGES_MAX:
+                    self._known.clear()
+                self._known[key] = known
+        return known
 
 
 class Remembered:
     """Names with a memory: they depend on a procedure's kind and message alone. One thread uses it at a time."""
 
     def __init__(self, names: Names) -> None:
-        self._names = names
-        self._known: dict[tuple[str, bytes], _Known] = {}
         self.step_name = names.step_name
-
-    def lock_names(self, record: Record) -> tuple[str, ...]:
-        """Returns the locks of the procedure."""
-        return self._of(record).locks
-
-    def members(self, record: Record) -> Members:
-        """Returns what the procedure is about."""
-        return self._of(record).members
-
-    def _of(self, record: Record) -> _Known:
-        key = record.kind, record.data
-        known = self._known.get(key)
-        if known is None:
-            known = _Known(self._names.members(record), self._names.lock_names(record))
-            if len(record.data) <= REMEMBERED_BYTES_MAX:
-                if len(self._known) >= MESSAGES_MAX:
-                    self._known.clear()
-                self._known[key] = known
-        return known
+        self.members = Memory(names.members).of
+        self.lock_names = Memory(names.lock_names).of
 
 
 CLUSTER: Final = "regions"
@@ -116,7 +111,7 @@ class RegionsJournal:
         self._live = {one.pid: one for one in live}
         of_regions = [one for one in self._live.values() if one.kind in OF_REGIONS]
         if len(of_regions) > TOGETHER_MAX:
-            self._quiet.update((one.pid, self._batch(one)) for one in of_regions)
+            self._quiet.update((one.pid, self._batch(one.parent)) for one in of_regions)
 
     def end(self, why: str, unanswered: Sequence[int] = ()) -> None:
         """Writes the last row of the term; later events have no row.
@@ -175,17 +170,18 @@ class RegionsJournal:
 
     def _enter(self, born: Sequence[Record]) -> None:
         """Enters procedures that begin, and decides whether those on regions have lines."""
-        self._live.update((one.pid, one) for one in born)
+        self._live.update({one.pid: one for one in born})
         of_regions = [one for one in born if one.kind in OF_REGIONS]
         self._begun += len(of_regions)
         together = self._begun > TOGETHER_MAX
-        quiet = (one for one in of_regions if together or one.parent in self._quiet)
-        self._quiet.update((one.pid, self._batch(one)) for one in quiet)
+        batches = {parent: self._batch(parent) for parent in {one.parent for one in of_regions}}
+        quiet = [one for one in of_regions if together or one.parent in self._quiet]
+        self._quiet.update({one.pid: batches[one.parent] for one in quiet})
 
-    def _batch(self, record: Record) -> int:
-        """Returns the pid of the batch of a procedure, whose procedures are of one kind and one table; 0 without."""
-        parent = self._live.get(record.parent)
-        return record.parent if parent is not None and parent.kind in BATCHES else 0
+    def _batch(self, pid: int) -> int:
+        """Returns the pid of a parent that is a batch, whose procedures are of one kind and one table; else 0."""
+        parent = self._live.get(pid)
+        return pid if parent is not None and parent.kind in BATCHES else 0
 
     # -- regions: the observer of the model
 

@@ -58,10 +58,14 @@ class LoggedRegional(Regional, frozen=True):
     """Events of one turn whose lines are logged."""
 
     def log(self, hidden: Counter[str]) -> None:
-        """Writes the lines of each item that is not quiet; makes none that the loggers leave out."""
+        """Writes the lines of each item that is not quiet, and counts others; makes none that loggers leave out."""
         seq = self.seq
         for item in self.items:
-            if not _is_quiet(item, hidden) and _is_shown(item):
+            if type(item) is Moved and item.quiet:  # most items are
+                hidden[_STATES[item.state]] += 1
+                seq += 1
+                continue
+            if not _is_quiet(item) and _is_shown(item):
                 for line in _lines(self, item, seq):
                     log_line(line, self.worker, self.moment.ts_us)
             seq += rows_in(item)
@@ -73,12 +77,8 @@ class LoggedRegional(Regional, frozen=True):
         log_line(Line(log, logging.INFO, text), self.worker, self.moment.ts_us)
 
 
-def _is_quiet(item: Item, hidden: Counter[str]) -> bool:
-    """Checks whether an item has no lines, and counts it then."""
-    if isinstance(item, Moved):
-        if item.quiet:
-            hidden[_STATES[item.state]] += 1
-        return item.quiet
+def _is_quiet(item: Item) -> bool:
+    """Checks whether an item has no lines."""
     if isinstance(item, Changed):
         return len(item.quiet) == len(item.moved)
     return isinstance(item, Made | Together | ReportedTogether) or (isinstance(item, Reported) and item.quiet)

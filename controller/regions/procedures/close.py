@@ -30,6 +30,8 @@ QUEUE: Final = 0
 DISPATCH: Final = 1
 AGAIN_MS: Final = 1_000
 S = RegionState
+UNTOLD: Final = OWNED - {S.CLOSING}
+"""States in which a server may have a region, and no close of it has begun."""
 
 
 def closed(region: Region, why: str, *, returns: bool = False) -> Record:
@@ -47,7 +49,7 @@ def closed(region: Region, why: str, *, returns: bool = False) -> Record:
 def begun(env: RegionsEnv, region: Region, pid: int, server: Server) -> None:
     """Enters that a region is closing, which is stored."""
     env.model.attach(region, pid)
-    if region.state in OWNED - {S.CLOSING}:
+    if region.state in UNTOLD:
         env.model.move(region, S.CLOSING, server, env.now_ms())
         env.routes.changed(region)
 
@@ -113,7 +115,7 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit, *, by
     token = token_of(region)
 
     def entered(_: Change) -> None:
-        if region.state in OWNED - {S.CLOSING}:  # its server is fenced, or it has none
+        if region.state in UNTOLD:  # its server is fenced, or it has none
             env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
         region.token, region.clean = token, clean
         env.model.move(region, S.CLOSED, None, env.now_ms())
