@@ -8,16 +8,19 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 import pytest
 
+from controller.procedures.kinds import Kind
 from controller.procedures.writes import CHANGE_BYTES_MAX
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.progress import locks_beside
 from controller.regions.operator.region_changes import region_problem
 from controller.regions.procedures import by_ids, many
 from controller.regions.procedures.by_ids import BY_IDS, ByIds
+from controller.regions.procedures.every import NAMES
 from controller.regions.procedures.messages import MANY, Many
 from state_machines.procedures.outcome import Children, Next
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from state_machines.procedures.transition import Members
 from state_machines.regions.choosing import IDS_MAX, SHOWN_MAX, Cause, LeftOut, added, in_words, left_out, missed
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.states import REPLACED, WANTED, RegionState, ServerState, TableKind, TableState
@@ -186,3 +189,10 @@ async def test_the_largest_request_is_one_write_and_its_end_has_no_ids() -> None
 def test_the_locks_of_others_are_listed_for_what_may_wait_for_one_alone(record: Record, waits: bool) -> None:
     engine: Any = SimpleNamespace(locks=lambda: ["a lock"])
     assert bool(locks_beside(record, engine)) is waits
+
+
+@pytest.mark.parametrize("kind", [by_ids.ASSIGN_BY_IDS, by_ids.CLOSE_BY_IDS])
+def test_the_journal_has_how_many_regions_were_named_and_why(kind: Kind[RegionsEnv]) -> None:
+    record = record_of(by_ids.naming([1, 2, 2, *range(10, 2_000)], "the disk"), kind.name)
+    assert NAMES.members(record) == Members(why="the disk", what="1,992 regions")
+    assert not kind.demand(record).exclusive, "two files may be under way"
