@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import Final
 
 from state_machines.regions.damage import RowKind
+from state_machines.regions.layout import key_text
 from state_machines.regions.model import Regions, Table
 from state_machines.regions.shapes import Snapshot, Source, name_in
 from state_machines.regions.states import TableState
@@ -100,6 +101,15 @@ def snapshot_problem(model: Regions, name: str, table: Table) -> str | None:
             f"snapshots list {listed:,} regions, and at most {LISTED_MAX:,} with those of {table.name!r}: delete some"
         )
     return dependent(table, model)
+
+
+def keys_lost(model: Regions, table: str) -> str | None:
+    """Returns why a copy of a table would not have all of its keys once; None where it would."""
+    if not (gaps := model.damages.of_keys(table)):
+        return None
+    keys = f"from {key_text(gaps[0].start) or 'the first key'} on, have {'several' if gaps[0].overlap else 'no'} region"
+    plural = "s" if gaps[0].overlap else ""
+    return f"keys of table {table!r}, {keys}{plural}: 'regent regions report --table {table}' names what mends that"
 
 
 def source_problem(model: Regions, table: Table) -> str | None:

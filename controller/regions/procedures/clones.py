@@ -24,7 +24,7 @@ from state_machines.procedures.outcome import Failed, Next, Outcome
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import too_many
 from state_machines.regions.model import Region, Table, namespace_of
-from state_machines.regions.references import of_snapshot, of_table, source_problem
+from state_machines.regions.references import keys_lost, of_snapshot, of_table, source_problem
 from state_machines.regions.reshaping import no_room
 from state_machines.regions.shapes import Source
 from state_machines.regions.states import RegionState, TableKind, TableState
@@ -70,7 +70,7 @@ def _missing(env: RegionsEnv, task: TableTask) -> str | None:
         return f"table {task.source!r} does not exist"
     if why := model.damages.of_rows(task.source):
         return f"table {task.source!r} cannot be cloned whole: {why}"
-    return source_problem(model, source)
+    return source_problem(model, source) or keys_lost(model, task.source)
 
 
 def count_of(env: RegionsEnv, task: TableTask) -> int:
@@ -113,6 +113,8 @@ def _as_source(env: RegionsEnv, task: TableTask) -> tuple[int, dict[str, str]]:
 async def metadata(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Stores some regions, and as what they begin."""
     task: TableTask = TABLE_TASK.decode(record.data)
+    if (why := keys_lost(env.model, task.source)) is not None:  # a row was lost since
+        return Failed(f"{record.kind}: {why}")
     some = list(enumerate(_sources(env, task), task.first_id + task.made))
     last = task.made + len(some)
     offline = RegionState.OFFLINE

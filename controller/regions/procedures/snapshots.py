@@ -25,7 +25,7 @@ from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Server
-from state_machines.regions.references import of_table, snapshot_needed_by, snapshot_problem
+from state_machines.regions.references import keys_lost, of_table, snapshot_needed_by, snapshot_problem
 from state_machines.regions.shapes import Snapshot, id_in, identity_in
 from state_machines.regions.states import RegionState, ServerState
 
@@ -53,6 +53,8 @@ def problem_of(env: RegionsEnv, name: str, table_name: str) -> str | None:
         return why
     if why := env.model.damages.of_rows(table_name):
         return f"table {table_name!r} has no snapshot of all its data ({why}): restore its rows first"
+    if (why := keys_lost(env.model, table_name)) is not None:
+        return why
     away = len(table.regions) - table.count(RegionState.OPEN)
     if away:
         return f"{away} regions of table {table_name!r} are not open: 'regent regions list --table {table_name}'"
@@ -83,6 +85,8 @@ async def stage(env: RegionsEnv, record: Record) -> Outcome:
     table = env.model.tables[task.table]
     if (ending := env.endings.of(table)) is not None:
         return Failed(f"{MAKE}: {ending.why()}")
+    if (why := keys_lost(env.model, task.table)) is not None:  # a row was lost since; what follows has another position
+        return Failed(f"{MAKE}: {why}")
     last = min(len(table.regions), task.begun + table_work.TOGETHER)
     some = table.regions[task.begun : last]
     if not some:
@@ -110,6 +114,8 @@ async def list_regions(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Stores which regions the snapshot has, some in one row."""
     task: SnapshotTask = SNAPSHOT_TASK.decode(record.data)
     table = env.model.tables[task.table]
+    if (why := keys_lost(env.model, task.table)) is not None:
+        return Failed(f"{MAKE}: {why}")
     keys = ((one.start, one.end) for one in table.regions[task.made : task.made + PART_REGIONS_MAX])
     made = task.made + len(env.fit(keys))
     listed = of_table(table, task.made, made)

@@ -17,13 +17,16 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.report import ReportView
 from controller.regions.operator.requests import Change
-from controller.regions.procedures import fixing
-from controller.regions.procedures.messages import TABLE_TASK, TableTask
+from controller.regions.procedures import fixing, snapshots, tables
+from controller.regions.procedures.messages import SNAPSHOT_TASK, TABLE_TASK, SnapshotTask, TableTask
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Owned
+from state_machines.procedures.outcome import Failed
+from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.findings import Scope
+from state_machines.regions.references import keys_lost
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.shapes import Inheriting, splits
@@ -222,3 +225,28 @@ async def test_a_repair_that_has_nothing_to_do_or_may_take_keys_from_a_region_is
         assert "restore the rows from a copy" in refused.value.remedy
         record = await term.engine.result(await procedure(term, fixing.NAME, TABLE_TASK.encode(TableTask("t"))))
         assert record.state is State.ROLLEDBACK
+
+
+@pytest.mark.seed("S1-96")
+@pytest.mark.parametrize("at", [snapshots.STAGE, snapshots.LIST])
+def test_no_snapshot_is_made_of_a_table_that_has_lost_keys_be_it_meanwhile(at: int) -> None:
+    @virtual
+    async def story() -> None:
+        async with with_holes(RegionDisk(), 2) as (term, owned):
+            server, task = await registers(term, owned)
+            server.features = (*server.features, *snapshots.NEEDED)
+            wanted = "have no region: 'regent regions report --table t' names what mends that"
+            assert wanted in (snapshots.problem_of(term.env, "s", "t") or "")
+            assert wanted in (keys_lost(term.env.model, "t") or "")
+            step = {snapshots.STAGE: snapshots.stage, snapshots.LIST: snapshots.list_regions}[at]
+            data = SNAPSHOT_TASK.encode(SnapshotTask("s", "t", id="7-1"))
+            outcome = await step(term.env, Record(7, snapshots.MAKE, State.RUNNABLE, at, 0, 0, data=data))
+            assert isinstance(outcome, Failed)
+            assert wanted in outcome.error
+            await ended(term, changes(term, "disable"))
+            clone = TABLE_TASK.encode(TableTask("c", source="t"))
+            record = await term.engine.result(await procedure(term, tables.CLONE, clone))
+            assert (record.state, wanted in record.error) == (State.ROLLEDBACK, True)
+            task.cancel()
+
+    story()
