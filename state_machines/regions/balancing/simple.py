@@ -60,13 +60,16 @@ class Simple(Struct, tag=True, frozen=True, gc=False):
             _even(cluster, one, weights)
         if self.by_table:
             _even_all(groups, weights)
+        after = self._costs(groups, frame)
+        if self.by_table and _total(after) > _total(before) - CLOSE:
+            return BalancePlan((), before, before, 0, due)  # tables would change places for ever
         why = WHY[TABLES if self.by_table else REGIONS]
         ordered = _in_order(_moved(cluster, targets, groups), targets, counts, weights)
         moves = [
             Move(cluster.ids[row], cluster.servers[source], cluster.servers[to], why)
             for row, source, to in islice(ordered, self.moves_max)
         ]
-        return BalancePlan(tuple(moves), before, self._costs(groups, frame), sum(1 for _ in ordered), due)
+        return BalancePlan(tuple(moves), before, after, sum(1 for _ in ordered), due)
 
     def _costs(self, groups: Sequence[_Group], frame: Frame) -> tuple[Cost, ...]:
         """Returns the costs that it lowers, as they are judged for all balancers."""
@@ -76,6 +79,10 @@ class Simple(Struct, tag=True, frozen=True, gc=False):
         scales = ((frame.tables[table], one) for table, one in zip(frame.counted, groups, strict=False))
         skews = [scale.value(one.counts) for scale, one in scales if scale is not None]
         return (all_, Cost(TABLES, WEIGHTS[TABLES], sum(skews) / len(skews) if skews else 0.0))
+
+
+def _total(costs: Sequence[Cost]) -> float:
+    return sum(one.weight * one.value for one in costs)
 
 
 # -- shares

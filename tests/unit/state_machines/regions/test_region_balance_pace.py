@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from state_machines.regions.balancing.cluster import Cluster
@@ -126,6 +126,7 @@ def test_a_server_with_a_larger_weight_has_a_larger_share() -> None:
     st.booleans(),
     st.sampled_from([0.0, 0.1, 0.2, 1.0]),
 )
+@example([(0, 0.1), (0, 1.0), (0, 1.0), (14, 2.5), (2, 0.3), (13, 0.1)], True, 0.0)
 def test_what_is_uneven_has_moves_and_is_even_after_them(
     servers: list[tuple[int, float]], by_table: bool, slop: float
 ) -> None:
