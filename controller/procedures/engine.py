@@ -222,10 +222,9 @@ class Engine(Generic[Env]):
         """Returns the highest number that was ever reserved for procedures, or for anything as the store was opened."""
         return self._pids.last
 
-    @property
-    def highest_number(self) -> int:
-        """Returns the highest number that was ever reserved, for whatever it was."""
-        return self._pids.highest
+    def is_given(self, number: int) -> bool:
+        """Checks whether a number was given out, for whatever it was; later ones never get it."""
+        return self._pids.is_given(number)
 
     async def number(self, above: int = 0) -> int:
         """Returns a number for a step that runs: higher than ``above`` and all pids before, and never given again."""

@@ -134,7 +134,7 @@ class RegionsTerm:
         )
         self.env.wake, self.env.number = self.engine.wake, self.engine.number
         self.env.reserve = self.engine.reserve
-        self.env.highest_number = lambda: self.engine.highest_number
+        self.env.is_given = self.engine.is_given
         self.env.bus.responses.wake = self.engine.wake
         self.env.waking.wanted = self._wanted.set
         self.ages = Ages(self.env, self.engine, options.transit_warning_ms)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
+from state_machines.regions.changes import partly_made
 from state_machines.regions.damage import RowKind
 from state_machines.regions.layout import key_text
 from state_machines.regions.model import Regions, Table
@@ -106,7 +107,8 @@ def snapshot_problem(model: Regions, name: str, table: Table) -> str | None:
 def keys_lost(model: Regions, table: str) -> str | None:
     """Returns why a copy of a table would not have all of its keys once; None where it would."""
     if not (gaps := model.damages.of_keys(table)):
-        return None
+        found = model.tables.get(table)
+        return None if found is None else partly_made(found)
     keys = f"from {key_text(gaps[0].start) or 'the first key'} on, have {'several' if gaps[0].overlap else 'no'} region"
     plural = "s" if gaps[0].overlap else ""
     return f"keys of table {table!r}, {keys}{plural}: 'regent regions report --table {table}' names what mends that"

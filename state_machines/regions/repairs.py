@@ -52,10 +52,10 @@ class Forgotten(StrEnum):
 # -- regions that are stored again
 
 
-def adoption_problem(model: Regions, id_: int, table: Table, highest: int) -> Refusal | None:
-    """Returns why the row of a region cannot be stored again; None where it can. ``highest``: number given out."""
-    if not 0 < id_ <= highest:
-        what = f"region {id_} never was: ids that this store has given out are from 1 to {highest}"
+def adoption_problem(model: Regions, id_: int, table: Table, *, given: bool) -> Refusal | None:
+    """Returns why the row of a region cannot be stored again; None where it can. ``given``: the id was given out."""
+    if not given:
+        what = f"region {id_} never was: this store has not given out that id"
         return Refusal(what, f"'regent events show --table {table.name}' has the ids of its regions: name one of these")
     if (region := model.regions.get(id_)) is not None:
         return Refusal(f"region {region} is there: it is {region.state.name}", f"see 'regent regions explain {id_}'")
@@ -65,14 +65,34 @@ def adoption_problem(model: Regions, id_: int, table: Table, highest: int) -> Re
         return Refusal(what, "adopt the heir whose row is lost")
     if (refusal := _left_out(model, id_)) is not None:
         return refusal
-    mine = (one for heir in heirs_of(model, id_) if (one := model.regions.get(heir)) is not None and one.table is table)
-    if (after := next(mine, None)) is not None:
-        what = f"region {id_} was split or merged: the data of region {after} begins as its data"
-        return Refusal(what, "adopt the heir whose row is lost, or give the keys to an empty region by fix-keys")
+    if (refusal := _had_heirs(model, id_, table)) is not None:
+        return refusal
     if (why := keys_problem(model, table, but=id_)) is not None:
         settled = table.state in SETTLED
         return Refusal(why, _other_rows(model, table, id_) if settled else f"see 'regent tables describe {table.name}'")
     return None
+
+
+def _had_heirs(model: Regions, id_: int, table: Table) -> Refusal | None:
+    """Returns why a region that others of its table begin in is not stored again, also where their rows are lost."""
+    for heir in heirs_of(model, id_):
+        region = model.regions.get(heir)
+        if region is not None and region.table is table:
+            what = f"region {id_} was split or merged: the data of region {region} begins as its data"
+            return Refusal(what, "adopt the heir whose row is lost, or give the keys to an empty region by fix-keys")
+        if region is None:
+            what = f"the data of region {heir} begins as that of region {id_}, and the row of {heir} is lost"
+            return Refusal(what, f"'regent regions adopt {heir}' with its table comes first; or forget {heir}")
+    return None
+
+
+def known_keys(model: Regions, id_: int) -> Range | None:
+    """Returns keys within which those of a lost region lie, by what it refers to; None where nothing tells."""
+    sources = model.sources.get(id_)
+    if not sources:
+        return None
+    ends = [one.end for one in sources]
+    return min(one.start for one in sources), b"" if b"" in ends else max(ends)
 
 
 def _left_out(model: Regions, id_: int) -> Refusal | None:
@@ -111,8 +131,20 @@ def _other_rows(model: Regions, table: Table, id_: int) -> str:
     return f"{ROW}{adopt if first else ''}"
 
 
-def chosen_keys(holes: list[Range], start: bytes | None, end: bytes | None, table: str) -> Range | Refusal:
-    """Returns the keys that a region gets: all of the only hole, or a part of one. None: the bound is the hole's."""
+def chosen_keys(
+    holes: list[Range], start: bytes | None, end: bytes | None, table: str, known: Range | None = None
+) -> Range | Refusal:
+    """Returns the keys that a region gets: all of the only hole, or a part of one. None: the bound is the hole's.
+
+    ``known``: keys within which they lie.
+    """
+    if (
+        holes
+        and known is not None
+        and not (holes := [both for one in holes if (both := _both(one, known)) is not None])
+    ):
+        what = f"the region had keys within those {said(known)}, and each of these has a region"
+        return Refusal(what, f"see 'regent regions report --table {table}'")
     if not holes:
         return Refusal(f"each key of table {table!r} has a region", f"see 'regent regions report --table {table}'")
     named = "; ".join(map(said, holes[:HOLES_NAMED]))
@@ -125,6 +157,13 @@ def chosen_keys(holes: list[Range], start: bytes | None, end: bytes | None, tabl
             return found
     keys = said((start or b"", end or b""))
     return Refusal(f"keys {keys} are not wholly without a region: {count}", "give keys within one of these ranges")
+
+
+def _both(one: Range, other: Range) -> Range | None:
+    """Returns the keys that two ranges share; None without any."""
+    start = max(one[0], other[0])
+    end = min(one[1], other[1]) if one[1] and other[1] else one[1] or other[1]
+    return (start, end) if not end or start < end else None
 
 
 def is_within(start: bytes, end: bytes, hole: Range) -> bool:

@@ -34,7 +34,15 @@ from state_machines.procedures.record import Record
 from state_machines.regions.heirs import Range
 from state_machines.regions.layout import KEY_BYTES_MAX, NotAKey, count_of, key_of
 from state_machines.regions.model import Table
-from state_machines.regions.repairs import Forgotten, Refusal, adoption_problem, chosen_keys, forgettable, said
+from state_machines.regions.repairs import (
+    Forgotten,
+    Refusal,
+    adoption_problem,
+    chosen_keys,
+    forgettable,
+    known_keys,
+    said,
+)
 
 KEY_CHARS_MAX: Final = 4 * KEY_BYTES_MAX
 """Characters of a key as text."""
@@ -122,7 +130,7 @@ async def _keys(term: RegionsTerm, region: int, table: Table, start_key: bytes |
     """Returns the keys of a lost region; raises ``Refused`` where it cannot get them."""
     _refuse(_problem(term, region, table))
     holes = await fixing.holes_of(term.env, table, adopting.HOLES_MAX)
-    keys = chosen_keys(holes, start_key, end_key, table.name)
+    keys = chosen_keys(holes, start_key, end_key, table.name, known_keys(term.env.model, region))
     if isinstance(keys, Refusal):
         raise Refused(*keys)
     return keys
@@ -131,7 +139,7 @@ async def _keys(term: RegionsTerm, region: int, table: Table, start_key: bytes |
 def _problem(term: RegionsTerm, region: int, table: Table) -> Refusal | None:
     """Returns why a region is not stored again; None where it may be."""
     env = term.env
-    if (refusal := adoption_problem(env.model, region, table, env.highest_number())) is not None:
+    if (refusal := adoption_problem(env.model, region, table, given=env.is_given(region))) is not None:
         return refusal
     if (ending := env.endings.of(table)) is not None:
         return Refusal(ending.why(), "wait for its end")

@@ -43,7 +43,7 @@ def problem_of(env: RegionsEnv, record: Record, task: Repair) -> str | None:
     table = env.model.tables.get(task.table)
     if table is None:
         return f"table {task.table!r} does not exist"
-    if (refusal := adoption_problem(env.model, task.region, table, env.highest_number())) is not None:
+    if (refusal := adoption_problem(env.model, task.region, table, given=env.is_given(task.region))) is not None:
         return str(refusal)
     if (ending := env.endings.of(table)) is not None:
         return ending.why()

@@ -17,7 +17,7 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.report import ReportView
 from controller.regions.operator.requests import Change
-from controller.regions.procedures import fixing, snapshots, tables
+from controller.regions.procedures import clones, fixing, snapshots, tables
 from controller.regions.procedures.messages import SNAPSHOT_TASK, TABLE_TASK, SnapshotTask, TableTask
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
@@ -248,5 +248,26 @@ def test_no_snapshot_is_made_of_a_table_that_has_lost_keys_be_it_meanwhile(at: i
             record = await term.engine.result(await procedure(term, tables.CLONE, clone))
             assert (record.state, wanted in record.error) == (State.ROLLEDBACK, True)
             task.cancel()
+
+    story()
+
+
+@pytest.mark.parametrize("gone", [2, 4])
+def test_a_clone_ends_whose_source_has_lost_a_region_since_it_began(gone: int) -> None:
+    @virtual
+    async def story() -> None:
+        disk = RegionDisk()
+        async with running(disk, LONG) as term, serving(Server(term, "a")):
+            await ended(term, creates(term, regions=COUNT))
+            await ended(term, changes(term, "disable"))
+            rows = sorted(disk.regions.values(), key=lambda one: one.start)
+            first = await term.env.reserve(COUNT)
+        del disk.regions[rows[gone].id]
+        async with running(disk, LONG) as term:
+            for made in (0, COUNT - 1):
+                task = TableTask("c", source="t", first_id=first, count=COUNT, made=made)
+                data = TABLE_TASK.encode(task)
+                outcome = await clones.metadata(term.env, Record(7, tables.CLONE, State.RUNNABLE, 1, 0, 0, data=data))
+                assert isinstance(outcome, Failed), outcome
 
     story()

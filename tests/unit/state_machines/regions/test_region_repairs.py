@@ -10,7 +10,9 @@ from state_machines.regions.damage import Damage, Damages, Gap, RowKind
 from state_machines.regions.heirs import apart_problem, key_problem
 from state_machines.regions.keys import Without
 from state_machines.regions.model import Region, Regions, Table
-from state_machines.regions.repairs import Refusal, chosen_keys, is_within
+from state_machines.regions.references import keys_lost
+from state_machines.regions.repairs import Refusal, adoption_problem, chosen_keys, is_within, known_keys
+from state_machines.regions.shapes import Source
 from state_machines.regions.states import RegionState, TableKind, TableState
 
 BOUNDS = [bytes([one]) for one in b"abcdefgh"]
@@ -118,3 +120,40 @@ def test_regions_that_share_keys_are_parted_only_where_the_order_of_keys_stays()
     assert apart_problem([first, third]) == "region t#1 shares keys with region t#2"
     _, table = table_of([(b"a", b"f"), (b"a", b"h")])
     assert apart_problem([table.regions[1]]) == "region t#2 shares keys with region t#1"
+
+
+def test_a_region_in_whose_data_a_lost_one_begins_is_not_stored_again() -> None:
+    model, table = table_of([(b"", b"c")])
+    assert adoption_problem(model, 7, table, given=True) is None
+    model.sources[10] = (Source(7, b"c", b"", 3, 9),)
+    refusal = adoption_problem(model, 7, table, given=True)
+    assert refusal is not None
+    assert "the data of region 10 begins as that of region 7" in refusal.what
+    assert "regent regions adopt 10" in refusal.remedy
+    assert adoption_problem(model, 10, table, given=True) is None
+
+
+def test_a_lost_region_gets_keys_within_those_of_what_it_refers_to() -> None:
+    model, _ = table_of([(b"", b"a")])
+    assert known_keys(model, 10) is None
+    model.sources[10] = (Source(7, b"c", b"d", 3, 9), Source(8, b"d", b"f", 3, 9))
+    model.sources[11] = (Source(7, b"c", b"", 3, 9),)
+    assert (known_keys(model, 10), known_keys(model, 11)) == ((b"c", b"f"), (b"c", b""))
+    holes = [(b"a", b"")]
+    assert chosen_keys(holes, None, None, "t", known_keys(model, 10)) == (b"c", b"f")
+    assert chosen_keys(holes, None, None, "t", known_keys(model, 11)) == (b"c", b"")
+    assert chosen_keys(holes, b"d", None, "t", known_keys(model, 10)) == (b"d", b"f")
+    for start, end in ((b"a", b"f"), (b"c", b"g"), (b"c", b"")):
+        assert isinstance(chosen_keys(holes, start, end, "t", known_keys(model, 10)), Refusal)
+    refusal = chosen_keys([(b"a", b"c")], None, None, "t", known_keys(model, 10))
+    assert isinstance(refusal, Refusal)
+    assert "had keys within those from c to f" in refusal.what
+
+
+def test_keys_behind_the_last_region_are_lost_also_where_nothing_is_noted() -> None:
+    for state in (TableState.ENABLED, TableState.DISABLED):
+        model, _ = table_of([(b"", b"c")], state)
+        assert "has 1 of its regions" in (keys_lost(model, "t") or "")
+        assert keys_lost(model, "u") is None
+        model.tables["t"].regions[-1].end = b""
+        assert keys_lost(model, "t") is None
