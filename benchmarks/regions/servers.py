@@ -109,8 +109,8 @@ class SimulatedServer:
             self._came.clear()
             results, self._results = self._results, []
             heirs, self._heirs = self._heirs, []  # of these results: the daemon takes no word of an open before it
-            if results:
-                await peer.send(Report(self._name, self._incarnation, epoch, results))
+            for at in range(0, len(results), protocol.RESULTS_MAX):  # the daemon refuses a report of more
+                await peer.send(Report(self._name, self._incarnation, epoch, results[at : at + protocol.RESULTS_MAX]))
             if heirs:
                 await peer.send(Independent(self._name, self._incarnation, epoch, heirs))
 
