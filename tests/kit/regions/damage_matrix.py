@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,6 +54,11 @@ from tests.unit.metadata_store.catalog.test_catalogs import in_a_file
 from tests.unit.metadata_store.catalog.test_damaged_rows import BAD, COLUMNS, HOLDS
 
 Rows = dict[type[Any], Any]
+COMMAND: Final = re.compile(r"'regent ([a-z]+ [a-z-]+)")
+VIEWS: Final = frozenset({"explain", "describe", "list", "procedures"})
+"""Commands that change nothing."""
+RESTORED: Final = "a copy of the row"
+STARTED: Final = "a start of the daemon"
 FIRST: Final = RegionRow(1, "n:t", b"", b"k", 2, "s1", 5, 9, 3)
 SOUND: Final[Mapping[type[Any], Any]] = {
     NamespaceRow: NamespaceRow("n"),
@@ -128,10 +134,11 @@ WRONG: Final[Mapping[tuple[type[Any], str], Any]] = {
 
 
 class Told(NamedTuple):
-    """What the daemon does with a catalog as it starts, and what a report on it without a daemon finds."""
+    """What the daemon does with a catalog as it starts, what a report without a daemon finds, and what that names."""
 
     start: str
     report: str
+    mends: str
 
 
 # -- what is said
@@ -156,7 +163,21 @@ def told(content: Content) -> Told:
     for _ in chain(judge.of_keys(), judge.of_rest(Held(lambda _: False, {}, {}, halted=halted(model, ())))):
         pass
     found = sorted(judge.found.counts, key=list(FindingKind).index)
-    return Told(", ".join(dict.fromkeys(said)) or "-", ", ".join(f"`{one}`" for one in found) or "-")
+    named = dict.fromkeys(name for one in judge.found.listed for name in mends_of(one.mend))
+    return Told(
+        ", ".join(dict.fromkeys(said)) or "-",
+        ", ".join(f"`{one}`" for one in found) or "-",
+        ", ".join(one if one in (RESTORED, STARTED) else f"`{one}`" for one in named) or "-",
+    )
+
+
+def mends_of(mend: str) -> Iterator[str]:
+    """Yields the commands that a finding names, with a copy of the row where it begins with that."""
+    if "restore the rows" in mend:
+        yield RESTORED
+    yield from (one for one in COMMAND.findall(mend) if one.split()[1] not in VIEWS)
+    if "start the daemon" in mend and "restore" not in mend:
+        yield STARTED
 
 
 # -- both stores
@@ -247,12 +268,14 @@ one that is no value of it. They are done to a catalog that is in order: a table
 split has made, and one row of each other kind.
 
 The daemon leaves out what it cannot use, and its log names that (*left out,*). It gives no route for keys that no
-region has, or several, and keeps a server as a member that has no row and that a region names. The last column is what
-`regent regions report --offline FILE` finds ([kinds](../how-to/assign-regions.md#report)). With `-` neither notices the
-damage: a copy of the store, the journal or the servers alone tell that it was another value.
+region has, or several, and keeps a server as a member that has no row and that a region names. What follows is what
+`regent regions report --offline FILE` finds ([kinds](../how-to/assign-regions.md#report)), and what its lines name to
+mend it: each of these alone, or one for each finding. A copy of the row is put back with the daemon stopped, and the
+catalog is in order then. With `-` neither notices the damage: a copy of the store, the journal or the servers alone
+tell that it was another value. The file's own names of `table`, `start` and `end` are `tbl`, `first` and `last`.
 
-| row | column | damage | the daemon at its start | the report |
-|---|---|---|---|---|
+| row | column | damage | the daemon at its start | the report | what mends it |
+|---|---|---|---|---|---|
 """
 
 

@@ -13,7 +13,7 @@ PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "damaged-cat
 
 def test_the_catalog_that_is_damaged_was_in_order() -> None:
     for read in (of_file, of_znodes):
-        assert told(asyncio.run(read(dict(SOUND)))) == Told("-", "-")
+        assert told(asyncio.run(read(dict(SOUND)))) == Told("-", "-", "-")
     every = {(kind, field) for kind, fields in CHECKS.items() for field in fields}
     assert set(WRONG) == every, "no column is left out"
 
@@ -22,4 +22,7 @@ def test_the_page_has_what_is_said_about_each_damage() -> None:
     made = list(lines())
     assert page(made) == PAGE.read_text(encoding="utf-8"), "write it anew, as it says"
     unusable = [one for one in made if one.damage == "no value of its type"]
+    assert all((told.report == "-") is (told.mends == "-") for one in made for told in one[3:]), (
+        "each finding has a mend"
+    )
     assert all("left out" in told.start and "`damaged`" in told.report for one in unusable for told in one[3:])
