@@ -29,9 +29,7 @@ UNREADABLE: Final = INT_MAX
 """Stands for the highest incarnation of a name that was fenced, where its row cannot be read."""
 NAMED_MAX: Final = 20
 """Damaged rows and gaps that the log and the status name."""
-REMEDY: Final = (
-    "regent regions status names them; stop the daemon, restore the rows from a copy of the store, then start it"
-)
+REMEDY: Final = "'regent regions report' names what mends them: a command, or their rows in a copy of the store"
 
 
 class Unknown(NamedTuple):
