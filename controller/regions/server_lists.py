@@ -28,6 +28,8 @@ COPY: Final = (
     "server %s has region %d with token %d, of which the store knows nothing: was the store restored from a copy? What "
     "servers list against it is closed and opened again; see 'A store that was restored' in the runbook of regions"
 )
+HAD_MAX: Final = 1_000
+"""Regions whose claimants a term remembers."""
 NOTED_MAX: Final = 10_000
 """Regions that a term notes."""
 K = TypeVar("K")
@@ -110,11 +112,13 @@ class Claimants:
     """Holds the processes that have not listed their regions in this term, and what others have against the model.
 
     ``held``: pids that wait until a region is known to be free. They run again once a region may have become free.
+    ``had``: a process that has listed a region against the model in this term, by region.
     """
 
     def __init__(self) -> None:
         self.processes: set[Key] = set()
         self.held: set[int] = set()
+        self.had: dict[int, Key] = {}
         self._claims: dict[Key, set[int]] = {}
         self._claimants: dict[int, set[Key]] = {}
         self._kept: dict[int, dict[Key, int]] = {}
@@ -140,6 +144,8 @@ class Claimants:
             self.settled(process, region)
         for region in found:
             self._claimants.setdefault(region, set()).add(process)
+            if len(self.had) < HAD_MAX:
+                self.had[region] = process
         if found:
             self._claims[process] = found
 
