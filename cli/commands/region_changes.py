@@ -55,12 +55,13 @@ def change(
     force: bool = False,
     at_once: bool = False,
     reasoned: bool = False,
+    foretold: bool = False,
 ) -> None:
     """Adds a command with the parameters of ``request``, which returns the change, and the options of all changes.
 
     ``asks``: a question before it, which names parameters in braces, or a function of the body and these. ``force``: it
     has this option. ``at_once``: it has no ``--wait``, and waits for its end. ``reasoned``: it is a repair, and needs a
-    reason.
+    reason. ``foretold``: the daemon judges it before the question, which begins with what would be done.
     """
     own = list(inspect.signature(request, eval_str=True).parameters.values())
     common: list[tuple[str, Any, Any]] = [("reason", Reason, ""), ("nonce", Nonce, "")]
@@ -78,7 +79,8 @@ def change(
         path, body = request(**chosen)
         if asks:
             question = asks.format(**chosen) if isinstance(asks, str) else asks(body, **chosen)
-            confirmed(given["yes"] or given["dry_run"], question)
+            sure = given["yes"] or given["dry_run"]
+            confirmed(sure, question if sure or not foretold else f"{_foretold(session, path, body)}\n{question}")
         body |= {"reason": given["reason"], "nonce": given["nonce"], "dryRun": given["dry_run"]}
         body |= {"force": given["force"]} if force else {}
         changed(session, path, body, given.get("wait", True), given.get("timeout", AT_ONCE_S))
@@ -88,6 +90,12 @@ def change(
         for name, annotation, default in common
     ]
     command(named, examples=examples)(of_parameters(run, request, [*own, *options]))
+
+
+def _foretold(session: Session, path: str, body: dict[str, Any]) -> str:
+    """Returns what a change would do, as the daemon says; raises its refusal."""
+    found = session.client().post(path, {**body, "dryRun": True})["items"][0]
+    return str(found.get("detail", ""))
 
 
 def marked(kind: str, subject: str, **more: Any) -> Request:

@@ -32,9 +32,12 @@ def register(named: typer.Typer) -> None:
         asks=_question,
         reasoned=True,
     )
-    asks = "Remove what the catalog has of region {region}? Its data stays, and nothing names it any more."
+    asks = (
+        "Remove what the catalog has of region {region}? Its own data stays, and nothing names it any more; data that "
+        "it alone needed of regions that were split or merged is discarded."
+    )
     example = "regent regions forget 17 --wait --yes --reason 'region 18 has its keys'"
-    change(named, forget, example, "regent regions forget 17 --dry-run", asks=asks, reasoned=True)
+    change(named, forget, example, "regent regions forget 17 --dry-run", asks=asks, reasoned=True, foretold=True)
 
 
 def adopt(region: Region, table: Table, start: Start = None, end: End = None) -> Request:
@@ -56,7 +59,10 @@ def _question(_: object, region: int, table: str, start: str | None, end: str | 
 
 
 def forget(region: Region) -> Request:
-    """Remove what the catalog has of a region that cannot be right; the service keeps the data.
+    """Remove what the catalog has of a region that cannot be right; the service keeps its own data.
+
+    Where its data began in that of regions that were split or merged, the data of those that no other region needs is
+    discarded: --dry-run names them.
 
     That is a region whose keys others have, a row that refers to a lost region, or one that cannot be read.
     """

@@ -18,6 +18,7 @@ from controller.regions.procedures import (
     assign,
     close,
     crash,
+    forgetting,
     merge,
     move,
     region_work,
@@ -38,6 +39,7 @@ from controller.regions.procedures.messages import (
     Shape,
     Transit,
 )
+from controller.regions.procedures.repair import REPAIR, Repair
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.model import Region, Regions
@@ -45,7 +47,7 @@ from state_machines.regions.states import RegionState, ServerState
 
 S = RegionState
 
-_PLACES: Final = {region_work.NAME: 1, move.NAME: 1, split.NAME: 2, merge.NAME: 2}
+_PLACES: Final = {region_work.NAME: 1, move.NAME: 1, forgetting.NAME: 1, split.NAME: 2, merge.NAME: 2}
 
 
 @contextmanager
@@ -86,6 +88,8 @@ def _resume_one(env: RegionsEnv, record: Record) -> None:
         _resume_move(env, record)
     elif record.kind == region_work.NAME:
         _resume_work(env, record)
+    elif record.kind == forgetting.NAME:
+        _resume_forgotten(env, record)
     elif record.kind in reshaping.LEAVING:
         _resume_shape(env, record)
     elif record.kind in (crash.NAME, servers.DRAIN):
@@ -122,6 +126,14 @@ def _resume_work(env: RegionsEnv, record: Record) -> None:
     region = env.model.regions.get(task.region)
     if record.locked and region is not None and not region.pid:
         env.model.hold(region, record.pid)
+
+
+def _resume_forgotten(env: RegionsEnv, record: Record) -> None:
+    """Attaches a procedure that forgets a region, between its parts: nothing opens it beside its removal."""
+    task: Repair = REPAIR.decode(record.data)
+    region = env.model.regions.get(task.region)
+    if record.locked and region is not None and not region.pid:
+        env.model.attach(region, record.pid)
 
 
 def _resume_shape(env: RegionsEnv, record: Record) -> None:

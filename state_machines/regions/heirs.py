@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
 from state_machines.regions.layout import KEY_BYTES_MAX, key_text
-from state_machines.regions.model import Region, start_of
+from state_machines.regions.model import Region, place_of, start_of
 
 MERGED_MIN: Final = 2
 MERGED_MAX: Final = 10
@@ -27,6 +26,8 @@ def key_problem(region: Region, key: bytes) -> str | None:
     if key < region.start or (region.end and key > region.end):
         return f"key: {key_text(key)!r} is outside of region {region}, which is {keys}"
     after = _after(region)
+    if after is not None and after.start == region.start:
+        return f"key: region {after} begins with the same key as region {region}: {_forgets(_inner(region, after))}"
     if after is not None and after.start < key:
         return (
             f"key: region {after} has keys before {key_text(key)!r}, too, from {key_text(after.start)!r}: give that one"
@@ -35,17 +36,49 @@ def key_problem(region: Region, key: bytes) -> str | None:
 
 
 def _after(region: Region) -> Region | None:
-    """Returns the region behind another one of its table, by start key."""
-    regions = region.table.regions
-    at = bisect_right(regions, region.start, key=start_of)
-    return regions[at] if at < len(regions) else None
+    """Returns the region behind another one of its table, which may begin with the same key."""
+    return _beside(region, 1)
+
+
+def _beside(region: Region, by: int) -> Region | None:
+    """Returns the region at a place before or behind another one of its table; None without one."""
+    at, regions = place_of(region), region.table.regions
+    return None if at is None or not 0 <= at + by < len(regions) else regions[at + by]
+
+
+def is_inner(one: Region, other: Region) -> bool:
+    """Checks whether another region has all keys of a region."""
+    return other.start <= one.start and (not other.end or (bool(one.end) and one.end <= other.end))
+
+
+def _inner(region: Region, other: Region) -> Region:
+    """Returns that of two regions with the same start key whose keys the other one has."""
+    return region if is_inner(region, other) else other
+
+
+def _forgets(region: Region) -> str:
+    return f"'regent regions forget {region.id}' comes first, as the other one has its keys"
+
+
+def way_to_part(region: Region, key: bytes) -> bytes | Region:
+    """Returns the key at which a region is split on the way to a split at ``key``; else what is forgotten before."""
+    before, after = _beside(region, -1), _after(region)
+    for one in (before, after):
+        if one is not None and one.start == region.start:
+            return _inner(region, one)
+    if after is None or after.start >= key:
+        return key
+    return after if is_inner(after, region) else after.start
 
 
 def apart_problem(regions: Sequence[Region]) -> str | None:
     """Returns why the keys of regions cannot go to others: regions are between them, by start key. None: they can."""
-    found, first = regions[0].table.regions, min(map(start_of, regions))
-    at = bisect_left(found, first, key=start_of)
-    beside = next((one for one in found[at : at + len(regions)] if one not in regions), None)
+    found = regions[0].table.regions
+    first = min(regions, key=start_of)
+    places = sorted(at for one in regions if (at := place_of(one)) is not None)
+    between = found[places[0] : places[-1] + 1] if places else []
+    twins = (one for by in (-1, 1) if (one := _beside(first, by)) is not None and one.start == first.start)
+    beside = next((one for one in (*twins, *between) if one not in regions), None)
     return None if beside is None else f"region {regions[0]} shares keys with region {beside}"
 
 

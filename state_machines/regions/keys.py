@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
 from state_machines.regions.damage import Gap
-from state_machines.regions.model import Region, Table
+from state_machines.regions.model import Region, Table, place_of, start_of
 from state_machines.regions.states import TableState
 
 TOGETHER: Final = 2_000
@@ -63,11 +64,15 @@ class Without:
         self.missing: Gap | None = None
 
     def parts(self) -> Iterator[None]:
-        """Looks at the regions of the table; yields after each part."""
+        """Looks at the regions of the table; yields after each part, between which they may be split."""
         keys, at = Keys(self._table.name), 0
-        joint: bytes | None = b""
         before: Region | None = None
-        while some := self._table.regions[at : at + TOGETHER]:
+        last: Region | None = None
+        while True:
+            at = behind(self._table, keys, at, last, self._region)
+            some, joint = self._table.regions[at : at + TOGETHER], keys.joint
+            if not some:
+                break
             for one in some:
                 if one is self._region:
                     continue
@@ -79,7 +84,9 @@ class Without:
                     self._note(keys.next(one.id, one.start, one.end))
                     joint = keys.joint
                 before = one
-            at += len(some)
+            if before is not None:
+                keys.reached(before.id, before.end)
+            at, last = at + len(some), some[-1]
             yield
         self._end(keys, before)
 
@@ -101,6 +108,22 @@ class Without:
             start, end = max(gap.start, self._region.start), _first_of(gap.end, self._region.end)
             if not end or start < end:
                 self.missing = gap._replace(start=start, end=end)
+
+
+def behind(table: Table, keys: Keys, at: int, last: Region | None, but: Region | None = None) -> int:
+    """Returns the position behind ``last``, which was before ``at``: regions may have been replaced since.
+
+    Where it is gone, that is the position behind the keys that were reached. ``but``: a region that counts as gone.
+    """
+    regions = table.regions
+    if last is None or (0 < at <= len(regions) and regions[at - 1] is last):
+        return at
+    if (found := place_of(last)) is not None:
+        return found + 1
+    at = bisect_left(regions, last.end, key=start_of) if last.end else len(regions)
+    if (before := next((one for one in reversed(regions[max(0, at - 2) : at]) if one is not but), None)) is not None:
+        keys.reached(before.id, before.end)
+    return at
 
 
 def _first_of(end: bytes, other: bytes) -> bytes:

@@ -254,11 +254,9 @@ class Regions:
     def drop(self, region: Region) -> None:
         """Removes a region that no server has, with what it refers to: others have its keys."""
         table = region.table
-        at = bisect_left(table.regions, region.start, key=start_of)
-        while table.regions[at] is not region:
-            at += 1
-        del table.regions[at]
-        del self.regions[region.id]
+        if (at := place_of(region)) is not None:
+            del table.regions[at]
+        self.regions.pop(region.id, None)
         self.sources.pop(region.id, None)
         self._settle(region)
         table.counts[region.state] -= 1
@@ -432,6 +430,17 @@ class Regions:
 def start_of(region: Region) -> bytes:
     """Returns the start key, by which regions are sorted."""
     return region.start
+
+
+def place_of(region: Region) -> int | None:
+    """Returns the position of a region in its table, also beside others with its start key; None where it is gone."""
+    regions = region.table.regions
+    for at in range(bisect_left(regions, region.start, key=start_of), len(regions)):
+        if regions[at] is region:
+            return at
+        if regions[at].start != region.start:
+            return None
+    return None
 
 
 def namespace_of(table: str) -> str:

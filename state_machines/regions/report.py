@@ -6,16 +6,16 @@ is looked at again in the end.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from state_machines.regions.damage import Gap, RowKind
 from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Held, Scope, hole_mend
-from state_machines.regions.keys import Keys
+from state_machines.regions.keys import Keys, behind
 from state_machines.regions.layout import key_text
-from state_machines.regions.model import Region, Regions, Table, start_of
+from state_machines.regions.model import Region, Regions, Table
+from state_machines.regions.overlaps import pair_mend
 from state_machines.regions.report_owners import judge_claim, judge_owner
 from state_machines.regions.report_rows import Told, damages, judge_heir, judge_parent
 from state_machines.regions.states import PARTIAL, RegionState, ServerState, TableState
@@ -24,6 +24,8 @@ TOGETHER: Final = 2_000
 """Regions, or other rows, of one part."""
 OWNERS_TOGETHER: Final = 500
 """Regions of one part that are not open: to judge one takes longer than to pass it by."""
+PAIR: Final = 2
+"""Regions that an overlap names."""
 K = FindingKind
 
 
@@ -57,8 +59,7 @@ class Judge:
         keys, at = Keys(table.name), 0
         last: Region | None = None
         while self._is_whole(table):
-            if last is not None and (at > len(table.regions) or table.regions[at - 1] is not last):
-                at = _found_again(table, keys, last)
+            at = behind(table, keys, at, last)
             some = table.regions[at : at + TOGETHER]
             if not some:
                 self._note(table, keys.over() if at else Gap(table.name, b"", b"", False, ()))
@@ -148,14 +149,6 @@ _GOES_ON: Final = {
 """What goes on with a table that no procedure takes to its next state."""
 
 
-def _found_again(table: Table, keys: Keys, last: Region) -> int:
-    """Returns the position behind the keys that were reached: regions were split, merged or replaced since."""
-    at = bisect_left(table.regions, last.end, key=start_of) if last.end else len(table.regions)
-    if at:
-        keys.reached(table.regions[at - 1].id, table.regions[at - 1].end)
-    return at
-
-
 def _described(model: Regions, table: Table, gap: Gap) -> Finding:
     """Describes keys that no region has, or several."""
     keys = f"from {key_text(gap.start) or 'the first key'} to {key_text(gap.end) or 'the last one'}"
@@ -165,7 +158,7 @@ def _described(model: Regions, table: Table, gap: Gap) -> Finding:
     else:
         cause = f" ({why})" if (why := model.damages.of_table(table.name)) else ""
         what = f"table {table.name}: no region has the keys {keys}{cause}"
-    mend = _overlap_mend(model, gap) if gap.overlap else _hole_mend(model, table.name)
+    mend = _overlap_mend(model, table, gap) if gap.overlap else _hole_mend(model, table.name)
     if table.state is TableState.DISABLED and not gap.overlap and not gap.end:
         mend = f"where its creation was ended, 'regent tables delete {table.name}'; else {mend}"
     kind = K.OVERLAP if gap.overlap else K.HOLE
@@ -181,13 +174,9 @@ def _hole_mend(model: Regions, table: str) -> str:
     return hole_mend(table, region) if region else RESTORE
 
 
-def _overlap_mend(model: Regions, gap: Gap) -> str:
-    """Returns the mend of keys that two regions have: one that the other covers goes, or the common part of one."""
+def _overlap_mend(model: Regions, table: Table, gap: Gap) -> str:
+    """Returns the mend of keys that two regions have."""
     found = [one for id_ in gap.regions if (one := model.regions.get(id_)) is not None]
-    inner = [one.id for one in found if one.start == gap.start and one.end == gap.end]
-    if inner:
-        ids = " or ".join(map(str, inner))
-        return f"'regent regions forget {ids}' removes the row of a region whose keys another one has"
-    first = found[0].id if found else gap.regions[0]
-    split = f"'regent regions split {first} --key {key_text(gap.start)!r}' parts a region"
-    return f"{split}; then 'regent regions forget' removes the part whose keys another one has"
+    if len(found) != PAIR:
+        return f"'regent regions report --table {table.name}' says it anew: its regions are others by now"
+    return pair_mend(model, found[0], found[1])

@@ -7,6 +7,7 @@ from typing import Final
 
 from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope
 from state_machines.regions.model import Region, Regions, Server
+from state_machines.regions.overlaps import opening_mend
 from state_machines.regions.states import RegionState, ServerState, TableState
 from state_machines.regions.transit import Way, way_of
 
@@ -28,7 +29,7 @@ def judge_owner(model: Regions, scope: Scope, found: Findings, region: Region, h
     elif lost:
         found.add(K.UNKNOWN_SERVER, _left, model, region, held)
     elif region.table.state is TableState.ENABLED and (region.state is not S.OPEN or server is None):
-        found.add(K.NOT_OPEN, _not_open, region, pid, scope)
+        found.add(K.NOT_OPEN, _not_open, model, region, pid, scope)
 
 
 def _is_stranger(model: Regions, server: Server) -> bool:
@@ -67,9 +68,9 @@ def _left(model: Regions, region: Region, held: Held) -> Finding:
     return _finding(K.UNKNOWN_SERVER, region, f"its owner {server} {why}", mend, str(server), pid)
 
 
-def _not_open(region: Region, pid: int, scope: Scope) -> Finding:
+def _not_open(model: Regions, region: Region, pid: int, scope: Scope) -> Finding:
     """Describes a region of an enabled table that is not open. ``pid``: of a procedure that has it, and is not run."""
-    assign = f"'regent regions assign {region.id}' opens it"
+    assign = opening_mend(model, region)
     why = f"it is {region.state.name}"
     if not scope.serving:
         owner = None if region.server is None else region.server.state

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from state_machines.regions.model import Region, Regions, start_of
+from state_machines.regions.model import Region, Regions, place_of
 from state_machines.regions.shapes import HEIRS_MAX, ParentRow, Source
 from state_machines.regions.states import RegionState
 
@@ -25,9 +24,10 @@ def reshape(
     if _bounds(parents) != _bounds(heirs):
         raise ValueError(f"regions {[one.id for one in heirs]} have other keys than {[one.id for one in parents]}")
     table = model.tables[parents[0].table]
-    first = bisect_left(table.regions, parents[0].start, key=start_of)
-    gone = table.regions[first : first + len(parents)]
-    if [one.id for one in gone] != [one.id for one in parents]:
+    lowest = model.regions.get(parents[0].id)
+    first = None if lowest is None else place_of(lowest)
+    gone = [] if first is None else table.regions[first : first + len(parents)]
+    if first is None or [one.id for one in gone] != [one.id for one in parents]:
         raise ValueError(f"{[one.id for one in parents]} do not lie side by side in table {table.name}")
     for parent, region in zip(parents, gone, strict=True):
         model.move(region, RegionState(parent.state), None, now_ms)

@@ -218,7 +218,7 @@ class RegionsJournal:
         self._add(Discarded(parent, pid, self._live.get(pid)))
 
     def forgotten(self, region: int, table: str, state: str, pid: int) -> None:
-        """Takes a region whose rows were removed; its data stays. ``state``: its last one, empty without a row."""
+        """Takes a region whose rows were removed; its own data stays. ``state``: its last one, empty without a row."""
         self._add(Forgotten(region, table, state, pid, self._live.get(pid)))
 
     def dispatched(self, server: Server, number: int, operations: Sequence[Operation]) -> None:

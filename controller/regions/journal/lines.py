@@ -126,7 +126,7 @@ def _line(entry: Regional, item: Item, row: Row) -> Line:
             text = f"{row.from_state} -> {row.to_state}: it is forgotten, as its data is of no use"
             return Line(log, logging.INFO, f"{family(row)}: {text}; {_where(row)}")
         case Forgotten():
-            text = f"{row.from_state or 'left out'} -> {row.to_state}: its rows are removed, and its data stays"
+            text = f"{row.from_state or 'left out'} -> {row.to_state}: its rows are removed, its own data stays"
             return Line(log, logging.INFO, f"{family(row)}: {text}; {_where(row)}")
         case Independent():
             text = (

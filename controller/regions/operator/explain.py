@@ -31,6 +31,7 @@ from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.overlaps import opening_mend
 from state_machines.regions.references import needed_by
 from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, ServerState, TableState
 
@@ -276,7 +277,7 @@ def _changes(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Ite
     if region.table.state not in WANTED:
         yield from _of_unwanted(region.table, env, engine)
     elif region.state is S.FAILED_OPEN or (server is None and not region.pid):
-        yield f"'regent regions assign {region.id}' opens it"
+        yield opening_mend(env.model, region)
     elif region.state in IN_TRANSITION and not region.pid and server is not None and server.state is ServerState.ONLINE:
         yield f"'regent regions assign {region.id}' has {server} close it, and opens it then"
     if region.state is S.OPEN and server is not None and not region.pid:

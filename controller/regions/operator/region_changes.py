@@ -37,6 +37,7 @@ from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.choosing import is_of_crash
 from state_machines.regions.model import Region
+from state_machines.regions.overlaps import opening_mend, served_beside
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState
 
 RegionAct = Literal["assign", "unassign", "move", "reopen"]
@@ -127,6 +128,8 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str,
         return f"table {region.table.name} is {region.table.state.name.lower()}: its regions are not to be open"
     if act == "assign" and region.state is S.OPEN and not awaits_crash(region):
         return f"region {region} is open at {region.server} already"
+    if act == "assign" and (beside := served_beside(env.model, region)) is not None:
+        return f"region {region} shares keys with region {beside}, which {beside.server} has"
     if act == "unassign" and region.state in FINAL and region.state is not S.OPEN:
         return f"region {region} is {region.state.name} already: no server has it"
     if act in ("move", "reopen") and region.state is not S.OPEN:
@@ -198,5 +201,7 @@ def region_remedy(term: RegionsTerm, region: Region, act: RegionAct, server: str
         return f"'regent regions assign {region.id}' opens it"
     if act == "assign" and region.state is S.OPEN:
         return f"'regent regions move {region.id} SERVER' moves it, 'regent regions reopen {region.id}' opens it again"
+    if act == "assign" and served_beside(model, region) is not None:
+        return opening_mend(model, region)
     absent = (act == "move" and not server) or (bool(server) and model.current(server) is None)
     return "see 'regent servers list', and name one that is online" if absent else f"see {explains}"

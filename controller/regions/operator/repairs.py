@@ -26,11 +26,12 @@ from controller.regions.operator.requests import (
     start,
     table_of,
 )
-from controller.regions.procedures import adopting, fixing, forgetting
+from controller.regions.procedures import adopting, discard, fixing, forgetting
 from controller.regions.procedures.messages import SHAPE, TABLE_TASK, Shape, TableTask
 from controller.regions.procedures.repair import REPAIR, Repair
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
+from state_machines.regions.damage import RowKind
 from state_machines.regions.heirs import Range
 from state_machines.regions.layout import KEY_BYTES_MAX, NotAKey, count_of, key_of
 from state_machines.regions.model import Table
@@ -46,6 +47,8 @@ from state_machines.regions.repairs import (
 
 KEY_CHARS_MAX: Final = 4 * KEY_BYTES_MAX
 """Characters of a key as text."""
+PARENTS_NAMED: Final = 5
+"""Regions whose data goes that a sentence names."""
 RESERVING: Final = frozenset(kind for kind, codec in CODECS.items() if codec in (SHAPE, TABLE_TASK))
 """Kinds that reserve ids of regions before they store these."""
 KeyText = Annotated[str | None, Field(max_length=KEY_CHARS_MAX)]
@@ -98,7 +101,8 @@ class Repairs:
             raise Refused(*found)
         task = Repair(region, forgetting.table_of(env, region), request.reason, what=found)
         where = f"{task.table}#{region}" if task.table else f"#{region}"
-        about = f"region {where}: {WHAT[found]}{_waits(env, region) if found is Forgotten.DAMAGED else ''}"
+        waits = _waits(env, region) if found is Forgotten.DAMAGED else ""
+        about = f"region {where}: {WHAT[found]}{waits}{_discarded(env, region, found)}"
         return await start(term, forgetting.NAME, REPAIR.encode(task), caller, request, about)
 
 
@@ -124,6 +128,17 @@ def _refuse(refusal: Refusal | None) -> None:
 
 def _waits(env: RegionsEnv, region: int) -> str:
     return f"; it waits first: {why}" if (why := adopting.waits_for(env, region)) else ""
+
+
+def _discarded(env: RegionsEnv, region: int, found: Forgotten) -> str:
+    """Returns the end of a sentence: the regions that were, and whose data goes with what a region refers to."""
+    if found is Forgotten.PARENT:
+        return ""
+    freed = named((f"#{one}" for one in discard.freed_by(env.model, region)), PARENTS_NAMED)
+    parts = [f"no region needs the data of {freed} then, and it is discarded"] if freed else []
+    if any(one.kind is RowKind.HEIR for one in env.model.damages.of_id(region)):
+        parts.append("what it refers to cannot be read: the data of such regions that no other one needs is discarded")
+    return "".join(f"; {one}" for one in parts)
 
 
 async def _keys(term: RegionsTerm, region: int, table: Table, start_key: bytes | None, end_key: bytes | None) -> Range:

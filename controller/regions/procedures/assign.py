@@ -102,7 +102,7 @@ def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Ou
         env.endings.cut(region)
     stays = NO_OWNER if is_cut else FINAL
     if region.server is not None or region.state in stays:  # its owner has it, or a crash or a close sees to it
-        _let_go(env, record, region, TRANSIT.decode(record.data))
+        close.let_go(env, record, region, TRANSIT.decode(record.data))
         return Done(why.encode())
 
     def entered(_: Change) -> None:
@@ -291,16 +291,8 @@ def _given_up(env: RegionsEnv, record: Record, region: Region, why: str, failed:
     return Effect(Done(b"failed_open: " + why.encode()[:500]), (row,), entered)
 
 
-def _let_go(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:
-    """Lets the region go, or gives it back to the procedure that goes on with it."""
-    if task.stays:
-        env.model.attach(region, record.parent)
-    else:
-        env.model.detach(region, record.pid)
-
-
 def _over(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:
-    _let_go(env, record, region, task)
+    close.let_go(env, record, region, task)
     env.dispatcher.forget(record.pid)
     env.results.used(record.pid)
 

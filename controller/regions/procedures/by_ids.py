@@ -25,6 +25,7 @@ from state_machines.procedures.transition import Members
 from state_machines.regions import choosing
 from state_machines.regions.choosing import MET, Cause, LeftOut
 from state_machines.regions.model import Region
+from state_machines.regions.overlaps import served_beside
 
 ASSIGN: Final = "assign_regions"
 CLOSE: Final = "close_regions"
@@ -68,6 +69,8 @@ def judged(env: RegionsEnv, kind: str, ids: Iterable[int]) -> tuple[list[Region]
         region = env.model.regions.get(id_)
         ends = bool(env.endings) and region is not None and env.endings.of(region.table) is not None
         cause = choosing.left_out(region, opens=opens, ends=ends)
+        if opens and cause is None and region is not None and served_beside(env.model, region) is not None:
+            cause = Cause.SHARED
         if cause is not None:
             left.append((cause, id_))
         elif region is not None:

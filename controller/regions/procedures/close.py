@@ -34,12 +34,12 @@ UNTOLD: Final = OWNED - {S.CLOSING}
 """States in which a server may have a region, and no close of it has begun."""
 
 
-def closed(region: Region, why: str, *, returns: bool = False) -> Record:
+def closed(region: Region, why: str, *, returns: bool = False, stays: bool = False) -> Record:
     """Returns the procedure that closes a region; one that a server has, or may have, is dispatched at once.
 
-    ``returns``: its parent has it opened then.
+    ``returns``: its parent has it opened then. ``stays``: its parent has the region, and gets it back.
     """
-    task = Transit(region.id, region.table.name, why, returns=returns)
+    task = Transit(region.id, region.table.name, why, returns=returns, stays=stays)
     if region.state not in OWNED or region.server is None:
         return child(NAME, TRANSIT.encode(task))
     chosen = _chosen(task, region, region.server)
@@ -52,6 +52,14 @@ def begun(env: RegionsEnv, region: Region, pid: int, server: Server) -> None:
     if region.state in UNTOLD:
         env.model.move(region, S.CLOSING, server, env.now_ms())
         env.routes.changed(region)
+
+
+def let_go(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:
+    """Lets the region go, or gives it back to the procedure that goes on with it."""
+    if task.stays:
+        env.model.attach(region, record.parent)
+    else:
+        env.model.detach(region, record.pid)
 
 
 def _chosen(task: Transit, region: Region, server: Server) -> Transit:
@@ -73,7 +81,7 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Effect:
     if not env.model.take(region, record.pid, record.ancestors):
         return Done(b"pid %d has the region" % region.pid)
     if (why := transit.uncloseable(region.state)) is not None:
-        env.model.detach(region, record.pid)
+        let_go(env, record, region, task)
         return Done(why.encode())
     if server is None:
         return _ended(env, record, region, task)
@@ -123,7 +131,7 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit, *, by
             env.model.move(region, S.OFFLINE, None, env.now_ms())
         if former:
             env.model.former[region.id] = former
-        env.model.detach(region, record.pid)
+        let_go(env, record, region, task)
         env.dispatcher.forget(record.pid)
         env.results.used(record.pid)
         env.routes.changed(region)

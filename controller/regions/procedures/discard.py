@@ -52,6 +52,15 @@ def due(model: Regions) -> list[ParentRow]:
     return [one for one in model.parents.values() if one.id not in needed]
 
 
+def freed_by(model: Regions, region: int) -> list[int]:
+    """Returns the regions whose data none needs any more once the catalog has forgotten what one refers to."""
+    mine = {one.region for one in model.sources.get(region, ()) if not one.snapshot and one.region in model.parents}
+    if mine:
+        others = (some for heir, some in model.sources.items() if heir != region)
+        mine -= {one.region for some in others for one in some if not one.snapshot}
+    return sorted(mine)
+
+
 def discarding(parent: ParentRow) -> tuple[str, bytes]:
     """Returns kind and message of the procedure that discards the data of a region."""
     return NAME, TRANSIT.encode(Transit(parent.id, parent.table, "no region needs its data"))

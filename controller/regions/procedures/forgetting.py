@@ -1,20 +1,25 @@
-"""Forget a region: what the catalog has of it, and what cannot be right, is removed; the service keeps all of its data.
+"""Forget a region: what the catalog has of it, and what cannot be right, is removed; the service keeps its own data.
 
 A region goes whose keys others have, once its server has closed it. A row goes that refers to what is lost, or that
 cannot be read. What the procedure may remove was found out as it began; each step judges it again.
+
+It has the region from its first step on, also while a part of it closes the region, so that no other procedure opens
+the region beside its removal: batches take regions before they lock them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.procedures.kinds import Effect, Kind, Step
+from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import adopting, close, repair
 from controller.regions.procedures.repair import REPAIR, Repair
 from metadata_store.catalog.rows import Drop, DropRegions, HeirRow, ParentRow, Write
-from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Yield
 from state_machines.procedures.record import Record
 from state_machines.regions.damage import Gap, RowKind
 from state_machines.regions.keys import Without
@@ -27,6 +32,8 @@ FREE: Final = 0
 REMOVE: Final = 1
 TELL: Final = 2
 """Point of no return: the record of a region that others cover has this step from its removal on."""
+TAKEN_MS_MAX: Final = 10_000
+"""Time from the request on in which a region is awaited that another procedure has taken, and not locked yet."""
 COPIED: Final = "the store was restored from a copy, and the catalog may have been right since: begin it again"
 
 
@@ -64,20 +71,53 @@ def uncovered(others: Without, region: Region) -> Refusal | None:
     return None if missing is None else alone(region, (missing.start, missing.end))
 
 
-async def free(env: RegionsEnv, record: Record) -> Outcome:
-    """Has a region closed whose keys others have, or one whose row is left out, wherever a process has it."""
-    task: Repair = REPAIR.decode(record.data)
+class Judged(NamedTuple):
+    """What is to be forgotten: a region that the procedure has, with the others of its table, or rows without one."""
+
+    region: Region | None
+    others: Without | None
+
+
+async def judged(env: RegionsEnv, record: Record, task: Repair) -> Judged | Failed | Yield:
+    """Takes the region, and judges it; returns what comes instead where another procedure has it, or it stays."""
     region = env.model.regions.get(task.region)
+    if region is not None and (instead := _with_another(env, record, region)) is not None:
+        return instead
     others = None if region is None else await others_of(env, region)
     if (why := _refusal(env, record, task, region, others)) is not None:
         return Failed(f"{NAME}: {why}")
+    if region is not None and (instead := _with_another(env, record, region)) is not None:  # behind the await
+        return instead
+    return Judged(region, others)
+
+
+def _with_another(env: RegionsEnv, record: Record, region: Region) -> Failed | Yield | None:
+    """Takes a region; returns what comes instead where another procedure has it.
+
+    That one waits for the lock, or is about to. It gets that where this procedure has not kept it yet, which goes on
+    later; else it would wait for ever, so this one ends.
+    """
+    if env.model.take(region, record.pid):
+        return None
+    if record.locked or env.wall_ms() - record.submitted_ms > TAKEN_MS_MAX:
+        return Failed(f"{NAME}: procedure {region.pid} has region {region}: wait for its end, then begin it again")
+    return Yield()
+
+
+async def free(env: RegionsEnv, record: Record) -> Outcome:
+    """Has a region closed whose keys others have, or one whose row is left out, wherever a process has it."""
+    task: Repair = REPAIR.decode(record.data)
+    found = await judged(env, record, task)
+    if not isinstance(found, Judged):
+        return found
     if task.what == Forgotten.DAMAGED:
         return adopting.unserved(env, record, task) or Next(REMOVE, record.data)
+    region = found.region
     if region is None or _is_free(env, region):
         return Next(REMOVE, record.data)
     if region.server is None:
         return adopting.held(env, record)
-    return Children((close.closed(region, task.why),), record.step, record.data)
+    return Children((close.closed(region, task.why, stays=True),), record.step, record.data)
 
 
 def _is_free(env: RegionsEnv, region: Region) -> bool:
@@ -99,10 +139,10 @@ def _refusal(
 async def remove(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Removes the rows in one write; goes back where a process may have the region again."""
     task: Repair = REPAIR.decode(record.data)
-    region = env.model.regions.get(task.region)
-    others = None if region is None else await others_of(env, region)
-    if (why := _refusal(env, record, task, region, others)) is not None:
-        return Failed(f"{NAME}: {why}")
+    found = await judged(env, record, task)
+    if not isinstance(found, Judged):
+        return found
+    region, others = found
     if region is not None and others is not None:
         if not _is_free(env, region):
             return Next(FREE, record.data)
@@ -118,6 +158,7 @@ def _forgotten(env: RegionsEnv, record: Record, region: Region, gaps: list[Gap])
     """Enters that a region is gone. Regions that shared keys with it get routes again in the next step."""
     model, table = env.model, region.table
     env.journal.forgotten(region.id, table.name, region.state.name, record.pid)
+    model.detach(region, record.pid)
     model.drop(region)
     region.state = RegionState.MERGED  # for clients, who forget it: others have its keys
     model.damages.put_gaps(table.name, gaps)
@@ -163,9 +204,21 @@ async def tell(env: RegionsEnv, record: Record) -> Outcome:
     return Done()
 
 
+async def leave(env: RegionsEnv, record: Record) -> Outcome | Effect:
+    """Lets the region go: it stays, and is picked up where it is on its way."""
+    region = env.model.regions.get(REPAIR.decode(record.data).region)
+
+    def entered(_: Change) -> None:
+        if region is not None and region.pid == record.pid:
+            env.model.detach(region, record.pid)
+            env.left.append(Left(region, record.pid, undone=True))
+
+    return Effect(Done(), (), entered)
+
+
 FORGET_REGION: Final[Kind[RegionsEnv]] = Kind(
     NAME,
-    (Step("free", free), Step("remove", remove), Step("tell", tell)),
+    (Step("free", free, leave), Step("remove", remove, leave), Step("tell", tell)),
     repair.lock_of_repair,
     no_return=TELL,
     holds_locks=True,

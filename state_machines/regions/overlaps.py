@@ -1,0 +1,92 @@
+"""Finds the region that serves keys of another one, and names what parts the two. Clients get no route until then."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
+from operator import attrgetter
+from typing import Final
+
+from state_machines.regions.damage import Gap
+from state_machines.regions.heirs import is_inner, way_to_part
+from state_machines.regions.layout import key_text
+from state_machines.regions.model import Region, Regions, place_of, start_of
+from state_machines.regions.states import RegionState, TableState
+
+WAITS: Final = "one of the regions is on its way: wait for the end of that, then see 'regent regions report'"
+
+
+def served_beside(model: Regions, region: Region) -> Region | None:
+    """Returns a region that a server has, or may have, and that shares keys with another one; None without one.
+
+    Of three and more that share the same keys it may miss one; a split since the start of the daemon hides none.
+    """
+    if not model.damages.overlapping:
+        return None
+    return next((one for one in _near(model, region) if one.server is not None and shares(one, region)), None)
+
+
+def shares(one: Region, other: Region) -> bool:
+    """Checks whether two regions of a table are different ones with some keys in common."""
+    return one is not other and (not other.end or one.start < other.end) and (not one.end or other.start < one.end)
+
+
+def _near(model: Regions, region: Region) -> Iterator[Region]:
+    """Yields the regions beside another one, and those that overlaps name which begin within its keys."""
+    found, at = region.table.regions, place_of(region)
+    if at is not None:
+        yield from found[max(0, at - 1) : at + 2]
+    for gap in _within(model, region):
+        yield from (one for id_ in gap.regions if (one := model.regions.get(id_)) is not None)
+
+
+def _within(model: Regions, region: Region) -> Iterator[Gap]:
+    gaps = model.damages.of_keys(region.table.name)
+    first = bisect_left(gaps, region.start, key=attrgetter("start"))
+    for gap in islice(gaps, first, None):
+        if region.end and gap.start >= region.end:
+            return
+        if gap.overlap:
+            yield gap
+
+
+# -- what parts them
+
+
+def opening_mend(model: Regions, region: Region) -> str:
+    """Returns what opens a region; where another one serves keys of it, what comes before."""
+    beside = served_beside(model, region)
+    if beside is None:
+        return f"'regent regions assign {region.id}' opens it"
+    return pair_mend(model, *sorted((region, beside), key=start_of))
+
+
+def pair_mend(model: Regions, first: Region, second: Region) -> str:
+    """Returns the mend of two regions: one goes whose keys the other has, or first a part of one becomes such."""
+    inner = [one.id for one, other in ((first, second), (second, first)) if is_inner(one, other)]
+    if inner:
+        ids = " or ".join(map(str, inner))
+        return f"'regent regions forget {ids}' removes the row of a region whose keys another one has"
+    if first.table.state is TableState.DISABLED:
+        return f"'regent tables enable {first.table.name}' comes first: a region is split that is open"
+    region, key = (first, second.start) if first.state is RegionState.OPEN else (second, first.end)
+    if region.state is not RegionState.OPEN:
+        return _opening(model, first, second)
+    way = way_to_part(region, key)
+    if isinstance(way, Region):
+        return f"'regent regions forget {way.id}' comes first: another region has its keys"
+    split = f"'regent regions split {region.id} --key {key_text(way)!r}' parts a region"
+    return f"{split}; then 'regent regions forget' removes the part whose keys another one has"
+
+
+def _opening(model: Regions, first: Region, second: Region) -> str:
+    """Returns what lets one of two regions be opened, so that it can be split."""
+    beside = [served_beside(model, one) for one in (first, second)]
+    for one, other in zip((first, second), beside, strict=True):
+        if other is None:
+            return f"'regent regions assign {one.id}' comes first: a region is split that is open"
+    other = beside[1]
+    if other is None or other.state is not RegionState.OPEN:
+        return WAITS
+    return pair_mend(model, *sorted((second, other), key=start_of))
