@@ -14,6 +14,8 @@ from state_machines.regions.layout import key_text
 from state_machines.regions.model import Region, Regions, place_of, start_of
 from state_machines.regions.states import RegionState, TableState
 
+NEAR: Final = 16
+"""Regions on each side of one that may cover it together."""
 WAITS: Final = "one of the regions is on its way: wait for the end of that, then see 'regent regions report'"
 
 
@@ -63,11 +65,18 @@ def opening_mend(model: Regions, region: Region) -> str:
 
 
 def pair_mend(model: Regions, first: Region, second: Region) -> str:
-    """Returns the mend of two regions: one goes whose keys the other has, or first a part of one becomes such."""
-    inner = [one.id for one, other in ((first, second), (second, first)) if is_inner(one, other)]
-    if inner:
-        ids = " or ".join(map(str, inner))
-        return f"'regent regions forget {ids}' removes the row of a region whose keys another one has"
+    """Returns the mend of two regions: one goes whose keys others have, or first a part of one becomes such.
+
+    One that is open, or was written more often, has the data more likely: it is not named, or last.
+    """
+    both = sorted((first, second), key=_likely)
+    inner = [one for one in both if is_inner(one, second if one is first else first)]
+    if found := inner or [one for one in both if _is_covered(one)]:
+        one, kept = found[0], second if found[0] is first else first
+        forget = f"'regent regions forget {one.id}' removes the row of {_described(one)}, whose keys others have"
+        beside = f": region {_described(kept)} stays; what was written to {one.id} is not served then"
+        other = f"; else 'regent regions forget {kept.id}', where that one has no data" if len(found) > 1 else ""
+        return f"{forget}{beside}{other}"
     if first.table.state is TableState.DISABLED:
         return f"'regent tables enable {first.table.name}' comes first: a region is split that is open"
     region, key = (first, second.start) if first.state is RegionState.OPEN else (second, first.end)
@@ -78,6 +87,30 @@ def pair_mend(model: Regions, first: Region, second: Region) -> str:
         return f"'regent regions forget {way.id}' comes first: another region has its keys"
     split = f"'regent regions split {region.id} --key {key_text(way)!r}' parts a region"
     return f"{split}; then 'regent regions forget' removes the part whose keys another one has"
+
+
+def _likely(region: Region) -> tuple[bool, bool, int]:
+    """Orders regions by how likely they have the data of their keys."""
+    return region.state is RegionState.OPEN, region.server is not None, region.sequence
+
+
+def _described(region: Region) -> str:
+    return f"{region.id}, {region.state.name} with sequence {region.sequence}"
+
+
+def _is_covered(region: Region) -> bool:
+    """Checks whether some regions near another one together have all of its keys; it may miss those that begin far."""
+    at = place_of(region)
+    if at is None:
+        return False
+    reached, found = region.start, region.table.regions
+    for one in islice(found, max(0, at - NEAR), at + NEAR):
+        if one is region or one.start > reached:
+            continue
+        if not one.end:
+            return True
+        reached = max(reached, one.end)
+    return bool(region.end) and reached >= region.end
 
 
 def _opening(model: Regions, first: Region, second: Region) -> str:

@@ -6,7 +6,7 @@ is looked at again in the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -102,7 +102,7 @@ class Judge:
 
     def _note(self, table: Table, gap: Gap | None) -> None:
         if gap is not None:
-            self.found.add(K.OVERLAP if gap.overlap else K.HOLE, _described, self._model, table, gap)
+            self.found.add(K.OVERLAP if gap.overlap else K.HOLE, _described, self._model, table, gap, self._scope.had)
 
     # -- all else
 
@@ -149,7 +149,7 @@ _GOES_ON: Final = {
 """What goes on with a table that no procedure takes to its next state."""
 
 
-def _described(model: Regions, table: Table, gap: Gap) -> Finding:
+def _described(model: Regions, table: Table, gap: Gap, had: Mapping[int, str]) -> Finding:
     """Describes keys that no region has, or several."""
     keys = f"from {key_text(gap.start) or 'the first key'} to {key_text(gap.end) or 'the last one'}"
     if gap.overlap:
@@ -158,17 +158,17 @@ def _described(model: Regions, table: Table, gap: Gap) -> Finding:
     else:
         cause = f" ({why})" if (why := model.damages.of_table(table.name)) else ""
         what = f"table {table.name}: no region has the keys {keys}{cause}"
-    mend = _overlap_mend(model, table, gap) if gap.overlap else _hole_mend(model, table.name)
+    mend = _overlap_mend(model, table, gap) if gap.overlap else _hole_mend(model, table.name, had)
     if table.state is TableState.DISABLED and not gap.overlap and not gap.end:
         mend = f"where its creation was ended, 'regent tables delete {table.name}'; else {mend}"
     kind = K.OVERLAP if gap.overlap else K.HOLE
     return Finding(kind, what, mend, table.name, gap.regions, gap.start, gap.end)
 
 
-def _hole_mend(model: Regions, table: str) -> str:
+def _hole_mend(model: Regions, table: str, had: Mapping[int, str]) -> str:
     """Returns the mend of keys that no region has; a row that is left out may have them."""
     if not model.damages.of_rows(table):
-        return hole_mend(table)
+        return hole_mend(table, had=had)
     left_out = (one.region for one in model.damages.rows if one.kind is RowKind.REGION and one.table in ("", table))
     region = next(filter(None, left_out), 0)
     return hole_mend(table, region) if region else RESTORE

@@ -95,7 +95,7 @@ CODECS: Final[Mapping[str, Any]] = {
     "delete_namespace": NAMESPACE_TASK,
 }
 WHAT: Final[Mapping[Forgotten, str]] = {
-    Forgotten.REGION: "its row, others have its keys",
+    Forgotten.REGION: "its row, others have its keys; what was written to it is not served any more",
     Forgotten.PARENT: "its row as a region whose heirs are lost",
     Forgotten.SOURCES: "the row that says where its data begins",
     Forgotten.DAMAGED: "its rows that are left out",

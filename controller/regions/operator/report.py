@@ -80,7 +80,7 @@ class ReportView:
             self._running = False
 
     async def _judged(self, term: RegionsTerm, scope: Scope) -> RegionsReport:
-        judge = Judge(term.env.model, scope)
+        judge = Judge(term.env.model, scope._replace(had=_had(term)))
         for _ in judge.of_keys():
             await self._turn(term)
         about, records = About(), term.engine.records
@@ -103,6 +103,16 @@ class ReportView:
         await asyncio.sleep(0)
         if self._domain.term is not term:
             raise NotActive("the term ended while it was judged", "try again in some seconds")
+
+
+def _had(term: RegionsTerm) -> dict[int, str]:
+    """Returns the regions that processes have listed in this term and that no row tells of."""
+    model = term.env.model
+    return {
+        id_: name
+        for id_, (name, _) in term.env.claimants.had.items()
+        if id_ not in model.regions and id_ not in model.parents
+    }
 
 
 def _in_parts(rows: Sequence[T], together: int = ROWS_TOGETHER) -> Iterator[Sequence[T]]:

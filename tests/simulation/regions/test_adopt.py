@@ -71,7 +71,10 @@ def test_what_was_written_before_a_row_was_lost_is_served_again(at: int) -> None
         async with running(disk, LONG) as term:
             server = Keeping(term, "a", data)
             task = await joins(term, server, owned)
-            assert "'regent regions adopt ID --table t' stores a region again" in (await mends_of(term))[0]
+            await until(lambda: lost in term.env.claimants.had)
+            [mend] = await mends_of(term)
+            assert "'regent regions adopt ID --table t' stores a region again" in mend
+            assert f"(a had region {lost}, without a row)" in mend
             planned = await adopts(term, lost, dry_run=True, reason="")
             assert (planned.pid, len(regions_of(term))) == (0, COUNT - 1)
             assert f"region t#{lost} with the keys" in planned.detail

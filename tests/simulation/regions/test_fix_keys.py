@@ -222,7 +222,7 @@ async def test_a_repair_that_has_nothing_to_do_or_may_take_keys_from_a_region_is
     async with running(disk, LONG) as term:
         with pytest.raises(Refused, match=f"may have a region for its keys: region {bad.id}: state is 99") as refused:
             await fixes(term)
-        assert "restore the rows from a copy" in refused.value.remedy
+        assert "'regent regions report' names what mends them" in refused.value.remedy
         record = await term.engine.result(await procedure(term, fixing.NAME, TABLE_TASK.encode(TableTask("t"))))
         assert record.state is State.ROLLEDBACK
 

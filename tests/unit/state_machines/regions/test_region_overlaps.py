@@ -154,6 +154,11 @@ def test_what_a_report_names_for_an_overlap_is_accepted_and_in_turn_leaves_none(
     assert met == {"forget", "split", "assign"}
 
 
+def test_a_region_that_several_others_cover_together_is_forgotten_and_none_of_these_is_split() -> None:
+    store = Store(((0, 2), (2, 5), (1, 4)), (S.OPEN, S.OPEN, S.CLOSED))
+    assert {tuple(words_of(one.mend)) for one in store.overlaps()} == {("regent", "regions", "forget", "3")}
+
+
 def test_a_split_is_refused_where_another_region_begins_with_the_same_key() -> None:
     for second in ((1, 5), (1, 3), (1, 4)):
         store = Store(((0, 1), (1, 5), second), (S.OPEN,) * 3)
