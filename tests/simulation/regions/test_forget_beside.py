@@ -239,3 +239,9 @@ async def test_a_dry_run_names_the_former_regions_whose_data_is_discarded() -> N
         assert planned.detail == (
             f"region t#{EXTRA}: its row, others have its keys; no region needs the data of #5 then, and it is discarded"
         )
+
+
+def test_a_planted_bug_is_caught_that_forgets_a_region_without_taking_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forgetting, "_with_another", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_a_crash_opens_no_region_beside_its_removal(many.ASSIGN_MANY)
