@@ -113,7 +113,8 @@ def test_a_crash_opens_no_region_beside_its_removal(first: str) -> None:
             kinds = sorted(messages, key=lambda kind: kind != first)
             pids = await asyncio.gather(*(procedure(term, kind, messages[kind]) for kind in kinds))
             assert [(await term.engine.result(pid)).state for pid in pids] == [State.SUCCESS] * 2
-            await until(lambda: is_gone(term, disk, other))
+            await asyncio.sleep(30)  # an open may be on its way
+            assert is_gone(term, disk, other)
             serves.cancel()
 
     story()
