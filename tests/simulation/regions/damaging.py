@@ -1,5 +1,6 @@
 """Loses the row of a region while no daemon runs, as an edit of the store by hand does, and has operators repair that.
 
+ForgottenIsClosed: none serves a region whose row is removed, because others have its keys.
 RepairAlone: as a region of a repair becomes durable, no process serves keys of it, and no change of its table goes on.
 """
 
@@ -14,7 +15,7 @@ from controller.regions.operator.records import message_of
 from controller.regions.operator.repairs import Adoption
 from controller.regions.operator.report import About, held_of
 from controller.regions.procedures import adopting, fixing
-from metadata_store.catalog.rows import HeirRow, NewRegions, ParentRow, RegionRow, SnapshotPartRow
+from metadata_store.catalog.rows import DropRegions, HeirRow, NewRegions, ParentRow, RegionRow, SnapshotPartRow
 from state_machines.procedures.record import Record
 from state_machines.regions.findings import Finding, Scope
 from state_machines.regions.layout import key_text
@@ -47,6 +48,8 @@ class Damage:
     def __init__(self, world: World) -> None:
         self._world = world
         self.lost: dict[int, RegionRow] = {}
+        self.doubles: dict[int, RegionRow] = {}
+        """Rows that this run has given keys of others."""
         self.ways: dict[int, str] = {}
         """How the rows of regions are repaired that were lost in this run."""
         self._holes: set[str] = set()
@@ -56,6 +59,15 @@ class Damage:
         """Notes that a row is lost."""
         self.lost[row.id], self.ways[row.id] = row, how
         self._holes.add(row.table)
+
+    def doubled(self, row: RegionRow) -> None:
+        """Notes a row with keys of another one."""
+        self.doubles[row.id] = row
+        self._holes.add(row.table)
+
+    def is_double(self, region: int) -> bool:
+        """Checks whether a region has keys of another one, and may be open beside that: its row is there."""
+        return region in self.doubles and region in self._world.disk.regions
 
     def copied(self) -> None:
         """Notes that the store is copied."""
@@ -77,6 +89,7 @@ class Damage:
         """Looks at a write: those of repairs meet nothing that goes on with their keys."""
         for id_ in self.lost.keys() & self._world.disk.regions.keys():
             del self.lost[id_]
+        self._forgotten({id_ for one in rows if isinstance(one, DropRegions) for id_ in one.ids})
         repairs = [one for one in puts if one.step == MAKING.get(one.kind)]
         if not repairs:
             return
@@ -84,6 +97,15 @@ class Damage:
             repair = next((one for one in repairs if message_of(one).table == row.table), None)
             if repair is not None:
                 self._look(repair, row)
+
+    def _forgotten(self, gone: set[int]) -> None:
+        """Looks at regions with keys of others whose rows are removed: no process serves them."""
+        world = self._world
+        for id_ in gone & self.doubles.keys():
+            world.counts["forgotten"] += 1
+            row = self.doubles[id_]
+            if found := [one for one in world.serving(row.table, row.start, row.end) if one[1] == id_]:
+                world.violated("ForgottenIsClosed", f"the row of region {id_} is removed, {found} serve it")
 
     def _look(self, repair: Record, row: RegionRow) -> None:
         world = self._world
@@ -107,7 +129,7 @@ def _changes(world: World) -> list[Record]:
 def lose_row(world: World, number: str, how: str) -> None:
     """Stops all daemons, and loses the row of a region that is open. ``how``: how it is repaired, adopt or fill."""
     term = world.term
-    rows = [] if term is None else _losable(world, term, how)
+    rows = [] if term is None else losable(world, term, how)
     if not rows:
         return
     row = rows[int(number) % len(rows)]
@@ -146,7 +168,7 @@ def repair(world: World, row: RegionRow, how: str) -> None:
 def repair_all(world: World) -> None:
     """Does what the report names for tables and regions that have lost rows, those whose ids are known first."""
     term = world.term
-    if not world.damage.ways or term is None:
+    if not (world.damage.ways or world.damage.doubles) or term is None:
         return
     for id_, row in world.damage.lost.items():
         if world.damage.ways[id_] == "adopt":
@@ -172,7 +194,7 @@ def found_in(term: RegionsTerm) -> list[Finding]:
     return judge.found.listed
 
 
-def _losable(world: World, term: RegionsTerm, how: str) -> list[RegionRow]:
+def losable(world: World, term: RegionsTerm, how: str) -> list[RegionRow]:
     """Returns the rows of open regions with which nothing goes on; nothing refers to those that are not adopted."""
     disk, model, about = world.disk, term.env.model, About()
     about.take(term.engine.records.values())

@@ -9,6 +9,7 @@ from typing import Final
 
 from testing.simulated.regions.behaviours import BEHAVIOURS
 from tests.kit.simulation.script import Action
+from tests.simulation.regions.doubling import PARTS
 from tests.simulation.regions.named import named
 from tests.simulation.regions.plan import RegionPlan
 from tests.simulation.regions.scenes import scene
@@ -42,6 +43,8 @@ SERVER_WEIGHTS: Final = ("0.5", "3")
 BALANCED_ALONE: Final = 0.25
 """Part of the runs in which daemons balance regions by themselves."""
 BALANCER_PERIODS_MS: Final = (3_000, 8_000)
+DOUBLES: Final = 0.1
+"""Part of the runs in which a region gets keys of another one."""
 DAMAGES: Final = 0.25
 """Part of the runs in which the row of a region is lost."""
 OF_LEVEL_1: Final = 0.12
@@ -97,6 +100,7 @@ def generate(seed: int) -> RegionPlan:
         *_balances(seed, plan),
         *_upgrade(seed, plan),
         *_damages(seed),
+        *_doubles(seed, plan),
     )
     return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
 
@@ -176,6 +180,15 @@ def _damages(seed: int) -> Iterator[Action]:
     for _ in range(chance.randint(1, 2)):
         at_s = BALANCED_S + chance.random() * (LAST_S - BALANCED_S)
         yield Action(round(at_s, 3), "lose-row", (_any(chance), chance.choice(("adopt", "adopt", "fill"))))
+
+
+def _doubles(seed: int, plan: RegionPlan) -> Iterator[Action]:
+    """Draws when a region gets keys of another one, by draws of its own."""
+    chance = random.Random(f"{seed} double")
+    if chance.random() < DOUBLES:
+        at_s = BALANCED_S + chance.random() * (LAST_S - BALANCED_S)
+        words = _any(chance), chance.choice(PARTS), _server(chance, plan)
+        yield Action(round(at_s, 3), "double-row", words)
 
 
 def _fence(seed: int, chance: random.Random) -> str:

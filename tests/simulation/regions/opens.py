@@ -31,7 +31,10 @@ class Opens:
             world.violated("TokensGrow", f"{key} and {first} open region {region.region} with token {region.token}")
         if missing := world.storage.missing(region):
             world.violated("NoLostWrite", f"{key} opens region {region.region} without {missing}")
-        if found := [one for one in world.serving(region.table, region.start, region.end) if one[1] != region.region]:
+        found = [one for one in world.serving(region.table, region.start, region.end) if one[1] != region.region]
+        if world.damage.is_double(region.region):
+            return
+        if found := [one for one in found if not world.damage.is_double(one[1])]:
             world.violated("SplitAtomicity", f"{key} opens region {region.region}, {found} have keys of it")
 
     def copied(self) -> None:

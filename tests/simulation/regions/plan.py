@@ -73,7 +73,7 @@ def parse(text: str) -> RegionPlan:
     return RegionPlan(actions=actions, **known)  # type: ignore[arg-type]
 
 
-UNRECORDED: Final = frozenset({"copy-store", "restore-store", "ignore-locks", "spoil", "lose-row"})
+UNRECORDED: Final = frozenset({"copy-store", "restore-store", "ignore-locks", "spoil", "lose-row", "double-row"})
 """Faults after which a store is not what the daemons' journals say: it went back, was written by two, or damaged."""
 
 
