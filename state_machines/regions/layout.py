@@ -83,6 +83,13 @@ def key_text(key: bytes) -> str:
     return "".join(chr(one) if 0x20 <= one < 0x7F and one != _BACKSLASH else f"\\x{one:02X}" for one in key)
 
 
+def key_word(key: bytes) -> str:
+    """Returns a key as a word of a command that stands in single quotes; :func:`key_of` gives the key back."""
+    if key.isalnum():
+        return key.decode("ascii")
+    return '"' + "".join(chr(one) if chr(one).isalnum() and one < 0x80 else f"\\x{one:02X}" for one in key) + '"'
+
+
 def key_of(text: str) -> bytes:
     """Returns the key that a text stands for; other characters than ASCII count as UTF-8. Raises NotAKey."""
     found = bytearray()

@@ -10,7 +10,7 @@ from typing import Final
 
 from state_machines.regions.damage import Gap
 from state_machines.regions.heirs import is_inner, way_to_part
-from state_machines.regions.layout import key_text
+from state_machines.regions.layout import key_word
 from state_machines.regions.model import Region, Regions, place_of, start_of
 from state_machines.regions.states import RegionState, TableState
 
@@ -85,7 +85,7 @@ def pair_mend(model: Regions, first: Region, second: Region) -> str:
     way = way_to_part(region, key)
     if isinstance(way, Region):
         return f"'regent regions forget {way.id}' comes first: another region has its keys"
-    split = f"'regent regions split {region.id} --key {key_text(way)!r}' parts a region"
+    split = f"'regent regions split {region.id} --key {key_word(way)}' parts a region"
     return f"{split}; then 'regent regions forget' removes the part whose keys another one has"
 
 

@@ -14,7 +14,7 @@ from state_machines.regions.changes import SETTLED, keys_problem
 from state_machines.regions.damage import CLOSED, RowKind
 from state_machines.regions.findings import FindingKind, Findings, Scope
 from state_machines.regions.heirs import Range
-from state_machines.regions.layout import key_text
+from state_machines.regions.layout import key_text, key_word
 from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.report_rows import judge_parent
 from state_machines.regions.shapes import end_of
@@ -242,5 +242,5 @@ def alone(region: Region, keys: Range) -> Refusal:
     if start == region.start and end == region.end:
         return Refusal(what, f"'regent regions unassign {region.id}' closes it, and it stays in the catalog")
     key = end if start == region.start else start
-    split = f"'regent regions split {region.id} --key {key_text(key)!r}' parts it"
+    split = f"'regent regions split {region.id} --key {key_word(key)}' parts it"
     return Refusal(what, f"{split}; then forget the part whose keys others have")

@@ -132,11 +132,11 @@ async def test_an_overlap_that_is_a_part_of_each_region_is_mended_by_a_split() -
         await until(lambda: not term.env.claimants.processes)
         first, second = owned[1].region, owned[2].region
         [mend] = await mends_of(term)
-        assert mend.startswith(f"'regent regions split {first} --key '5'' parts a region")
+        assert mend.startswith(f"'regent regions split {first} --key 5' parts a region")
         only = f"region t#{first} is the only one with the keys from 33333333 to 5"
         with pytest.raises(Refused, match=only) as refused:
             await forgets(term, first)
-        assert f"'regent regions split {first} --key '5''" in refused.value.remedy
+        assert f"'regent regions split {first} --key 5'" in refused.value.remedy
         with pytest.raises(Refused, match=f"region t#{second} is the only one with the keys from 66666666 to 99999999"):
             await forgets(term, second)
         await ended(term, splits(term, term.env.model.regions[first], b"5"))

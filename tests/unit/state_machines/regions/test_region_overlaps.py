@@ -125,7 +125,7 @@ def cases() -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def words_of(mend: str) -> list[str]:
-    found = re.findall(r"regent regions (?:forget|split|assign) \d+(?: or \d+)*(?: --key '[^']*')?", mend)
+    found = re.findall(r"regent regions (?:forget|split|assign) \d+(?: or \d+)*(?: --key \w+)?", mend)
     assert found, mend
     return shlex.split(found[0])
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from state_machines.regions import damage as damages
@@ -16,6 +20,7 @@ from state_machines.regions.layout import (
     NotAKey,
     key_of,
     key_text,
+    key_word,
     layout_problem,
     name_problem,
 )
@@ -216,3 +221,11 @@ def test_a_name_is_that_of_its_latest_process() -> None:
         model.servers[server.key] = server
     assert (str(model.current("a")), str(model.latest("a"))) == ("a,2", "a,3")
     assert (model.current("b"), model.latest("b")) == (None, None)
+
+
+@given(st.binary(max_size=20))
+def test_a_key_in_a_command_is_read_again_by_a_shell_and_has_no_quote_that_ends_a_sentence(key: bytes) -> None:
+    word = key_word(key)
+    assert not set("'$`!") & set(word)
+    [read] = shlex.split(word)
+    assert key_of(read) == key
