@@ -47,7 +47,7 @@ TOLD: Final[Mapping[Cause, tuple[str, str]]] = {
     Cause.CRASH: ("waits for the crash of its server", "wait for the crash of their server"),
     Cause.TABLE: ("is of a table that is not enabled", "are of tables that are not enabled"),
     Cause.FAILED: ("could not be opened", "could not be opened"),
-    Cause.SHARED: ("shares keys with one that a server has", "share keys with others that servers have"),
+    Cause.SHARED: ("shares keys with one at a server", "share keys with some at servers"),
     Cause.NOT_YET: ("is not there yet", "are not there yet"),
 }
 """What is said of one region, and of several."""

@@ -130,7 +130,9 @@ CASES: dict[str, Case] = {
     "clone a table": Case(cloned(source=TABLE), DISABLED, whole=True),
     "clone an enabled table": Case(cloned(source=TABLE), CREATED),
     "restore a snapshot": Case(changed("restore_snapshot", snapshot="s", enables=True), RESTORABLE),
-    "restore a snapshot in pieces": Case(changed("restore_snapshot", snapshot="s"), RESTORABLE, pieces=True),
+    "restore a snapshot in pieces": Case(
+        changed("restore_snapshot", snapshot="s"), RESTORABLE, pieces=True, whole=True
+    ),
     "stop all": Case(all_tables("stop_tables"), CREATED),
     "start all": Case(all_tables("start_tables"), (*CREATED, all_tables("stop_tables"))),
     "delete a stopped table": Case(changes("delete_table"), (*CREATED, all_tables("stop_tables"))),
