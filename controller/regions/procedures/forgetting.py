@@ -100,7 +100,8 @@ def _with_another(env: RegionsEnv, record: Record, region: Region) -> Failed | Y
     if env.model.take(region, record.pid):
         return None
     if record.locked or env.wall_ms() - record.submitted_ms > TAKEN_MS_MAX:
-        return Failed(f"{NAME}: procedure {region.pid} has region {region}: wait for its end, then begin it again")
+        ends = f"wait for its end, or 'regent regions procedures bypass {region.pid}' ends it; then begin it again"
+        return Failed(f"{NAME}: procedure {region.pid} has region {region}: {ends}")
     return Yield()
 
 
