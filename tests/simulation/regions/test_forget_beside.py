@@ -219,7 +219,7 @@ async def test_a_region_is_not_assigned_while_another_one_with_its_keys_is_serve
             await changes.change_region("assign", EXTRA, RegionChange(), "ops")
         assert f"'regent regions forget {EXTRA}' removes" in refused.value.remedy
         record = await result_of(term, await asks(term, "assign", [EXTRA]))
-        assert record.result == f"0 assigned, 1 left out: #{EXTRA} shares keys with one that a server has".encode()
+        assert record.result == f"0 assigned, 1 left out: #{EXTRA} shares keys with one at a server".encode()
         task.cancel()
 
 
@@ -238,7 +238,8 @@ async def test_a_dry_run_names_the_former_regions_whose_data_is_discarded() -> N
     async with changed(disk, change) as (term, _):
         planned = await forgets(term, EXTRA, dry_run=True, reason="")
         assert planned.detail == (
-            f"region t#{EXTRA}: its row, others have its keys; what was written to it is not served any more; no region needs the data of #5 then, and it is discarded"
+            f"region t#{EXTRA}: its row, others have its keys; what was written to it is not served any more; "
+            "no region needs the data of #5 then, and it is discarded"
         )
 
 
