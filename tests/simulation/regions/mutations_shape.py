@@ -204,6 +204,7 @@ def merge_regions_that_are_no_neighbours(stack: ExitStack) -> None:
         return None
 
     put(stack, merge, "neighbours_problem", none)
+    put(stack, reshaping, "apart_problem", none)
 
 
 @mutation

@@ -35,14 +35,29 @@ SOURCE_DELETED: Final[Scene] = (
     (12.0, "late-words", ("0.0",)),
 )
 """A table is deleted while the regions of its clone begin in it."""
+SNAPSHOT_MET: Final[Scene] = (
+    (0.0, "create", ("n3", "2", "5")),
+    *((after_s, "freeze-server", ("s1", "2.5")) for after_s in (2.9, 8.9)),
+    *((after_s, "snapshot", (f"n{after_s}", "n3")) for after_s in (3.0, 9.0)),
+    *((after_s, "split", ("n3", "-")) for after_s in (3.5, 9.5)),
+)
+"""The first region of a table is split while a snapshot waits for a copy of another one, whose server is frozen."""
+SNAPSHOTS_OF: Final = 0.12
+"""Part of the runs that have it beside another one, by draws of its own."""
 SCENES: Final = (LATE_WORD, SOURCE_DELETED)
 
 
 def scene(seed: int) -> Iterator[Action]:
-    """Yields the actions of the scene of a seed, if it has one, by draws of its own."""
+    """Yields the actions of the scenes of a seed, if it has any, by draws of their own."""
     chance = random.Random(f"{seed} scene")
-    if chance.random() >= SCENES_OF:
-        return
-    drawn, at_s = chance.choice(SCENES), chance.uniform(FIRST_S, LAST_S)
+    if chance.random() < SCENES_OF:
+        yield from _played(chance, chance.choice(SCENES))
+    chance = random.Random(f"{seed} snapshots")
+    if chance.random() < SNAPSHOTS_OF:
+        yield from _played(chance, SNAPSHOT_MET)
+
+
+def _played(chance: random.Random, drawn: Scene) -> Iterator[Action]:
+    at_s = chance.uniform(FIRST_S, LAST_S)
     for after_s, verb, words in drawn:
         yield Action(round(at_s + after_s + chance.random() * SHAKEN_S, 3), verb, words)
