@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
+from operator import is_
 from typing import NamedTuple
 from unittest import mock
 
@@ -77,7 +79,7 @@ async def test_what_keeps_a_balance_from_beginning_is_named_with_a_remedy() -> N
             elif bar is Bar.UNHEARD:
                 server.here = False
             elif bar is Bar.SILENT:
-                stack.enter_context(mock.patch.object(env, "is_late", server.__eq__))
+                stack.enter_context(mock.patch.object(env, "is_late", partial(is_, server)))
             found = problem_of(env, 7 if bar is Bar.RUNNING else 0)
             assert found is not None
             assert (found.bar, word in found.what, bool(found.remedy)) == (bar, True, True), found
