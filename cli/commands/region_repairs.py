@@ -29,8 +29,9 @@ def register(named: typer.Typer) -> None:
         adopt,
         "regent regions adopt 17 --table users --wait --yes --reason 'its row is lost'",
         "regent regions adopt 17 --table users --start g --end n --dry-run",
-        asks=_question,
+        asks="Store region {region} of table {table} again? Its server opens the data that it has under this id.",
         reasoned=True,
+        foretold=True,
     )
     asks = (
         "Remove what the catalog has of region {region}? Its own data stays, and nothing names it any more; data that "
@@ -48,14 +49,6 @@ def adopt(region: Region, table: Table, start: Start = None, end: End = None) ->
     """
     keys = {name: key for name, key in (("start", start), ("end", end)) if key is not None}
     return f"/v1/regions/{region}/adopt", {"table": table, **keys}
-
-
-def _question(_: object, region: int, table: str, start: str | None, end: str | None) -> str:
-    """Names the keys: under others than it had the server finds data that is not of its keys, and lacks some."""
-    keys = f"the keys from {start or 'the first'} to {end or 'the last'}"
-    if start is None and end is None:
-        keys = "all keys that no region has, which --dry-run names"
-    return f"Store region {region} of table {table} again, with {keys}? Its server opens the data under this id."
 
 
 def forget(region: Region) -> Request:

@@ -219,11 +219,11 @@ class Engine(Generic[Env]):
 
     @property
     def last_number(self) -> int:
-        """Returns the highest number that was ever reserved for procedures, or for anything as the store was opened."""
+        """Returns the highest number that is reserved for procedures: it is above all of the terms before."""
         return self._pids.last
 
     def is_given(self, number: int) -> bool:
-        """Checks whether a number was given out, for whatever it was; later ones never get it."""
+        """Checks whether a number was given out: no procedure and no region gets it later."""
         return self._pids.is_given(number)
 
     async def number(self, above: int = 0) -> int:

@@ -195,14 +195,10 @@ class Pids:
         """Returns the highest pid that was ever reserved."""
         return self._end - 1
 
-    @property
-    def highest(self) -> int:
-        """Returns the highest number that was ever reserved, also by :meth:`row`."""
-        return max(self._end, self._row.stop) - 1
-
     def is_given(self, number: int) -> bool:
         """Checks whether a number was given out, or left over for good."""
-        return 0 < number <= self.highest and number not in self._row and not self._next <= number < self._end
+        reserved = 0 < number < max(self._end, self._row.stop)
+        return reserved and number not in self._row and not self._next <= number < self._end
 
     async def go_above(self, number: int) -> None:
         """Leaves out all pids up to a number, durably; those that are reserved and above it stay."""

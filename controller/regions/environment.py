@@ -158,7 +158,6 @@ class RegionsEnv:
         self.reserve: Callable[[int], Awaitable[int]] = _no_number
         self.is_given: Callable[[int], bool] = lambda _: False
         """Checks whether a number was given out, see ``Engine.is_given``."""
-        """Returns the highest number that was ever reserved: no region has an id above it."""
         self.submitted: Callable[[str, bytes, str], bool] = lambda kind, data, nonce: False
         """Submits a procedure of the daemon's own, once for a nonce; returns whether it is stored by now."""
         self.journal = journal

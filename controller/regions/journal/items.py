@@ -83,7 +83,7 @@ class Discarded(Struct, frozen=True, gc=False):
 
 
 class Forgotten(Struct, frozen=True, gc=False):
-    """A region whose rows an operator has had removed. ``state``: its last one, empty where no row tells it."""
+    """A region whose rows were removed at an operator's request. ``state``: its last state, empty without a row."""
 
     region: int
     table: str

@@ -54,7 +54,7 @@ class Memory(Generic[T]):
         self._known: dict[tuple[str, bytes], T] = {}
 
     def of(self, record: Record) -> T:
-        """Returns what is known of a record, or finds it."""
+        """Returns the value for the kind and the message of a record; it is found once."""
         key = record.kind, record.data
         known = self._known.get(key)
         if known is None:

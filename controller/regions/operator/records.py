@@ -262,7 +262,7 @@ def detail_of(record: Record) -> str:
 
 
 def _detail_of_repair(task: Repair) -> str:
-    """Returns what is stored again of a region, or what is forgotten."""
+    """Returns which region a repair stores again, with its keys, or what it removes of one."""
     region = f"region {task.table}#{task.region}" if task.table else f"region #{task.region}"
     if task.what:
         return f"{region}: {WHAT[Forgotten(task.what)]}"

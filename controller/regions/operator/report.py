@@ -106,7 +106,7 @@ class ReportView:
 
 
 def _had(term: RegionsTerm) -> dict[int, str]:
-    """Returns the regions that processes have listed in this term and that no row tells of."""
+    """Returns the regions without a row that processes have listed in this term, with the names of these."""
     model = term.env.model
     return {
         id_: name

@@ -1,8 +1,8 @@
 """Adopt a region: its row, which the catalog has lost, is stored again under its id, and with that it has its data.
 
-The former owner may serve it still, and so may one of other keys that have no row. So nothing is stored before each
-process has listed what it has, and has closed what no row tells of. A process keeps a region whose row is left out;
-that one is closed there by this procedure.
+A process may serve the region still, or another one without a row. So nothing is stored before each process has listed
+its regions, and has closed those without a row. A process keeps a region whose row is left out: this procedure has it
+close that one.
 """
 
 from __future__ import annotations

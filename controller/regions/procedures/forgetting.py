@@ -1,7 +1,7 @@
 """Forget a region: what the catalog has of it, and what cannot be right, is removed; the service keeps its own data.
 
-A region goes whose keys others have, once its server has closed it. A row goes that refers to what is lost, or that
-cannot be read. What the procedure may remove was found out as it began; each step judges it again.
+It removes a region whose keys others have, once a server has closed it; or a row that refers to a lost region, or that
+cannot be read. The request says which of these it is, and each step judges it again.
 
 It has the region from its first step on, also while a part of it closes the region, so that no other procedure opens
 the region beside its removal: batches take regions before they lock them.
@@ -48,7 +48,7 @@ def problem_of(env: RegionsEnv, record: Record, task: Repair) -> str | None:
 
 
 def table_of(env: RegionsEnv, id_: int) -> str:
-    """Returns the name of the table of a region, as far as a row tells it."""
+    """Returns the name of the table of a region; empty where no row has it."""
     model = env.model
     if (region := model.regions.get(id_)) is not None:
         return region.table.name

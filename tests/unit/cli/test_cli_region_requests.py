@@ -42,7 +42,8 @@ class Daemon:
         self.posted.append((path, body))
         if self.failure is not None:
             raise self.failure
-        return {"items": [{"pid": 12, **PROCEDURE, "state": "runnable", "ended": False}]}
+        told = {"detail": "it has the keys from a to b"} if body.get("dryRun") else {}
+        return {"items": [{"pid": 12, **PROCEDURE, "state": "runnable", "ended": False, **told}]}
 
     def get(self, path: str, params: Json | None = None) -> Json:
         self.got.append((path, dict(params or {})))
@@ -203,6 +204,27 @@ def test_a_repair_without_a_reason_is_refused_before_it_is_sent(daemon: Daemon, 
     assert not daemon.posted
     regent(*words, "--dry-run")
     assert len(daemon.posted) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "body", "question"),
+    [
+        (("adopt", 17, "--table", "t"), "17/adopt", {"table": "t"}, "Store region 17 of table t again?"),
+        (("forget", 17), "17/forget", {}, "Remove what the catalog has of region 17?"),
+    ],
+    ids=["adopt", "forget"],
+)
+def test_the_question_before_a_repair_says_what_the_daemon_would_do(
+    daemon: Daemon, words: tuple[object, ...], path: str, body: Json, question: str
+) -> None:
+    with mock.patch("cli.session.on_terminal", return_value=True):
+        said = unwrapped(regent("regions", *words, *WHY, code=Exit.REFUSED, typed="n\n").stderr)
+        assert said.startswith(f"it has the keys from a to b{question}"), "on a line before it"
+        assert daemon.posted == [(f"/v1/regions/{path}", body | {"dryRun": True})]
+        regent("regions", *words, *WHY, typed="y\n")
+        assert daemon.posted[-1] == (f"/v1/regions/{path}", body | SAID)
+        daemon.failure = Failure(Exit.REFUSED, "region 17 is there")
+        assert "region 17 is there" in unwrapped(regent("regions", *words, *WHY, code=Exit.REFUSED).stderr)
 
 
 @pytest.mark.parametrize("given", [(), ("--nonce", "n1")], ids=["drawn", "given"])
