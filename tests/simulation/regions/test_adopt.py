@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from controller.http.documents import Invalid, NotFound, Refused
+from controller.procedures.kinds import Effect
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.records import message_of
 from controller.regions.procedures import adopting
@@ -14,6 +15,8 @@ from controller.regions.procedures.messages import Shape
 from controller.regions.procedures.repair import REPAIR, Repair
 from metadata_store.catalog.rows import HeirRow, ParentRow, Source
 from regent_agent import protocol
+from state_machines.procedures.outcome import Next, Wait
+from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.references import source_problem
 from state_machines.regions.states import RegionState, TableState
@@ -164,6 +167,7 @@ async def test_an_adopted_region_begins_again_as_the_data_of_its_sources() -> No
 
     def change(disk: RegionDisk, ids: list[int]) -> None:
         lost = disk.regions.pop(ids[1])
+        del disk.regions[ids[2]]  # a hole of two regions: what the first one refers to says which keys are its own
         sources = (Source(ids[0] * 1000, lost.start, lost.end, 1, 1, "s 1"),)
         disk.small[HeirRow, (lost.id,)] = HeirRow(lost.id, sources)
 
@@ -175,6 +179,8 @@ async def test_an_adopted_region_begins_again_as_the_data_of_its_sources() -> No
         assert (await result_of(term, await adopts(term, lost))).result == b"0"
         assert [one.region for one in term.env.model.sources[lost]] == [owned[0].region * 1000]
         assert (HeirRow, (lost,)) in disk.small
+        bounds = term.env.model.regions[owned[0].region].end, term.env.model.regions[lost].end
+        assert (term.env.model.regions[lost].start, bounds[1]) == (bounds[0], b"66666666")
         opened = [one for one in server.told if isinstance(one, protocol.Open) and one.region == lost]
         assert [one.region for one in opened[-1].sources] == [owned[0].region * 1000]
         task.cancel()
@@ -232,6 +238,24 @@ async def test_of_two_repairs_of_one_region_or_of_its_keys_one_is_made() -> None
         assert f"adopt: region t#{lost} is there" in records[1].error
         assert "adopt: a region has some of the keys from 33333333 to 66666666" in records[2].error
         assert await counts_of(term) == {"hole": 1}
+        [mend] = await mends_of(term)
+        assert (f"a had region {other}, without a row" in mend, f"region {lost}" in mend) == (True, False)
+        task.cancel()
+
+
+@virtual
+async def test_a_process_that_comes_before_the_write_is_awaited_as_one_before() -> None:
+    async with changed(RegionDisk(), without(2)) as (term, owned):
+        task, env = await joins(term, Server(term, "a"), owned), term.env
+        await until(lambda: not adopting.waits_for(env, owned[2].region))
+        data = REPAIR.encode(Repair(owned[2].region, "t", "lost", b"66666666", b"99999999"))
+        pid = await env.number(0)
+        record = Record(pid, adopting.NAME, State.RUNNABLE, adopting.STORE, 0, 0, data=data)
+        assert await adopting.find(env, record) == Next(adopting.STORE, data)
+        env.claimants.processes.add(("late", 1))
+        assert isinstance(await adopting.store(env, record), Wait)
+        env.claimants.processes.clear()
+        assert isinstance(await adopting.store(env, record), Effect)
         task.cancel()
 
 

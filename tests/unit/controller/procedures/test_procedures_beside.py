@@ -229,6 +229,17 @@ async def test_many_that_want_numbers_in_a_row_at_once_share_one_reservation_and
     assert await pids.row(1) > above, "what is left of a block is below that number, and is left out"
 
 
+async def test_a_number_is_given_out_once_neither_a_procedure_nor_a_row_can_get_it() -> None:
+    disk = Disk()
+    disk.last_pid = 10
+    pids = Pids(MemoryRecords(disk))
+    pids.begin_after(10)
+    await pids.reserve(2)
+    first = await pids.row(2)
+    given = {*range(1, 11), pids.next(), first, first + 1}
+    assert {one for one in range(-1, first + 2 * BLOCK) if pids.is_given(one)} == given
+
+
 def test_an_effect_that_writes_itself_has_no_rows_which_no_store_would_get() -> None:
     async def write(_: Change) -> None:
         return None
