@@ -92,18 +92,26 @@ def keys_problem(model: Regions, table: Table, but: int = 0) -> str | None:
         return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled or disabled"
     if left_out := model.damages.of_rows(table.name, but):
         return f"table {table.name!r} may have a region for its keys: {left_out}"
-    if process := next(filter(_may_be_any, model.damages.rows), None):
+    if (process := unnamed_process(model)) is not None:
         return f"a process whose row cannot be read may serve keys of table {table.name!r}: {process}"
     return None
+
+
+PROCESS_MEND: Final = (
+    "restore its row from a copy of the store, with the daemon stopped; where none has it, end the process, and delete "
+    "the row: 'RegentRegionsDamaged' in the runbook of regions, step 5"
+)
+"""What lets keys have a region that :func:`keys_problem` refuses because of a process."""
 
 
 _PROCESS: Final = re.compile(".+,[1-9][0-9]*")
 """How a process is named; one whose row is damaged, and names it still, counts as a member."""
 
 
-def _may_be_any(damage: Damage) -> bool:
-    """Checks whether a row is that of a process that it does not name: nothing fences that one."""
-    return damage.kind is RowKind.SERVER and not _PROCESS.fullmatch(damage.name)
+def unnamed_process(model: Regions) -> Damage | None:
+    """Returns the row of a process that it does not name, so that nothing fences that one; None without one."""
+    rows = (one for one in model.damages.rows if one.kind is RowKind.SERVER)
+    return next((one for one in rows if not _PROCESS.fullmatch(one.name)), None)
 
 
 def options_after(options: Mapping[str, str], changed: Mapping[str, str], removed: Iterable[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from state_machines.regions.changes import SETTLED, keys_problem
+from state_machines.regions.changes import PROCESS_MEND, SETTLED, keys_problem
 from state_machines.regions.damage import CLOSED, RowKind
 from state_machines.regions.findings import FindingKind, Findings, Scope
 from state_machines.regions.heirs import Range
@@ -125,8 +125,10 @@ def _untouched(id_: int, kind: RowKind, why: str, owner: str) -> Refusal | None:
 
 def _other_rows(model: Regions, table: Table, id_: int) -> str:
     """Returns what mends rows that may have the keys of a table, besides that of a region."""
-    others = (one.region for one in model.damages.rows if one.kind is RowKind.REGION and one.region not in (0, id_))
-    first = next(others, 0)
+    if not model.damages.of_rows(table.name, id_):
+        return PROCESS_MEND
+    rows = (one for one in model.damages.rows if one.kind is RowKind.REGION and one.table in ("", table.name))
+    first = next((one.region for one in rows if one.region not in (0, id_)), 0)
     adopt = f"; where none has them, 'regent regions adopt {first} --table {table.name}' comes first, or forget {first}"
     return f"{ROW}{adopt if first else ''}"
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from state_machines.regions.changes import PROCESS_MEND, unnamed_process
 from state_machines.regions.damage import Gap, RowKind
 from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Held, Scope, hole_mend
 from state_machines.regions.keys import Keys, behind
@@ -168,7 +169,7 @@ def _described(model: Regions, table: Table, gap: Gap, had: Mapping[int, str]) -
 def _hole_mend(model: Regions, table: str, had: Mapping[int, str]) -> str:
     """Returns the mend of keys that no region has; a row that is left out may have them."""
     if not model.damages.of_rows(table):
-        return hole_mend(table, had=had)
+        return hole_mend(table, had=had) if unnamed_process(model) is None else PROCESS_MEND
     left_out = (one.region for one in model.damages.rows if one.kind is RowKind.REGION and one.table in ("", table))
     region = next(filter(None, left_out), 0)
     return hole_mend(table, region) if region else RESTORE

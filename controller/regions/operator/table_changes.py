@@ -31,6 +31,7 @@ from controller.regions.procedures import fixing, modification, stopping, tables
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.regions.changes import (
     OPTIONS_MAX,
+    PROCESS_MEND,
     SETTLED,
     change_problem,
     is_outdated,
@@ -190,7 +191,9 @@ def truncation_remedy(model: Regions, table: ModelTable) -> str:
 
 def keys_remedy(model: Regions, table: ModelTable) -> str:
     """Returns what lets keys of a table that no region has get one."""
-    return f"see 'regent tables describe {table.name}'" if table.state not in SETTLED else REMEDY
+    if table.state not in SETTLED:
+        return f"see 'regent tables describe {table.name}'"
+    return REMEDY if model.damages.of_rows(table.name) else PROCESS_MEND
 
 
 def options_problem(table: ModelTable, request: Modification) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state_machines.regions.changes import keys_problem
+from controller.regions.operator.table_changes import keys_remedy
+from state_machines.regions.changes import PROCESS_MEND, keys_problem
 from state_machines.regions.damage import Damage, Damages, Gap, RowKind
 from state_machines.regions.heirs import apart_problem, key_problem
 from state_machines.regions.keys import Without
@@ -109,6 +110,18 @@ def test_a_process_that_its_row_does_not_name_keeps_keys_from_being_given_away()
     assert keys_problem(model, table) is None, "it is a member, and has to list its regions, or is fenced"
     model.damages.add(Damage(RowKind.SERVER, "server", "name", "", "a test", ""))
     assert "a process whose row cannot be read may serve keys of table 't'" in str(keys_problem(model, table))
+    refusal = adoption_problem(model, 9, table, given=True)
+    assert refusal is not None
+    assert (refusal.remedy, keys_remedy(model, table)) == (PROCESS_MEND, PROCESS_MEND), "also where a region is damaged"
+
+
+def test_a_refusal_names_a_damaged_region_of_the_table_and_of_no_other() -> None:
+    model, table = table_of([(b"", b"c")])
+    model.damages.add(Damage(RowKind.REGION, "region 7", "state", "99", "a test", table="u", region=7))
+    model.damages.add(Damage(RowKind.REGION, "region 8", "state", "99", "a test", table="t", region=8))
+    refusal = adoption_problem(model, 9, table, given=True)
+    assert refusal is not None
+    assert "'regent regions adopt 8 --table t' comes first, or forget 8" in refusal.remedy
 
 
 def test_regions_that_share_keys_are_parted_only_where_the_order_of_keys_stays() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_machines.regions import report
+from state_machines.regions.changes import PROCESS_MEND
 from state_machines.regions.damage import Damage, RowKind
 from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope, hole_mend, row_mend
 from state_machines.regions.model import Region, Regions, Server, Table
@@ -100,6 +101,13 @@ def test_keys_that_no_region_has_are_a_hole(
     assert (found.kind, found.table, found.start, found.end, found.regions) == (K.HOLE, "t", start, end, beside)
     assert found.mend == hole_mend("t")
     assert "no region has the keys from " in found.what
+
+
+def test_a_hole_has_the_mend_of_a_process_that_its_row_does_not_name() -> None:
+    model = a_model()
+    without(model, 3)
+    model.damages.add(Damage(RowKind.SERVER, "server", "incarnation", "zzz", "a test", "a,zzz"))
+    assert judged(model).listed[0].mend == PROCESS_MEND, "else the command that it names would be refused"
 
 
 def test_a_hole_names_the_damaged_row_that_may_have_its_keys() -> None:
