@@ -173,7 +173,7 @@ def told(content: Content) -> Told:
 
 def mends_of(mend: str) -> Iterator[str]:
     """Yields the commands that a finding names, with a copy of the row where it begins with that."""
-    if "restore the rows" in mend or "restore its row" in mend:
+    if "restore the rows" in mend:
         yield RESTORED
     yield from (one for one in COMMAND.findall(mend) if one.split()[1] not in VIEWS)
     if "start the daemon" in mend and "restore" not in mend:
