@@ -64,6 +64,7 @@ class StandIn:
         self._pending: list[Operation] = []
         self._list = False
         self._number = 0
+        self._registrations = 0
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -147,6 +148,7 @@ class StandIn:
             case Hello():
                 return Welcome(VERSION, self.epoch, "stand-in")
             case Register():
+                self._registrations += 1
                 return Registered(
                     self.epoch,
                     self.lease_ms,
@@ -166,11 +168,15 @@ class StandIn:
         raise AssertionError(f"the test scripts no response to {request}")
 
     async def _operations(self) -> Operations:
+        """Holds a poll; one of a former registration takes nothing of what the next is to have."""
+        registration = self._registrations
         try:
             async with asyncio.timeout(self.hold_ms / 1000):
                 await self._news.wait()
         except TimeoutError:
             pass
+        if registration != self._registrations:
+            return Operations(self.epoch, self._number, [])
         self._news.clear()
         operations, self._pending = self._pending, []
         lists, self._list = self._list, False
