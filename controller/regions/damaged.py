@@ -16,7 +16,7 @@ from controller.regions import fencing
 from controller.regions.fencing import LeaseAndFence
 from metadata_store.catalog.judging import INT_MAX
 from metadata_store.catalog.rows import Content, RegionRow
-from state_machines.regions.damage import Damage, Damages, Gap, RowKind, shown
+from state_machines.regions.damage import LEASE_PLACE, NO_TABLE, Damage, Damages, Gap, RowKind, shown
 from state_machines.regions.keys import Keys
 from state_machines.regions.model import Regions, Server, Table
 from state_machines.regions.states import PARTIAL, ServerState, TableState
@@ -95,9 +95,7 @@ def lease_and_fence_of(content: Content, present: LeaseAndFence) -> tuple[LeaseA
         try:
             fencing.fences_in(found.fence)
         except ValueError as error:
-            why.append(
-                Damage(RowKind.MARK, "lease and fence of servers", "value", shown(found.fence), str(error), name)
-            )
+            why.append(Damage(RowKind.MARK, LEASE_PLACE, "value", shown(found.fence), str(error), name))
     if wrong or why:
         return LeaseAndFence(LEASE_MS_MAX, present.fence), why
     return found, why
@@ -108,8 +106,8 @@ def without_table(damages: Damages, row: RegionRow) -> None:
     if row.table in damages.tables:
         damages.leave_out(row.id, row.table)
     else:
-        why = "no table has this name"
-        damages.add(Damage(RowKind.REGION, f"region {row.id}", "table", shown(row.table), why, "", row.table, row.id))
+        place = f"region {row.id}"
+        damages.add(Damage(RowKind.REGION, place, "table", shown(row.table), NO_TABLE, "", row.table, row.id))
 
 
 def without_server(model: Regions, row: RegionRow) -> None:

@@ -25,6 +25,7 @@ from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
 from regent_agent.protocol import Owned, Result
 from state_machines.procedures.record import Caller
+from state_machines.regions.damage import RowKind
 from state_machines.regions.marks import LostParts
 from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState
@@ -118,6 +119,7 @@ class Manager:
             await self._write((PutServer(row), *admission.keep_proof(key, proof)))
         finally:
             self.admission.entering.pop(key, None)
+        self.env.model.damages.drop_named(RowKind.SERVER, f"{row.name},{row.incarnation}")
 
     async def poll(self, server: Server, taken: int, hold_s: float) -> protocol.Operations:
         """Renews the lease; returns operations, and from time to time the request for a list of its regions."""

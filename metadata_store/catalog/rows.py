@@ -205,6 +205,12 @@ class Drop(NamedTuple):
     names: tuple[str | int, ...]
 
 
+class DropUnusable(NamedTuple):
+    """Removes a row that was left out, where it cannot be used still. ``place``: as its damage names it."""
+
+    place: str
+
+
 class Reshape(NamedTuple):
     """Replaces regions by others that have their keys: the point of no return of a split or a merge.
 
@@ -239,6 +245,7 @@ Write: TypeAlias = (
     | Reshape
     | Put
     | Drop
+    | DropUnusable
 )
 
 

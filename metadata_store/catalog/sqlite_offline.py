@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from metadata_store.catalog.rows import Content
-from metadata_store.catalog.sqlite import read_all
+from metadata_store.catalog.sqlite_reading import read_all
 from metadata_store.catalog.sqlite_schema import prepare
 from metadata_store.records.sqlite_offline import opened
 

@@ -18,6 +18,7 @@ from metadata_store.catalog.rows import (
     DropRegions,
     DropServer,
     DropTable,
+    DropUnusable,
     Forget,
     NewRegions,
     Owner,
@@ -111,6 +112,8 @@ class ZooKeeperCatalog:
                 return self._bytes(BuriedRow(name, NUMBER_MAX, NUMBER_MAX))
             case DropServer() | Forget() | DropNamespace() | DropMark():
                 return self._named(DROPS[type(write)], *write)
+            case DropUnusable(place):
+                return self._op_bytes + len(place)
             case _:
                 raise TypeError(f"the catalog has no write {write!r}")
 

@@ -20,6 +20,7 @@ from metadata_store.catalog.rows import (
     DropRegions,
     DropServer,
     DropTable,
+    DropUnusable,
     Forget,
     HeirRow,
     NewRegions,
@@ -61,13 +62,15 @@ class Draft:
 class Known:
     """What there is. ``there``: paths below the root, without those of regions; ``regions``: by id, their keys.
 
-    ``left_out``: regions whose znodes cannot be used, until they are replaced or removed.
+    ``left_out``: regions whose znodes cannot be used, until they are replaced or removed; ``unusable``: paths of other
+    such znodes.
     """
 
     def __init__(self, read: Read | None = None) -> None:
         self.there: set[str] = set()
         self.regions: dict[int, Keys] = {}
         self.left_out: set[int] = set()
+        self.unusable: set[str] = set()
         self._sizes: Counter[int] = Counter()
         self._buried: dict[str, int] = {}
         self._parents: dict[str, str] = {}
@@ -80,6 +83,7 @@ class Known:
         self.there = read.there
         self.regions = {one.id: one[1:4] for one in content.regions}
         self.left_out = set(read.left_out)
+        self.unusable = set(read.unusable)
         self._sizes = Counter(read.others)
         self._sizes.update(znodes.bucket_of(one) for some in (self.regions, self.left_out) for one in some)
         self._buried = {path_in("buried", name): incarnation for name, incarnation in content.buried.items()}
@@ -105,6 +109,7 @@ class Known:
             (self.there.add if size else self.there.discard)(path)
 
     def _note(self, path: str, row: znodes.Row | None) -> None:
+        self.unusable.discard(path)
         if row is None:
             self.there.discard(path)
             self._buried.pop(path, None)
@@ -181,7 +186,7 @@ class Known:
                 values.update(dict.fromkeys([*self.parents_of(name), *new]))
             case PutTable(row) | PutServer(row) | PutMark(row) | Put(row):
                 values[znodes.path_of(row)] = row
-            case Drop():
+            case Drop() | DropUnusable():
                 self._draft_drop(draft, write)
             case Bury(name, incarnation, number):
                 last = max(incarnation, self._last_buried(draft, name))
@@ -193,8 +198,19 @@ class Known:
             case _:
                 raise TypeError(f"the catalog has no write {write!r}")
 
-    def _draft_drop(self, draft: Draft, drop: Drop) -> None:
+    def unusable_at(self, place: str) -> str | None:
+        """Returns the path below the root of a znode that cannot be used; None where it was written anew, or is gone.
+
+        Of a region the id says that, see :class:`DropRegions`.
+        """
+        return next((path for path in self.unusable if place.endswith(f"/{path}")), None)
+
+    def _draft_drop(self, draft: Draft, drop: Drop | DropUnusable) -> None:
         """Drafts that a row goes. A region that refers to nothing any more is written anew, for older daemons."""
+        if isinstance(drop, DropUnusable):
+            if (path := self.unusable_at(drop.place)) is not None:
+                draft.values[path] = None
+            return
         draft.values[path_in(znodes.FORMS[drop.of].folder, *drop.names)] = None
         if (row := self.heir(drop)) is not None:
             draft.regions.setdefault(row.id, row)

@@ -46,13 +46,14 @@ class Read(NamedTuple):
     """All of a catalog. ``there``: paths below the root, without those of regions.
 
     ``others``: by bucket, how many znodes it has beside those of regions: they keep it from being deleted.
-    ``left_out``: ids of regions whose znodes cannot be used.
+    ``left_out``: ids of regions whose znodes cannot be used; ``unusable``: paths of other such znodes.
     """
 
     content: Content
     there: set[str]
     others: dict[int, int]
     left_out: set[int]
+    unusable: set[str]
 
 
 class _Reader:
@@ -64,6 +65,7 @@ class _Reader:
         self.there: set[str] = set()
         self.others: dict[int, int] = {}
         self.left_out: set[int] = set()
+        self.unusable: set[str] = set()
         self.newer: list[str] = []
         self.damaged: list[Damage] = []
 
@@ -136,7 +138,7 @@ class _Reader:
             return True
         if sound(row, f"{self._root}/{path}", self.damaged):
             return True
-        self._kept(row, path)
+        self._kept(path)
         return False
 
     def _malformed(self, kind: type[R], path: str, found: znodes.Row | BadRow | Code) -> None:
@@ -144,9 +146,9 @@ class _Reader:
         names = [unquote(one) for one in path.rpartition("/")[2].split(",")]
         place = f"{self._root}/{path}"
         field, why = _fault(found)
+        self._kept(path)
         if path.startswith(f"{znodes.REGIONS}/"):
             self.damaged.append(Damage(RowKind.REGION, place, field, "", why, region=int(names[0])))
-            self._kept(None, path)
         elif kind in (HeirRow, ParentRow):
             named = names[0].isdecimal() and znodes.path_in(znodes.FORMS[kind].folder, int(names[0])) == path
             id_ = int(names[0]) if named else 0
@@ -157,10 +159,12 @@ class _Reader:
             name = (" of " if path.startswith("marks/") else ",").join(names)
             self.damaged.append(Damage(KINDS[kind], place, field, "", why, name))
 
-    def _kept(self, row: znodes.Row | None, path: str) -> None:
-        """Notes a region that is left out: its bucket must stay, and a write of its row replaces the znode."""
-        if row is None or isinstance(row, RegionRow):
+    def _kept(self, path: str) -> None:
+        """Notes a znode that is left out: the bucket of a region must stay, and a write of a row replaces its znode."""
+        if path.startswith(f"{znodes.REGIONS}/"):
             self.left_out.add(int(path.rpartition("/")[2]))
+        else:
+            self.unusable.add(path)
 
 
 def _fault(found: znodes.Row | BadRow | Code) -> tuple[str, str]:
@@ -197,7 +201,7 @@ async def read_all(zk: ZooKeeper, root: str) -> Read:
         tuple(reader.damaged),
         small,
     )
-    return Read(content, reader.there, reader.others, reader.left_out)
+    return Read(content, reader.there, reader.others, reader.left_out, reader.unusable)
 
 
 def _refusal(faults: Sequence[str]) -> str:

@@ -98,8 +98,8 @@ def keys_problem(model: Regions, table: Table, but: int = 0) -> str | None:
 
 
 PROCESS_MEND: Final = (
-    "restore its row from a copy of the store, with the daemon stopped; where none has it, end the process, and delete "
-    "the row: 'RegentRegionsDamaged' in the runbook of regions, step 5"
+    "restore its row from a copy of the store, with the daemon stopped; where none has it, end the process, and "
+    "'regent regions remove-row PLACE' removes the row, with its place for PLACE"
 )
 """What lets keys have a region that :func:`keys_problem` refuses because of a process."""
 
@@ -108,10 +108,15 @@ _PROCESS: Final = re.compile(".+,[1-9][0-9]*")
 """How a process is named; one whose row is damaged, and names it still, counts as a member."""
 
 
+def is_process(name: str) -> bool:
+    """Checks whether the row of a process that is left out names it still."""
+    return _PROCESS.fullmatch(name) is not None
+
+
 def unnamed_process(model: Regions) -> Damage | None:
     """Returns the row of a process that it does not name, so that nothing fences that one; None without one."""
     rows = (one for one in model.damages.rows if one.kind is RowKind.SERVER)
-    return next((one for one in rows if not _PROCESS.fullmatch(one.name)), None)
+    return next((one for one in rows if not is_process(one.name)), None)
 
 
 def options_after(options: Mapping[str, str], changed: Mapping[str, str], removed: Iterable[str]) -> dict[str, str]:

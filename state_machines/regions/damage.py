@@ -21,6 +21,11 @@ NUMBERED: Final = "row "
 CLOSED: Final = "it cannot be read: "
 """Begin of the fault of a row that the store does not show to this daemon: it may not replace it either."""
 
+NO_TABLE: Final = "no table has this name"
+"""Fault of the row of a region whose table has no row."""
+LEASE_PLACE: Final = "lease and fence of servers"
+"""Place of the stored lease and fence, where these mean nothing to this daemon: it stores its own as it begins."""
+
 
 class RowKind(StrEnum):
     """Kinds of stored rows."""
@@ -201,6 +206,11 @@ class Damages:
         """Returns the damaged rows that an id of a region names: its own, what it refers to, and those of a parent."""
         return [one for one in self.rows if one.region == region and one.kind in OF_REGIONS]
 
+    def left_out_of(self, table: str) -> int:
+        """Returns how many regions are left out of a table, as far as they are described."""
+        damaged = sum(one.kind is RowKind.REGION and one.table == table for one in self.rows)
+        return self._sound_of[table] + damaged
+
     def of_region(self, region: int) -> str:
         """Returns why a region is left out; empty where it is not."""
         if region not in self.regions:
@@ -222,9 +232,19 @@ class Damages:
         """Forgets the damage of a snapshot whose rows are gone."""
         self._drop([one for one in self.rows if _snapshot_of(one) == snapshot])
 
-    def drop_published(self, name: str) -> None:
-        """Forgets the damage of a published value whose row is stored anew."""
-        self._drop([one for one in self.rows if one.kind is RowKind.PUBLISHED and one.name == name])
+    def drop_named(self, kind: RowKind, name: str) -> None:
+        """Forgets the damage of the row of a name, of one kind: it is stored anew, or gone."""
+        self._drop([one for one in self.rows if one.kind is kind and one.name == name])
+
+    def at(self, place: str) -> Damage | None:
+        """Returns the damage of the row at a place; None without one."""
+        return next((one for one in self.rows if one.place == place), None)
+
+    def drop_row(self, damage: Damage) -> None:
+        """Forgets the damage of a row that no id names, and that is gone."""
+        self._drop([damage])
+        self.namespaces.discard(damage.name if damage.kind is RowKind.NAMESPACE else "")
+        self._settle({damage.table} - {""})
 
     def _drop(self, gone: Sequence[Damage]) -> None:
         for one in gone:
@@ -242,7 +262,11 @@ class Damages:
         gone = self.of_id(region)
         self._drop(gone)
         self.regions.discard(region)
-        for table in {one.table for one in gone if one.table}:
+        self._settle({one.table for one in gone if one.table})
+
+    def _settle(self, tables: set[str]) -> None:
+        """Finds out whether rows of tables are left out still."""
+        for table in tables:
             found = next((str(one) for one in self._of(table)), "")
             if found or self._sound_of[table] or self.untold:
                 self.tables[table] = found

@@ -91,6 +91,16 @@ class Finding(NamedTuple):
     pid: int = 0
 
 
+class Refusal(NamedTuple):
+    """Why a repair is not made, and what would make it succeed."""
+
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.remedy}"
+
+
 class Held(NamedTuple):
     """What goes on. ``goes_on``: checks whether a procedure is there, and is run.
 

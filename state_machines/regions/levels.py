@@ -48,7 +48,7 @@ KINDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("truncate_table", "modify_table", "stop_tables", "start_tables"), 2),
     **dict.fromkeys(("region_work", "table_work", "balance", "fix_keys", "recover_server"), 2),
     **dict.fromkeys(("assign_regions", "close_regions"), 2),
-    **dict.fromkeys(("adopt", "forget_region"), 2),
+    **dict.fromkeys(("adopt", "forget_region", "remove_row", "adopt_table"), 2),
 }
 """The level that each kind of procedure needs: a daemon below it cannot go on with its record.
 

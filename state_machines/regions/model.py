@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from state_machines.regions.damage import Damages
+from state_machines.regions.damage import Damages, RowKind
 from state_machines.regions.marks import Marks
 from state_machines.regions.shapes import ParentRow, PublishedRow, Snapshot, Source
 from state_machines.regions.states import (
@@ -333,10 +333,12 @@ class Regions:
     def forget(self, name: str) -> None:
         """Forgets the name of a fenced process."""
         self.buried.pop(name, None)
+        self.damages.drop_named(RowKind.BURIED, name)
 
     def drop_server(self, key: tuple[str, int]) -> None:
-        """Removes a process that has no regions."""
+        """Removes a process that has no regions; its row is gone."""
         self.servers.pop(key, None)
+        self.damages.drop_named(RowKind.SERVER, f"{key[0]},{key[1]}")
 
     # -- regions
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from state_machines.regions.changes import PROCESS_MEND, SETTLED, keys_problem
 from state_machines.regions.damage import CLOSED, RowKind
-from state_machines.regions.findings import FindingKind, Findings, Scope
+from state_machines.regions.findings import FindingKind, Findings, Refusal, Scope
 from state_machines.regions.heirs import Range
 from state_machines.regions.layout import key_text, key_word
 from state_machines.regions.model import Region, Regions, Table
@@ -24,16 +24,6 @@ HEIRS_NAMED: Final = 3
 HOLES_NAMED: Final = 3
 """Key ranges that a sentence names."""
 ROW: Final = "restore the rows from a copy of the store, with the daemon stopped"
-
-
-class Refusal(NamedTuple):
-    """Why a repair is not made, and what would make it succeed."""
-
-    what: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.remedy}"
 
 
 class Forgotten(StrEnum):

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from state_machines.regions.damage import Damage, RowKind
-from state_machines.regions.findings import COPY, RESTORE, Finding, FindingKind, Findings, Scope, row_mend
+from state_machines.regions.findings import COPY, RESTORE, Finding, FindingKind, Findings, Scope
 from state_machines.regions.model import Regions, Table, start_of
 from state_machines.regions.shapes import ParentRow, Source, end_of, name_in
 from state_machines.regions.states import PARTIAL
+from state_machines.regions.unusable import mend_of
 
 NAMED_MAX: Final = 3
 """Regions that one sentence names."""
@@ -112,21 +113,4 @@ def damages(model: Regions, scope: Scope, found: Findings) -> Iterator[Damage]:
 
 
 def _described(damage: Damage, table: str) -> Finding:
-    return Finding(K.DAMAGED, str(damage), _mend_of(damage), table, (damage.region,) if damage.region else ())
-
-
-def _mend_of(damage: Damage) -> str:
-    """Returns what mends a row that is left out."""
-    match damage.kind:
-        case RowKind.SNAPSHOT | RowKind.SNAPSHOT_PART if damage.name:
-            return f"'regent snapshots delete {damage.name.rpartition(' ')[2]}' removes what is left of it"
-        case RowKind.REGION if damage.name:
-            return f"'regent servers recover {damage.name}', then restart the daemon: it deals with that process"
-        case RowKind.REGION if damage.region:
-            return row_mend(damage.region, damage.table)
-        case RowKind.HEIR | RowKind.PARENT if damage.region:
-            return f"{COPY}'regent regions forget {damage.region}' removes the row"
-        case RowKind.PUBLISHED if damage.name:
-            return f"'regent published put {damage.name} VALUE' stores it anew"
-        case _:
-            return RESTORE
+    return Finding(K.DAMAGED, str(damage), mend_of(damage), table, (damage.region,) if damage.region else ())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from metadata_store.catalog.judging import KINDS, region_is_sound, sound
+from metadata_store.catalog.judging import KINDS, fault_of, region_is_sound, sound
 from metadata_store.catalog.rows import (
     NAMES,
     Bury,
@@ -15,6 +16,7 @@ from metadata_store.catalog.rows import (
     DropRegions,
     DropServer,
     DropTable,
+    DropUnusable,
     Forget,
     HeirRow,
     MarkRow,
@@ -132,8 +134,23 @@ class RegionDisk(Disk):
                 self.marks[mark.kind, mark.subject] = mark
             case DropMark(kind, subject):
                 self.marks.pop((kind, subject), None)
+            case DropUnusable(place):
+                self._drop_unusable(place)
             case _:
                 raise TypeError(f"the catalog has no write {row!r}")
+
+    def _drop_unusable(self, place: str) -> None:
+        kinds: dict[str, dict[Any, Any]] = {
+            "table": self.tables,
+            "server": self.servers,
+            "mark": self.marks,
+            "region": self.regions,
+        }
+        places = {f"{kind} {key}": (rows, key) for kind, rows in kinds.items() for key in rows}
+        places |= {f"{KINDS[key[0]]} {key[1]}": (self.small, key) for key in self.small}
+        rows, key = places.get(place, ({}, None))
+        if key is not None and fault_of(rows[key]) is not None:
+            del rows[key]
 
     def _put_small(self, row: Put | Drop) -> None:
         match row:

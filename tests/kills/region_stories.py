@@ -20,6 +20,7 @@ from controller.regions.procedures import (
     move,
     publish,
     region_work,
+    rows,
     servers,
     snapshots,
     split,
@@ -47,7 +48,19 @@ from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
 from controller.regions.procedures.repair import REPAIR, Repair
 from controller.regions.procedures.servers import MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
-from metadata_store.catalog.rows import DropRegions, HeirRow, NewRegions, Put, RegionRow, Source
+from metadata_store.catalog.rows import (
+    DropRegions,
+    HeirRow,
+    MarkRow,
+    NewRegions,
+    Put,
+    PutMark,
+    PutTable,
+    RegionRow,
+    Source,
+    TableRow,
+)
+from metadata_store.port import Kill
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
@@ -200,6 +213,30 @@ async def adds_sources(life: Life) -> None:
 async def forgets_sources(life: Life) -> Record:
     """An operator has such a row forgotten."""
     return await life.run(forgetting.NAME, REPAIR.encode(Repair(LOST, what=Forgotten.SOURCES)))
+
+
+async def removes_a_row(life: Life) -> Record:
+    """Another tool has written a mark that cannot be read, which a next daemon finds; an operator has it removed."""
+    records, damages = life.term.engine.records.values(), life.term.env.model.damages
+    if (ended := next((one for one in records if one.kind == rows.REMOVE and one.state.is_final), None)) is not None:
+        return ended
+    if not damages.rows:
+        await life.term._store.write((), (), (PutMark(MarkRow(MarkKind.WEIGHT, "s1", "heavy")),))
+        raise Kill
+    [damage] = damages.rows
+    return await life.run(rows.REMOVE, rows.ROW_TASK.encode(rows.RowTask(damage.place, str(damage))))
+
+
+async def adopts_a_table(life: Life) -> Record:
+    """Another tool has damaged the row of the table; an operator has it stored again, and a next daemon has it."""
+    is_there = TABLE in life.term.env.model.tables
+    if is_there and all(one.kind != rows.ADOPT for one in life.term.engine.records.values()):
+        await life.term._store.write((), (), (PutTable(TableRow(TABLE, 2, 99)),))
+        raise Kill
+    record = await life.run(rows.ADOPT, TABLE_TASK.encode(TableTask(TABLE, enables=True)))
+    if not is_there:
+        raise Kill
+    return record
 
 
 async def recovers(life: Life) -> Record:

@@ -42,6 +42,7 @@ from controller.regions.procedures.messages import (
 from controller.regions.procedures.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.procedures.publish import PUBLISH_TASK, PublishTask
 from controller.regions.procedures.repair import REPAIR, Repair
+from controller.regions.procedures.rows import ROW_TASK, RowTask
 from controller.regions.procedures.servers import CRASHED, MARK_TASK, MarkTask
 from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from controller.regions.procedures.tables import SUPERSEDED
@@ -85,6 +86,8 @@ CODECS: Final[Mapping[str, Any]] = {
     "fix_keys": TABLE_TASK,
     "adopt": REPAIR,
     "forget_region": REPAIR,
+    "remove_row": ROW_TASK,
+    "adopt_table": TABLE_TASK,
     "clone_table": TABLE_TASK,
     "restore_snapshot": TABLE_TASK,
     "snapshot_table": SNAPSHOT_TASK,
@@ -126,6 +129,8 @@ LEFT: Final[Mapping[str, str]] = {
     "fix_keys": f"'regent regions report --table' lists keys that have no region still, and {STRANDED}",
     "adopt": f"'regent regions explain' shows whether the region is there, and {STRANDED}",
     "forget_region": "'regent regions report' lists it still where it is there; it may be closed",
+    "remove_row": "'regent regions report' lists it still where it is there: the command may be repeated",
+    "adopt_table": "the row of the table may be stored: the command may be repeated",
     "assign": STRANDED,
     "close": STRANDED,
     "move": STRANDED,
@@ -193,6 +198,8 @@ def subject_of(record: Record) -> str:
             return f"{task.kind.value} of {task.subject}"
         case Crash() as task:
             return task.server
+        case RowTask() as task:
+            return task.place
         case _:
             return ""
 
@@ -253,12 +260,20 @@ def detail_of(record: Record) -> str:
             return f"log of {task.server},{task.incarnation}{part}{at}{_last(task.failed)}"
         case TableTask() | SnapshotTask() | StopTask() | Repair() | ByIds() as task:
             return _detail_of_many(task)
-        case MarkTask() as task:
-            return f"{task.kind.value} of {task.subject}" + (f" to {task.value}" if task.value else "")
-        case NamespaceTask() as task:
-            return f"namespace {task.namespace}"
+        case MarkTask() | NamespaceTask() | RowTask() as task:
+            return _detail_of_row(task)
         case _:
             return ""
+
+
+def _detail_of_row(task: MarkTask | NamespaceTask | RowTask) -> str:
+    match task:
+        case MarkTask():
+            return f"{task.kind.value} of {task.subject}" + (f" to {task.value}" if task.value else "")
+        case NamespaceTask():
+            return f"namespace {task.namespace}"
+        case RowTask():
+            return task.fault
 
 
 def _detail_of_repair(task: Repair) -> str:

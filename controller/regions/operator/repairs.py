@@ -32,12 +32,12 @@ from controller.regions.procedures.repair import REPAIR, Repair
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.regions.damage import RowKind
+from state_machines.regions.findings import Refusal
 from state_machines.regions.heirs import Range
 from state_machines.regions.layout import KEY_BYTES_MAX, NotAKey, count_of, key_of
 from state_machines.regions.model import Table
 from state_machines.regions.repairs import (
     Forgotten,
-    Refusal,
     adoption_problem,
     chosen_keys,
     forgettable,

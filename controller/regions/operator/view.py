@@ -20,6 +20,7 @@ from controller.regions.operator.region_lists import RegionLists, add_region_lis
 from controller.regions.operator.regions import RegionView, add_region_routes
 from controller.regions.operator.repairs import Repairs, add_repair_routes
 from controller.regions.operator.report import ReportView, add_report_route
+from controller.regions.operator.rows import Rows, add_row_routes
 from controller.regions.operator.servers import ServerView, add_server_routes
 from controller.regions.operator.shapes import ShapeView, add_shape_routes
 from controller.regions.operator.snapshots import SnapshotView, add_snapshot_routes
@@ -49,6 +50,7 @@ class View:
         self.region_changes = RegionChanges(domain)
         self.region_lists = RegionLists(domain)
         self.repairs = Repairs(domain)
+        self.rows = Rows(domain)
         self.tables = TableView(domain)
         self.snapshots = SnapshotView(domain)
         self.table_changes = TableChanges(domain)
@@ -86,6 +88,7 @@ class View:
         add_published_routes(app, self.published)
         add_shape_routes(app, self.shapes)
         add_repair_routes(app, self.repairs)
+        add_row_routes(app, self.rows)
         add_region_change_route(app, self.region_changes)
         add_region_list_routes(app, self.region_lists)
         add_snapshot_routes(app, self.snapshots)

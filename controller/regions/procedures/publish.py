@@ -25,6 +25,7 @@ from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members
+from state_machines.regions.damage import RowKind
 from state_machines.regions.model import Regions
 from state_machines.regions.shapes import PublishedRow
 from state_machines.regions.states import ServerState
@@ -89,7 +90,7 @@ async def store(env: RegionsEnv, record: Record) -> Effect:
 
     def entered(_: Change) -> None:
         env.model.published[task.name] = row
-        env.model.damages.drop_published(task.name)
+        env.model.damages.drop_named(RowKind.PUBLISHED, task.name)
 
     return Effect(Next(record.step + 1, record.data), (Put(row),), entered)
 

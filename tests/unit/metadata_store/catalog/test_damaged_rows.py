@@ -34,7 +34,7 @@ from metadata_store.catalog.rows import (
     Source,
     TableRow,
 )
-from metadata_store.catalog.sqlite import SOUND, read_all
+from metadata_store.catalog.sqlite_reading import SOUND, read_all
 from metadata_store.catalog.sqlite_schema import SCHEMA
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow
 from metadata_store.port import ANY_VERSION

@@ -18,7 +18,7 @@ OF_LEVEL_2 = {
     "split", "merge", "discard_parent", "clone_table", "restore_snapshot", "snapshot_table", "delete_snapshot",
     "publish", "unpublish", "truncate_table", "modify_table", "stop_tables", "start_tables", "region_work",
     "table_work", "balance", "fix_keys", "recover_server", "adopt", "forget_region",
-    "assign_regions", "close_regions",
+    "assign_regions", "close_regions", "remove_row", "adopt_table",
 }  # fmt: skip
 
 
