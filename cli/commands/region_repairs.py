@@ -1,4 +1,4 @@
-"""Adds adopt and forget to ``regent regions``: repairs of a catalog that has lost rows, or has some that are wrong."""
+"""Adds the repairs of a catalog that has lost rows, or has some that are wrong, to ``regent regions``."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ def register(named: typer.Typer) -> None:
     )
     example = "regent regions forget 17 --wait --yes --reason 'region 18 has its keys'"
     change(named, forget, example, "regent regions forget 17 --dry-run", asks=asks, reasoned=True, foretold=True)
+    example = "regent regions remove-row 'row 3 of table mark' --wait --yes --reason 'no copy has it'"
+    dry = "regent regions remove-row 'row 3 of table mark' --dry-run"
+    change(named, remove_row, example, dry, asks="Remove the row?", reasoned=True, foretold=True)
 
 
 def adopt(region: Region, table: Table, start: Start = None, end: End = None) -> Request:
@@ -60,3 +63,13 @@ def forget(region: Region) -> Request:
     That is a region whose keys others have, a row that refers to a lost region, or one that cannot be read.
     """
     return f"/v1/regions/{region}/forget", {}
+
+
+def remove_row(
+    place: Annotated[str, typer.Argument(help="Where the row is, as 'regent regions report' names it.")],
+) -> Request:
+    """Remove a row that cannot be read, and that no other command mends; --dry-run says what is lost with it.
+
+    The row of a process that it does not name goes only once each process has come, or has stopped.
+    """
+    return "/v1/regions/rows/remove", {"place": place}

@@ -66,6 +66,9 @@ def register(app: typer.Typer) -> None:
     asks = "Give keys of table {table} that no region has to empty regions? Data that was there is not served any more."
     example = "regent tables fix-keys users --wait --yes --reason 'no copy has its row'"
     change(named, fix_keys, example, asks=asks, reasoned=True)
+    asks = "Store the row of table {table} again? The options that it had are not known any more: give them."
+    example = "regent tables adopt users --option ttl=60 --wait --yes --reason 'no copy has its row'"
+    change(named, adopt, example, asks=asks, reasoned=True, foretold=True)
     asks = "Delete table {table}? Its regions are gone for ever."
     change(named, delete, "regent tables delete users --wait --yes", asks=asks)
 
@@ -105,6 +108,21 @@ def create(
     options = _options(option or [])
     body = {"name": table, "splits": splits, "uniform": regions or 0, "kind": kind, "options": options}
     return "/v1/regions/tables", body
+
+
+def adopt(
+    table: Table,
+    kind: Kind = "user",
+    option: Options = None,
+    disabled: Annotated[
+        bool, typer.Option("--disabled", help="It is not to be served: 'regent tables disable' closes it then.")
+    ] = False,
+) -> Request:
+    """Store the row of a table again that cannot be read, or is lost; its regions are its own after a restart.
+
+    Regions that are open keep the options with which they were opened: `regent tables modify` opens them anew.
+    """
+    return f"{_path(table)}/adopt", {"kind": kind, "options": _options(option or []), "enabled": not disabled}
 
 
 def enable(table: Table) -> Request:

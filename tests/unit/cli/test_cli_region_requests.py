@@ -90,6 +90,16 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
     ),
     (("tables", "fix-keys", "a/b", "--yes", *WHY), "tables/a%2Fb/fix-keys", SAID),
     (
+        ("tables", "adopt", "a/b", "--kind", "system", "--option", "a=b", "--disabled", "--yes", *WHY),
+        "tables/a%2Fb/adopt",
+        {"kind": "system", "options": {"a": "b"}, "enabled": False, **SAID},
+    ),
+    (
+        ("regions", "remove-row", "row 3 of table mark", "--yes", *WHY),
+        "rows/remove",
+        {"place": "row 3 of table mark", **SAID},
+    ),
+    (
         ("tables", "clone", "a/b", "--snapshot", "s", *WHY),
         "tables/a%2Fb/clone",
         {"source": "", "snapshot": "s", "options": {}, **SAID},
@@ -192,6 +202,8 @@ def test_a_change_is_one_request_with_all_that_was_given_and_its_wait_ends_as_th
         ("tables", "fix-keys", "t", "--yes"),
         ("regions", "adopt", 17, "--table", "t", "--yes"),
         ("regions", "forget", 17, "--yes"),
+        ("regions", "remove-row", "row 3 of table mark", "--yes"),
+        ("tables", "adopt", "t", "--yes"),
         ("servers", "recover", "kv-1"),
     ],
     ids=lambda words: " ".join(map(str, words)),

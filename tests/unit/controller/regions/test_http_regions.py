@@ -81,6 +81,8 @@ async def test_a_repair_needs_a_reason_and_says_what_it_would_do(tmp_path: Path)
             f"{first['id']}/adopt": {"table": "t"},
             f"{first['id']}/forget": {},
             "tables/t/fix-keys": {},
+            "tables/t/adopt": {},
+            "rows/remove": {"place": "row 3 of table mark"},
             "servers/s1/recover": {},
         }
         for path, body in bodies.items():
