@@ -57,7 +57,7 @@ class FindingKind(StrEnum):
     OVERLAP = "overlap"
     """Several regions of a table have the same keys."""
     NOT_OPEN = "not_open"
-    """A region of an enabled table is not open, and no procedure goes on with it."""
+    """A region of an enabled table is not open, and no procedure goes on with it, or one whose opens fail."""
     UNKNOWN_SERVER = "unknown_server"
     """The owner of a region is no process that may serve, and nothing deals with its crash."""
     CLAIMED_TWICE = "claimed_twice"
@@ -107,6 +107,7 @@ class Held(NamedTuple):
     ``regions``, ``servers``: pids by what procedures are about, of those that wait for a lock, too.
     ``crashing``: processes whose crash has begun. ``soon``: regions that the daemon is about to have picked up.
     ``claims``: regions that processes list against the model. ``halted``: tables that no procedure takes on.
+    ``failing``: regions whose opens fail again and again, with what the latest server said.
     """
 
     goes_on: Callable[[int], bool]
@@ -116,6 +117,7 @@ class Held(NamedTuple):
     soon: Container[int] = frozenset()
     claims: Sequence[tuple[int, Sequence[tuple[str, int]]]] = ()
     halted: Sequence[str] = ()
+    failing: Mapping[int, str] = {}
 
 
 class Scope(NamedTuple):

@@ -23,7 +23,10 @@ def judge_owner(model: Regions, scope: Scope, found: Findings, region: Region, h
     pid = region.pid or held.regions.get(id_, 0)
     lost = server is not None and (server.state is not ServerState.ONLINE or _is_stranger(model, server))
     if (pid and held.goes_on(pid)) or id_ in held.soon or (lost and _crash_goes_on(model, server, held)):
-        found.in_work += lost or region.state is not S.OPEN
+        if id_ in held.failing and not lost:
+            found.add(K.NOT_OPEN, _failing, region, pid, held.failing[id_])
+        else:
+            found.in_work += lost or region.state is not S.OPEN
     elif id_ in scope.owners:
         found.add(K.UNKNOWN_SERVER, _without_row, region, scope.owners[id_])
     elif lost:
@@ -85,6 +88,13 @@ def _not_open(model: Regions, region: Region, pid: int, scope: Scope) -> Finding
     else:
         why += ", and no procedure opens it"
     return _finding(K.NOT_OPEN, region, why, assign, pid=pid)
+
+
+def _failing(region: Region, pid: int, failed: str) -> Finding:
+    """Describes a region whose opens fail, and are tried again."""
+    why = f"it is {region.state.name}, and procedure {pid} tries its open again and again: {failed}"
+    mend = f"remove the cause at its service, and it opens by itself; 'regent regions explain {region.id}' has more"
+    return _finding(K.NOT_OPEN, region, why, mend, pid=pid)
 
 
 def judge_claim(model: Regions, scope: Scope, found: Findings, id_: int, processes: Sequence[tuple[str, int]]) -> None:

@@ -292,6 +292,11 @@ def _changes(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Ite
             f"its server copies what it needs of {named(f'#{one.region}' for one in sources)}, and says so: before "
             "that it is not split or merged"
         )
+    if region.id in env.model.damages.overlapping:
+        yield (
+            "clients get no route to it, because other regions have some of its keys: 'regent regions report --table "
+            f"{region.table.name} --kind overlap' names what parts them"
+        )
     if env.claimants.is_held(region):
         yield "the servers that may have it list their regions and close it, or are fenced"
 

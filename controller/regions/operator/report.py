@@ -11,11 +11,12 @@ from pydantic import Field
 
 from controller.http.documents import NotActive, Refused, document
 from controller.http.models import Document, Item
+from controller.process.wording import counted
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.counts import halted
 from controller.regions.operator.records import message_of, step_of
 from controller.regions.operator.requests import PAGE_DEFAULT, Filter, Limit, active_term, table_of
-from controller.regions.procedures import crash
+from controller.regions.procedures import assign, crash
 from controller.regions.procedures.messages import Crash, Many, Move, RegionWork, Shape, TableTask, Transit
 from controller.regions.procedures.repair import Repair
 from controller.regions.term import RegionsTerm
@@ -23,6 +24,7 @@ from state_machines.procedures.record import Record
 from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope
 from state_machines.regions.layout import key_text
 from state_machines.regions.report import Judge
+from state_machines.regions.transit import RETRIES_AT_ONCE
 
 ROWS_TOGETHER: Final = 2_000
 """Procedures, or regions that are about to be picked up, that one turn of the loop looks at."""
@@ -133,7 +135,8 @@ def add_report_route(app: FastAPI, view: ReportView) -> None:
 class About:
     """The regions, tables and processes that live procedures are about, with their pids.
 
-    ``soon``: regions that the daemon is about to have picked up.
+    ``soon``: regions that the daemon is about to have picked up. ``failing``: those whose opens fail again and again,
+    with what the latest server said.
     """
 
     def __init__(self) -> None:
@@ -141,6 +144,7 @@ class About:
         self.tables: dict[str, int] = {}
         self.servers: dict[tuple[str, int], int] = {}
         self.soon: set[int] = set()
+        self.failing: dict[int, str] = {}
 
     def take(self, records: Iterable[Record]) -> None:
         """Takes procedures; those that have ended are left out."""
@@ -150,6 +154,9 @@ class About:
 
     def _take(self, record: Record) -> None:
         match message_of(record):
+            case Transit(region) as task if record.kind == assign.NAME and task.retries > RETRIES_AT_ONCE:
+                self.regions.setdefault(region, record.pid)
+                self.failing[region] = task.failed or f"{counted(task.retries, 'attempt')} failed"
             case Transit(region) | Move(region) | RegionWork(region) | Repair(region):
                 self.regions.setdefault(region, record.pid)
             case Shape(parents=parents, heirs=heirs):
@@ -180,6 +187,7 @@ def held_of(term: RegionsTerm, about: About) -> Held:
         about.soon,
         env.claimants.claimed(),
         halted(env.model, engine.records.values()),
+        about.failing,
     )
 
 

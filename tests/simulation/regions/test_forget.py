@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from controller.http.documents import Invalid, Refused
 from controller.procedures.kinds import Effect
+from controller.regions.operator.explain import ExplanationView
 from controller.regions.operator.progress import progress_of
 from controller.regions.procedures import adopting, fixing, forgetting
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
@@ -32,6 +33,7 @@ from tests.kit.regions.repairs import (
     joins,
     mends_of,
     result_of,
+    view_on,
 )
 from tests.kit.regions.shapes import splits
 from tests.kit.regions.world import (
@@ -328,3 +330,14 @@ def test_each_state_that_a_row_can_have_is_left_by_a_command(state: RegionState)
             task.cancel()
 
     story()
+
+
+@virtual
+async def test_an_explanation_names_the_report_where_other_regions_have_some_of_the_keys() -> None:
+    disk = RegionDisk()
+    async with changed(disk, adding(b"34", b"35")) as (term, owned):
+        explain = ExplanationView(view_on(term)).explain
+        says = "'regent regions report --table t --kind overlap' names what parts them"
+        assert any(says in one for one in explain(EXTRA).would_change)
+        assert any(says in one for one in explain(owned[1].region).would_change)
+        assert not any(says in one for one in explain(owned[0].region).would_change)

@@ -15,6 +15,7 @@ from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator.region_changes import RegionChange
 from controller.regions.operator.report import RegionsReport, ReportView
 from controller.regions.operator.servers import ServerChange
+from controller.regions.procedures.messages import TRANSIT
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Accepted, Owned
@@ -22,6 +23,7 @@ from state_machines.procedures.states import State
 from state_machines.regions import report
 from state_machines.regions.findings import Scope
 from state_machines.regions.states import RegionState
+from state_machines.regions.transit import RETRIES_AT_ONCE
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.shapes import one_inheriting, splits
 from tests.kit.regions.term import view_of
@@ -49,6 +51,17 @@ COUNT = 4
 
 def domain_of(term: RegionsTerm | None) -> RegionsDomain:
     return cast("RegionsDomain", SimpleNamespace(term=term, mode=RegionsMode.STANDBY, why="a test"))
+
+
+class Failing(Server):
+    """A server that opens nothing while ``fails``."""
+
+    fails = False
+
+    def do(self, operation: protocol.Operation) -> protocol.Result:
+        if self.fails and isinstance(operation, protocol.Open):
+            return protocol.Result(operation.pid, protocol.FAILED_OPEN, text="its file is gone")
+        return super().do(operation)
 
 
 async def reported(term: RegionsTerm, scope: Scope | None = None) -> RegionsReport:
@@ -108,6 +121,26 @@ async def test_the_command_that_a_finding_names_mends_it() -> None:
                 await obeyed(term, one.mend)
             await at_rest(term)
             await is_clean(term)
+
+
+@virtual
+async def test_a_region_whose_opens_fail_again_and_again_is_found_with_what_its_server_says() -> None:
+    async with running(RegionDisk(), LONG) as term, serving(server := Failing(term, "a")):
+        await ended(term, creates(term, regions=COUNT))
+        region = regions_of(term)[1]
+        await ended(term, transits(term, "close", region))
+        server.fails = True
+        pid = await transits(term, "assign", region)
+        await until(lambda: TRANSIT.decode(term.engine.records[pid].data).retries == RETRIES_AT_ONCE)
+        await is_clean(term, in_work=1)
+        await until(lambda: TRANSIT.decode(term.engine.records[pid].data).retries > RETRIES_AT_ONCE)
+        [found] = (await reported(term)).findings
+        assert (found.kind, found.regions, found.pid, found.procedure) == ("not_open", [region.id], pid, "assign")
+        assert f"procedure {pid} tries its open again and again: a,1 said failed_open: its file is gone" in found.what
+        assert f"'regent regions explain {region.id}' has more" in found.mend
+        server.fails = False
+        await at_rest(term)
+        await is_clean(term)
 
 
 @virtual
