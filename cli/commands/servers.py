@@ -48,8 +48,8 @@ def register(app: typer.Typer) -> None:
     change(named, release, "regent servers release kv-1", at_once=True)
     command(named, examples=("regent servers expire kv-1 --yes --reason 'it hangs'",))(expire)
     asks = (
-        "Store the row of server {server_name} again? Once the daemon has started again, the server has one lease to come "
-        "back, then its crash is dealt with."
+        "Store the row of server {server_name} again? Once the daemon has started again, the server has one lease to "
+        "come back, then its crash is dealt with."
     )
     example = "regent servers recover kv-1,5 --wait --yes --reason 'its row cannot be read'"
     change(named, recover, example, asks=asks, reasoned=True, foretold=True)
