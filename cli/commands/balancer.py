@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(session: Session) -> None:
-    """Show whether balances may begin, what one waits for, and how the last one ended."""
+    """Show whether balances may begin, what one waits for, when the next look comes, and how the last balance ended."""
     session.output.detail("BalancerStatus", session.client().get("/v1/regions/balancer")["items"][0])
 
 

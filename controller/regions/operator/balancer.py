@@ -60,6 +60,10 @@ class BalancerStatus(Item):
     off_reason: str = ""
     running: int | None = Field(None, description="procedure of the balance that is under way")
     waits_for: str = Field("", description="why no balance begins now, and the remedy; empty where one may")
+    next_look: datetime | None = Field(
+        None, description="when the daemon looks next, and begins a balance where one is due; absent: it does not"
+    )
+    next_because: str = Field("", description="why the next look comes then, or why none comes")
     period_s: float | None = Field(None, description="time between looks of the daemon; absent: commands alone balance")
     servers: int = Field(0, description="those that may get regions")
     regions_min: int = Field(0, description="regions of the one of them that has the fewest")
@@ -92,13 +96,15 @@ class BalancerView:
         term = active_term(self._domain)
         off = term.env.model.marks.get(MarkKind.OFF, SWITCH)
         problem, last = term.balancing.problem(), term.balancing.last()
-        counts = [len(one.regions) for one in term.env.servers()]
+        counts, look = [len(one.regions) for one in term.env.servers()], term.balancing.next_look()
         return BalancerStatus(
             state="on" if off is None else "off",
             off_principal="" if off is None else off.by,
             off_reason="" if off is None else off.reason,
             running=term.balancing.running() or None,
             waits_for="" if problem is None else str(problem),
+            next_look=time_of(term.env.shown_ms(look.at_ms)),
+            next_because=look.because,
             period_s=term.env.options.balancer_period_ms / 1000 or None,
             servers=len(counts),
             regions_min=min(counts, default=0),

@@ -132,10 +132,10 @@ def _has_come(env: RegionsEnv) -> bool:
 def _tell(env: RegionsEnv, pid: int, task: BalanceTask) -> None:
     left = f", {task.left} further ones are left to the next balance" if task.left else ""
     log.info(
-        "pid=%d %s: moves %d of %d regions between %d servers, %d at a time (cost %.3f, then %.3f)%s; "
+        "pid=%d %s: moves %d of %d regions between %d servers, %d at a time (cost %.3f, then %.3f)%s%s; "
         "'regent balancer plan %d' lists them, 'regent regions procedures abort %d' ends it",
         *(pid, NAME, len(task.moves), task.regions, task.servers, env.options.balancer_moves_together),
-        *(task.before, task.after, left, pid, pid),
+        *(task.before, task.after, left, f"; its cause: {task.why}" if task.why else "", pid, pid),
     )
 
 
