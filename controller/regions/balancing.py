@@ -160,9 +160,9 @@ class Balancing:
         """Returns the record of the balance that ended last, as far as its result is kept."""
         return max((one for one in self._engine.ended() if one.kind == NAME), key=lambda one: one.pid, default=None)
 
-    def problem(self, *, force: bool = False) -> Problem | None:
-        """Returns why no balance begins now; None where one may."""
-        return problem_of(self._env, self.running(), force=force)
+    def problem(self, *, force: bool = False, off: bool = True) -> Problem | None:
+        """Returns why no balance begins now; None where one may. ``off`` False: apart from the switch."""
+        return problem_of(self._env, self.running(), force=force, off=off)
 
     def refused(self, problem: Problem) -> None:
         """Counts a balance that could not begin."""
