@@ -406,6 +406,19 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("STATE", "state"),
         Column("BECAUSE", "because", wide=True),
     ),
+    "BalanceCost": (
+        Column("COST", "name"),
+        Column("WEIGHT", "weight"),
+        Column("BEFORE", "before"),
+        Column("AFTER", "after"),
+    ),
+    "ForeseenMove": (
+        Column("REGION", "region"),
+        Column("TABLE", "table"),
+        Column("FROM", "source"),
+        Column("TO", "to"),
+        Column("BECAUSE", "because", wide=True),
+    ),
     "RegionMark": (
         Column("KIND", "kind"),
         Column("SUBJECT", "subject"),

@@ -31,6 +31,9 @@ AT_ONCE_S: Final = 60.0
 Request = tuple[str, dict[str, Any]]
 """The path of a change, and the fields of its body that other changes do not have."""
 
+Shower = Callable[[Session, dict[str, Any]], None]
+"""Shows people an item."""
+
 ServerName = Annotated[str, typer.Argument(help="Name of the server.", metavar="SERVER")]
 Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the procedure.")]
 Nonce = Annotated[
@@ -56,12 +59,14 @@ def change(
     at_once: bool = False,
     reasoned: bool = False,
     foretold: bool = False,
+    planned: Shower | None = None,
 ) -> None:
     """Adds a command with the parameters of ``request``, which returns the change, and the options of all changes.
 
     ``asks``: a question before it, which names parameters in braces, or a function of the body and these. ``force``: it
     has this option. ``at_once``: it has no ``--wait``, and waits for its end. ``reasoned``: it is a repair, and needs a
     reason. ``foretold``: the daemon judges it before the question, which begins with what would be done.
+    ``planned``: shows people more of a dry run than a sentence.
     """
     own = list(inspect.signature(request, eval_str=True).parameters.values())
     common: list[tuple[str, Any, Any]] = [("reason", Reason, ""), ("nonce", Nonce, "")]
@@ -83,7 +88,7 @@ def change(
             confirmed(sure, question if sure or not foretold else f"{_foretold(session, path, body)}\n{question}")
         body |= {"reason": given["reason"], "nonce": given["nonce"], "dryRun": given["dry_run"]}
         body |= {"force": given["force"]} if force else {}
-        changed(session, path, body, given.get("wait", True), given.get("timeout", AT_ONCE_S))
+        changed(session, path, body, given.get("wait", True), given.get("timeout", AT_ONCE_S), planned)
 
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -108,7 +113,14 @@ def unmarked(kind: str, subject: str) -> Request:
     return "/v1/regions/marks/remove", {"kind": kind, "subject": subject}
 
 
-def changed(session: Session, path: str, body: dict[str, Any], wait: bool, timeout_s: float) -> None:
+def changed(
+    session: Session,
+    path: str,
+    body: dict[str, Any],
+    wait: bool,
+    timeout_s: float,
+    planned: Shower | None = None,
+) -> None:
     """Sends a change, and shows its procedure; with ``wait`` once it has ended, and exits by its end.
 
     A request without a response is repeated with its nonce, so that it takes effect once.
@@ -117,17 +129,19 @@ def changed(session: Session, path: str, body: dict[str, Any], wait: bool, timeo
     client, again = session.client(), f"the request is sent again, with nonce {nonce}"
     found = tried(session, lambda: client.post(path, {**body, "nonce": nonce}), wait, timeout_s, again)
     if body.get("dryRun"):
-        _planned(session, found)
+        _planned(session, found, planned)
     elif wait:
         report(session, awaited(session, found["pid"], timeout_s, domain=REGIONS))
     else:
         session.output.detail("Procedure", found)
 
 
-def _planned(session: Session, found: Json) -> None:
+def _planned(session: Session, found: Json, more: Shower | None) -> None:
     """Shows what a dry run has judged: no procedure has begun, so people see its kind and what it is about."""
     shown = ("kind", "detail")
     session.output.detail("Procedure", found if session.output.for_programs else {one: found.get(one) for one in shown})
+    if more is not None and not session.output.for_programs:
+        more(session, found)
     session.output.message("nothing was changed")
 
 

@@ -47,7 +47,12 @@ def register(app: typer.Typer) -> None:
     change(named, hold, "regent servers hold kv-1 --for 10m --reason 'new kernel'", at_once=True)
     change(named, release, "regent servers release kv-1", at_once=True)
     command(named, examples=("regent servers expire kv-1 --yes --reason 'it hangs'",))(expire)
-    change(named, recover, "regent servers recover kv-1,5 --reason 'its row cannot be read' --wait", reasoned=True)
+    asks = (
+        "Store the row of server {server_name} again? Once the daemon has started again, the server has one lease to "
+        "come back, then its crash is dealt with."
+    )
+    example = "regent servers recover kv-1,5 --wait --yes --reason 'its row cannot be read'"
+    change(named, recover, example, asks=asks, reasoned=True, foretold=True)
     change(named, forget, "regent servers forget kv-1 --reason 'its clock was ahead'")
 
 

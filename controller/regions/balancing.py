@@ -8,23 +8,34 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from controller.procedures.engine import Engine
 from controller.regions.child_balancer import NoPlan
 from controller.regions.environment import RegionsEnv
 from controller.regions.manager import Manager
+from controller.regions.membership import Membership, difference, membership
 from controller.regions.metrics import RegionCounters
 from controller.regions.procedures.balance import NAME, Problem, arrived, problem_of
 from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask, skips
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Transition
-from state_machines.regions.balancing.pace import Pace
+from state_machines.regions.balancing.checks import Bar
+from state_machines.regions.balancing.pace import Due, Pace
 
 log = logging.getLogger("regent.regions")
 
-WHY: Final = "regions are not even (regions.balancer_period_ms)"
+UNEVEN: Final = "regions are not even"
+WHY: Final = f"{UNEVEN} (regions.balancer_period_ms)"
 CHECK_MS: Final = 5_000
 """Time after which the servers are compared again, where the settings want no shorter one."""
+
+
+class NextLook(Struct, frozen=True, gc=False):
+    """When the daemon looks next, on the wall clock; 0: it does not. ``because``: why then, or why not."""
+
+    at_ms: int
+    because: str
 
 
 class Balancing:
@@ -46,6 +57,8 @@ class Balancing:
         self._looks = 0
         self._told = ""
         self._has_rest = False
+        self._members = membership(env.model)
+        """The servers at the last look that came to its end."""
         self._pace = Pace(env.options.balancer_period_ms, env.options.balancer_joins_ms, env.now_ms())
 
     async def keep(self) -> None:
@@ -54,6 +67,7 @@ class Balancing:
         if not options.balancer_period_ms:
             return
         _announce(self._env)
+        self._members = membership(self._env.model)
         check_ms = min(CHECK_MS, options.balancer_period_ms, options.balancer_joins_ms or CHECK_MS)
         while True:
             await asyncio.sleep(check_ms / 1000)
@@ -68,8 +82,11 @@ class Balancing:
         if self.running() or not self._may_begin():  # a balance of its own under way is nothing to tell of
             self._pace.hindered(self._env.now_ms())
             return False
+        members = membership(self._env.model)
+        why = self._why(members)
         self._pace.looked(self._env.now_ms())
         if not self._has_rest and self._env.planner.is_even():
+            self._members = members
             return False
         try:
             made = await self._env.planner.make()
@@ -77,16 +94,51 @@ class Balancing:
             log.warning("no plan of a balance could be made: %s; the next look tries again", error)
             return False
         if not (made.plan.moves and (made.plan.due or self._has_rest)):
-            self._has_rest = False
+            self._has_rest, self._members = False, members
             return False
         if not self._may_begin():  # again: anything may have begun meanwhile
             self._pace.hindered(self._env.now_ms())
             return False
         nonce = f"balance {self._looks} of term {self._manager.epoch}"
-        begins = self._manager.start(NAME, BALANCE_TASK.encode(BalanceTask(WHY)), nonce, WHY)
+        begins = self._manager.start(NAME, BALANCE_TASK.encode(BalanceTask(why)), nonce, why)
         if begins:
+            self._members = members
             self._env.planner.keep(made, nonce)
         return begins
+
+    def _why(self, members: Membership) -> str:
+        """Returns why a look finds a balance due: what has changed since the last one that was made, if anything."""
+        if change := difference(self._members, members):
+            return f"{UNEVEN}: {change}"
+        return f"{UNEVEN}: the balance before has left moves to this one" if self._has_rest else WHY
+
+    def next_look(self) -> NextLook:
+        """Returns when the daemon looks next, and why then, or why it does not."""
+        env, problem = self._env, self.problem()
+        if not env.options.balancer_period_ms:
+            return NextLook(0, "regions.balancer_period_ms is 0, so only 'regent balancer run' balances")
+        if problem is not None and problem.bar is Bar.OFF:
+            return NextLook(0, str(problem))
+        hindered = self._suspended() or ("" if problem is None else problem.what)
+        if hindered:
+            then = f"; it begins no balance as long as this holds: {hindered}"
+        else:
+            then = "; it begins no balance where regions are as even as now" if env.planner.is_even() else ""
+        left_ms = max(0, self._pace.next_ms - env.now_ms())
+        return NextLook(env.wall_ms() + left_ms, self._due() + then)
+
+    def _due(self) -> str:
+        options = self._env.options
+        match self._pace.due:
+            case Due.CHANGE:
+                change = difference(self._members, membership(self._env.model)) or "servers have come to this daemon"
+                return f"{change}, and the look comes {options.balancer_joins_ms / 1000:g} s after the last such change"
+            case Due.HINDERED:
+                return f"no balance could begin, and the look is repeated after {options.balancer_joins_ms / 1000:g} s"
+            case Due.IDLE:
+                return f"the last balance brought no region to its place: {self._pace.periods} periods after that look"
+            case Due.PERIOD:
+                return f"a look comes each {options.balancer_period_ms / 1000:g} s"
 
     def _may_begin(self) -> bool:
         """Checks whether a balance may begin; logs and counts each cause once until it changes."""
@@ -108,9 +160,9 @@ class Balancing:
         """Returns the record of the balance that ended last, as far as its result is kept."""
         return max((one for one in self._engine.ended() if one.kind == NAME), key=lambda one: one.pid, default=None)
 
-    def problem(self, *, force: bool = False) -> Problem | None:
-        """Returns why no balance begins now; None where one may."""
-        return problem_of(self._env, self.running(), force=force)
+    def problem(self, *, force: bool = False, off: bool = True) -> Problem | None:
+        """Returns why no balance begins now; None where one may. ``off`` False: apart from the switch."""
+        return problem_of(self._env, self.running(), force=force, off=off)
 
     def refused(self, problem: Problem) -> None:
         """Counts a balance that could not begin."""

@@ -258,6 +258,13 @@ def _bounded(load: dict[str, int]) -> dict[str, int]:
     }
 
 
+def name_problem(name: str) -> str | None:
+    """Returns why a server cannot have a name, whose characters can be shown; None where it can."""
+    if len(path := quote(name)) > NAME_BYTES_MAX:
+        return f"server: its name takes {len(path)} bytes in the path of a znode, at most {NAME_BYTES_MAX} fit"
+    return f"server: {name!r} has a comma, which separates it from the incarnation" if "," in name else None
+
+
 def _check(request: protocol.Register) -> None:
     for field, value, least in (
         ("server", request.server, 1),
@@ -271,9 +278,7 @@ def _check(request: protocol.Register) -> None:
     for feature in request.features:
         if not feature or (problem := text_problem("features", feature)) is not None:
             raise Invalid(problem or "features: '', expected a name")
-    if len(name := quote(request.server)) > NAME_BYTES_MAX:
-        raise Invalid(f"server: its name takes {len(name)} bytes in the path of a znode, at most {NAME_BYTES_MAX} fit")
-    if "," in request.server:
-        raise Invalid(f"server: {request.server!r} has a comma, which separates it from the incarnation")
+    if (problem := name_problem(request.server)) is not None:
+        raise Invalid(problem)
     if not 0 < request.incarnation < 1 << 63:
         raise Invalid(f"incarnation: {request.incarnation}, expected a positive number of 63 bits")

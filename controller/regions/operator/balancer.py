@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, Literal
 
@@ -13,10 +12,10 @@ from controller.http.documents import NotFound, Refused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of
-from controller.process.wording import counted
 from controller.regions.child_balancer import NoPlan
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
+from controller.regions.operator.balance_plans import BalanceMove, BalanceRun, foreseen, moves_of
 from controller.regions.operator.records import message_of, unmet_of
 from controller.regions.operator.requests import (
     Change,
@@ -24,22 +23,16 @@ from controller.regions.operator.requests import (
     active_term,
     caller_of,
     known,
-    planned,
     start,
 )
 from controller.regions.planner import Made
 from controller.regions.procedures import balance
 from controller.regions.procedures.balance import SWITCH
-from controller.regions.procedures.balance_plan import (
-    BALANCE_TASK,
-    BalanceTask,
-    PlannedMove,
-)
+from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask
 from controller.regions.procedures.servers import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
-from state_machines.regions.balancing.checks import SKIPPED, Skip
-from state_machines.regions.balancing.costs import mean
+from state_machines.regions.balancing.checks import Bar
 from state_machines.regions.marks import MarkKind
 
 Switch = Literal["on", "off"]
@@ -60,6 +53,10 @@ class BalancerStatus(Item):
     off_reason: str = ""
     running: int | None = Field(None, description="procedure of the balance that is under way")
     waits_for: str = Field("", description="why no balance begins now, and the remedy; empty where one may")
+    next_look: datetime | None = Field(
+        None, description="when the daemon looks next, and begins a balance where one is due; absent: it does not"
+    )
+    next_because: str = Field("", description="why the next look comes then, or why none comes")
     period_s: float | None = Field(None, description="time between looks of the daemon; absent: commands alone balance")
     servers: int = Field(0, description="those that may get regions")
     regions_min: int = Field(0, description="regions of the one of them that has the fewest")
@@ -68,17 +65,6 @@ class BalancerStatus(Item):
     last: int | None = Field(None, description="procedure of the balance that ended last")
     last_ended: datetime | None = None
     last_result: str = ""
-
-
-class BalanceMove(Item):
-    """A move of a plan. ``state``: *waits*, *left out*, *moves*, *there* or *elsewhere*: where the region is now."""
-
-    region: int
-    table: str | None = Field(None, description="absent where the region is gone")
-    source: str
-    to: str
-    state: str
-    because: str
 
 
 class BalancerView:
@@ -92,13 +78,15 @@ class BalancerView:
         term = active_term(self._domain)
         off = term.env.model.marks.get(MarkKind.OFF, SWITCH)
         problem, last = term.balancing.problem(), term.balancing.last()
-        counts = [len(one.regions) for one in term.env.servers()]
+        counts, look = [len(one.regions) for one in term.env.servers()], term.balancing.next_look()
         return BalancerStatus(
             state="on" if off is None else "off",
             off_principal="" if off is None else off.by,
             off_reason="" if off is None else off.reason,
             running=term.balancing.running() or None,
             waits_for="" if problem is None else str(problem),
+            next_look=time_of(term.env.shown_ms(look.at_ms)),
+            next_because=look.because,
             period_s=term.env.options.balancer_period_ms / 1000 or None,
             servers=len(counts),
             regions_min=min(counts, default=0),
@@ -116,18 +104,23 @@ class BalancerView:
         task = None if record is None else message_of(record)
         if not isinstance(task, BalanceTask):
             raise NotFound(f"procedure {pid} is no balance, or its result is not kept any more", PLAN)
-        return list(_moves(term.env, task))
+        return list(moves_of(term.env, task))
 
     async def run(self, request: BalanceRequest, principal: str) -> Procedure:
-        """Begins a balance; in a dry run makes its plan, and says what it would do."""
+        """Begins a balance; in a dry run makes its plan, also while it is switched off, and says what it would do."""
         term, caller = acting_term(self._domain), caller_of(request, principal)
         if (again := known(term, caller, request, balance.NAME, SWITCH)) is not None:
             return again
-        if (problem := term.balancing.problem(force=request.force)) is not None:
+        problem = term.balancing.problem(force=request.force)
+        if request.dry_run and problem is not None and problem.bar is Bar.OFF:
+            off, problem = f"none begins now: {problem}", term.balancing.problem(force=request.force, off=False)
+        else:
+            off = ""
+        if problem is not None:
             term.balancing.refused(problem)
             raise Refused(problem.what, problem.remedy)
         if request.dry_run:
-            return planned(balance.NAME, _about(await _made(term.env), term.env))
+            return foreseen(await _made(term.env), term.env, off)
         data = BALANCE_TASK.encode(BalanceTask(request.reason, request.force))
         return await start(term, balance.NAME, data, caller, request, "regions of all tables: balance")
 
@@ -154,7 +147,7 @@ def add_balancer_routes(app: FastAPI, view: BalancerView) -> None:
     async def plan(pid: int) -> Response:
         return document("BalanceMove", view.plan(pid))
 
-    @app.post("/v1/regions/balancer/run", response_model=Document[Procedure])
+    @app.post("/v1/regions/balancer/run", response_model=Document[BalanceRun])
     async def run(wanted: BalanceRequest, request: Request) -> Response:
         return document("Procedure", [await view.run(wanted, principal_of(request))])
 
@@ -180,47 +173,8 @@ async def _made(env: RegionsEnv) -> Made:
         raise Refused(f"no plan could be made: {error}", "remove the cause, and try again") from error
 
 
-def _about(made: Made, env: RegionsEnv) -> str:
-    """Says what a balance would do."""
-    plan, count = made.plan, len(made.plan.moves) + made.plan.left
-    if not count:
-        return f"nothing to move: {counted(made.regions, 'region')} at {counted(made.servers, 'server')}"
-    left = f", {plan.left} of them with the next balance" if plan.left else ""
-    costs = f"cost {mean(plan.before):.3f}, then {mean(plan.after):.3f}"
-    return (
-        f"{count} of {counted(made.regions, 'region')} would move between {counted(made.servers, 'server')}{left}, "
-        f"{env.options.balancer_moves_together} at a time; {costs}"
-    )
-
-
 def _switched(term: RegionsTerm, to: Switch) -> str:
     running = term.balancing.running()
     if to == "on":
         return "the balancer: on"
     return "the balancer: off" + (f"; procedure {running} ends after its moves under way" if running else "")
-
-
-def _moves(env: RegionsEnv, task: BalanceTask) -> Iterator[BalanceMove]:
-    for number, one in enumerate(task.moves):
-        region = env.model.regions.get(one.region)
-        yield BalanceMove(
-            region=one.region,
-            table=None if region is None else region.table.name,
-            source=task.names[one.source],
-            to=task.names[one.to],
-            state=_state(env, task, one, is_begun=number < task.begun),
-            because=SKIPPED[Skip(one.skip)] if one.skip else task.whys[one.why],
-        )
-
-
-def _state(env: RegionsEnv, task: BalanceTask, one: PlannedMove, *, is_begun: bool) -> str:
-    """Returns how far a move is."""
-    if not is_begun:
-        return "waits"
-    if one.skip:
-        return "left out"
-    region = env.model.regions.get(one.region)
-    if region is not None and region.id in env.model.transit:
-        return "moves"
-    at = "" if region is None or region.server is None else region.server.name
-    return "there" if at == task.names[one.to] else "elsewhere"

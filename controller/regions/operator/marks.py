@@ -26,7 +26,8 @@ from controller.regions.operator.requests import (
     server_of,
     start,
 )
-from controller.regions.procedures.servers import MARK, MARK_TASK, UNMARK, MarkTask
+from controller.regions.procedures.servers import MARK, MARK_TASK, UNMARK, MarkTask, ahead_of
+from controller.regions.service import name_problem
 from controller.regions.term import RegionsTerm
 from state_machines.regions.levels import lacking
 from state_machines.regions.marks import WEIGHT_MAX, WEIGHT_MIN, MarkKind, is_weight
@@ -98,7 +99,8 @@ class MarkView:
         kind, subject = MarkKind(request.kind), _subject(term.env.model, request)
         until_ms, weight = _until_ms(term, request), _weight(term, request)
         data = MARK_TASK.encode(MarkTask(kind, subject, request.server or weight, until_ms, caller.reason))
-        return await start(term, MARK, data, caller, request, f"{kind.value} of {subject}")
+        ahead = f"; {why}" if (why := ahead_of(term.env.model, kind, subject)) else ""
+        return await start(term, MARK, data, caller, request, f"{kind.value} of {subject}{ahead}")
 
     async def unmark(self, request: MarkRemoval, principal: str) -> Procedure:
         """Removes a mark."""
@@ -146,7 +148,10 @@ def _leaves(term: RegionsTerm, kind: MarkKind, name: str) -> bool:
 
 
 def _subject(model: Regions, request: MarkRequest) -> str:
-    """Returns the subject of a mark, which must exist: a misspelt one would have no effect."""
+    """Returns the subject of a mark, which must exist: a misspelt one would have no effect.
+
+    A weight alone may come before its server, whose first regions are placed by it then; its result says so.
+    """
     if request.kind == "pin":
         if not request.server:
             raise Invalid("a pin needs the name of a server", "give server")
@@ -156,7 +161,16 @@ def _subject(model: Regions, request: MarkRequest) -> str:
         return str(region_of(model, int(request.subject)).id)
     if request.server:
         raise Invalid(f"a {request.kind} takes no server beside its subject", "leave server out")
+    if request.kind == "weight" and named_server(request.subject) == request.subject:
+        return _server_to_come(request.subject)
     return server_of(model, request.subject).name
+
+
+def _server_to_come(name: str) -> str:
+    """Returns the name of a server, which may have its weight before its first process comes."""
+    if (problem := name_problem(name)) is not None:
+        raise Invalid(problem, "give the name with which the server will register")
+    return name
 
 
 def _until_ms(term: RegionsTerm, request: MarkRequest) -> int:

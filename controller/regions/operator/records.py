@@ -157,7 +157,8 @@ def procedure_item(record: Record, unusable: str = "") -> Procedure:
     """Describes a procedure."""
     unmet = unmet_of(record)
     found = record_item(record, step_of(record), detail_of(record), (), unusable, unmet)
-    return found.model_copy(update={"state": shown_state(record, unmet), "result": labelled(record.kind, found.result)})
+    result = labelled(record, message_of(record), found.result)
+    return found.model_copy(update={"state": shown_state(record, unmet), "result": result})
 
 
 def step_of(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""Says what the numbers count that are results of procedures, and leaves out those that are no news."""
+"""Says what the numbers count that are results of procedures, and what repairs did; leaves out what is no news."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from collections.abc import Mapping
 from typing import Final
 
 from controller.process.wording import counted
-from controller.regions.procedures import adopting, fixing, many, publish, snapshots, stopping, table_work, tables
+from controller.regions.procedures import (
+    adopting,
+    fixing,
+    forgetting,
+    many,
+    publish,
+    servers,
+    snapshots,
+    stopping,
+    table_work,
+    tables,
+)
+from controller.regions.procedures.messages import Crash, TableTask
+from controller.regions.procedures.repair import Repair
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+from state_machines.regions.repairs import said
 
 COUNTED: Final[Mapping[str, str]] = {
     table_work.NAME: "region",
@@ -23,15 +39,44 @@ UNDONE: Final[Mapping[str, str]] = {
 """What regions are that a result counts, by kind: those with which the procedure has not come to its end."""
 
 
-def labelled(kind: str, result: str) -> str:
-    """Returns a result with what it counts; other results are sentences already."""
+REST: Final = "shows what is left to mend"
+
+
+def labelled(record: Record, task: object, result: str) -> str:
+    """Returns a result with what it counts; other results are sentences already. ``task``: the record's message."""
+    if record.state is State.SUCCESS and not record.bypassed and (mended := _mended(record.kind, task, result)):
+        return mended
     if not result.isdigit():
         return result
     count = int(result)
-    if kind in COUNTED:
-        return counted(count, COUNTED[kind])
-    if kind in UNDONE and count:
-        return f"{counted(count, 'region')} {UNDONE[kind]}"
-    if kind in UNDONE:
-        return "all regions are open" if kind in tables.OPENS else ""
+    if record.kind in COUNTED:
+        return counted(count, COUNTED[record.kind])
+    if record.kind in UNDONE and count:
+        return f"{counted(count, 'region')} {UNDONE[record.kind]}"
+    if record.kind in UNDONE:
+        return "all regions are open" if record.kind in tables.OPENS else ""
     return result
+
+
+def _mended(kind: str, task: object, result: str) -> str:
+    """Returns what a repair has stored or removed, and where to look next; empty where it is none, or was ended."""
+    if result and not result.isdigit():
+        return ""
+    closed = f", {counted(int(result), 'region')} {UNDONE[kind]}" if result.strip("0") and kind in UNDONE else ""
+    match kind, task:
+        case fixing.NAME, TableTask(table=table, made=0):
+            return f"each key of table {table} has a region: nothing was to be mended"
+        case fixing.NAME, TableTask(table=table, made=made, first_id=first):
+            ids = f"#{first}" + (f" to #{first + made - 1}" if made > 1 else "")
+            shown = f"'regent regions list --table {table}' shows them, 'regent regions report --table {table}'"
+            return f"{counted(made, 'region')} stored, {ids}{closed}; {shown} {REST}"
+        case adopting.NAME, Repair(region=region, table=table) as found:
+            keys = said((found.start, found.end))
+            shown = f"'regent regions explain {region}' shows where it is, 'regent regions report --table {table}'"
+            return f"region {table}#{region} stored with the keys {keys}{closed}; {shown} {REST}"
+        case forgetting.NAME, Repair(region=region, table=table):
+            of = f" --table {table}" if table else ""
+            return f"the catalog has forgotten region {table}#{region}; 'regent regions report{of}' {REST}"
+        case servers.FORGET, Crash(server=name, incarnation=last):
+            return f"processes of server {name} up to the incarnation {last} may register again"
+    return ""

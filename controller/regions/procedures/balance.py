@@ -55,8 +55,11 @@ class Problem(NamedTuple):
         return f"{self.what}: {self.remedy}"
 
 
-def problem_of(env: RegionsEnv, running: int = 0, *, force: bool = False) -> Problem | None:
-    """Returns why no balance begins now; None where one may. ``running``: pid of another one, 0 without."""
+def problem_of(env: RegionsEnv, running: int = 0, *, force: bool = False, off: bool = True) -> Problem | None:
+    """Returns why no balance begins now; None where one may. ``running``: pid of another one, 0 without.
+
+    ``off``: one that is switched off does not begin.
+    """
     model, servers = env.model, env.model.servers.values()
     crashed = [one for one in servers if one.state is not ServerState.ONLINE]
     unheard = sorted(
@@ -64,14 +67,14 @@ def problem_of(env: RegionsEnv, running: int = 0, *, force: bool = False) -> Pro
     )
     silent = sorted(str(one) for one in model.online() if env.is_late(one))
     targets, transit = len(env.servers()), len(model.transit)
-    off = model.marks.get(MarkKind.OFF, SWITCH)
+    mark = model.marks.get(MarkKind.OFF, SWITCH) if off else None
     lacks = lacking(model.marks.level, NAME)
-    seen = Seen(off is not None, running, len(crashed), len(unheard), len(silent), targets, transit, lacks is not None)
+    seen = Seen(mark is not None, running, len(crashed), len(unheard), len(silent), targets, transit, lacks is not None)
     match bar_of(seen, force=force):
         case None:
             return None
         case Bar.OFF as bar:
-            by = f" by {off.by}" if off is not None and off.by else ""
+            by = f" by {mark.by}" if mark is not None and mark.by else ""
             return Problem(bar, f"the balancer is switched off{by}", "'regent balancer on' switches it on")
         case Bar.LEVEL as bar:
             assert lacks is not None
@@ -132,10 +135,10 @@ def _has_come(env: RegionsEnv) -> bool:
 def _tell(env: RegionsEnv, pid: int, task: BalanceTask) -> None:
     left = f", {task.left} further ones are left to the next balance" if task.left else ""
     log.info(
-        "pid=%d %s: moves %d of %d regions between %d servers, %d at a time (cost %.3f, then %.3f)%s; "
+        "pid=%d %s: moves %d of %d regions between %d servers, %d at a time (cost %.3f, then %.3f)%s%s; "
         "'regent balancer plan %d' lists them, 'regent regions procedures abort %d' ends it",
         *(pid, NAME, len(task.moves), task.regions, task.servers, env.options.balancer_moves_together),
-        *(task.before, task.after, left, pid, pid),
+        *(task.before, task.after, left, f"; its cause: {task.why}" if task.why else "", pid, pid),
     )
 
 

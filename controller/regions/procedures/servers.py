@@ -228,7 +228,17 @@ async def mark(env: RegionsEnv, record: Record) -> Outcome | Effect:
             _tell(record.pid, marks.level, found)
         marks.put(found)
 
-    return Effect(Done(), (*(DropMark(one.kind, one.subject) for one in over), PutMark(row)), entered)
+    result = ahead_of(env.model, task.kind, task.subject).encode()
+    return Effect(Done(result), (*(DropMark(one.kind, one.subject) for one in over), PutMark(row)), entered)
+
+
+def ahead_of(model: Regions, kind: MarkKind, name: str) -> str:
+    """Says that a weight waits for a server with its name; empty for another mark, and where one is known."""
+    if kind is not MarkKind.WEIGHT or name in model.buried or model.latest(name) is not None:
+        return ""
+    return (
+        f"no server {name} is known: the weight counts once one comes, and 'regent servers weight {name} 1' removes it"
+    )
 
 
 def _tell(pid: int, before: int, mark: Mark) -> None:

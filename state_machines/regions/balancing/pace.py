@@ -6,6 +6,7 @@ A rolling restart moves regions again and again, so a look in the middle of it w
 from __future__ import annotations
 
 from collections.abc import Set
+from enum import StrEnum
 from typing import Final, TypeAlias
 
 Share: TypeAlias = tuple[str, int, float]
@@ -13,6 +14,15 @@ Share: TypeAlias = tuple[str, int, float]
 
 IDLE_MAX: Final = 16
 """Periods between two looks where balances move nothing to where it was to be."""
+
+
+class Due(StrEnum):
+    """What brings the next look."""
+
+    PERIOD = "period"
+    IDLE = "idle"
+    CHANGE = "change"
+    HINDERED = "hindered"
 
 
 class Pace:
@@ -38,10 +48,26 @@ class Pace:
             self._servers, self._periods, self._is_early = servers, 1, False
             if self._joins_ms:
                 self._changed_ms = now_ms
-        waited_ms = now_ms - self._looked_ms
+        return now_ms >= self.next_ms
+
+    @property
+    def next_ms(self) -> int:
+        """Returns the time of the next look, as far as nothing changes until then."""
         if self._changed_ms is None:
-            return waited_ms >= self._periods * self._period_ms
-        return now_ms - self._changed_ms >= self._joins_ms or waited_ms >= 2 * self._period_ms
+            return self._looked_ms + self._periods * self._period_ms
+        return min(self._changed_ms + self._joins_ms, self._looked_ms + 2 * self._period_ms)
+
+    @property
+    def due(self) -> Due:
+        """Returns what brings the next look."""
+        if self._changed_ms is None:
+            return Due.PERIOD if self._periods == 1 else Due.IDLE
+        return Due.HINDERED if self._is_early else Due.CHANGE
+
+    @property
+    def periods(self) -> int:
+        """Returns the number of periods between two looks: more than one after balances that moved nothing."""
+        return self._periods
 
     def looked(self, now_ms: int) -> None:
         """Enters a look."""

@@ -9,7 +9,7 @@ import pytest
 from controller.http.documents import Invalid, NotFound, Refused
 from controller.procedures.kinds import Effect
 from controller.regions.operator.progress import progress_of
-from controller.regions.operator.records import message_of
+from controller.regions.operator.records import message_of, procedure_item
 from controller.regions.procedures import adopting
 from controller.regions.procedures.messages import Shape
 from controller.regions.procedures.repair import REPAIR, Repair
@@ -19,6 +19,7 @@ from state_machines.procedures.outcome import Next, Wait
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.references import source_problem
+from state_machines.regions.repairs import said
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.repairs import (
@@ -83,6 +84,8 @@ def test_what_was_written_before_a_row_was_lost_is_served_again(at: int) -> None
             assert f"region t#{lost} with the keys" in planned.detail
             record = await result_of(term, await adopts(term, lost))
             assert (record.state, record.result) == (State.SUCCESS, b"0")
+            stored = f"region t#{lost} stored with the keys {said(keys[at])}; 'regent regions explain {lost}' shows"
+            assert procedure_item(record).result.startswith(stored)
             await at_rest(term)
             assert [(one.start, one.end) for one in regions_of(term)] == keys
             region = term.env.model.regions[lost]

@@ -15,6 +15,7 @@ from controller.http.documents import NotFound, Refused
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.progress import progress_of
+from controller.regions.operator.records import procedure_item
 from controller.regions.operator.report import ReportView
 from controller.regions.operator.requests import Change
 from controller.regions.procedures import clones, fixing, snapshots, tables
@@ -102,6 +103,10 @@ def test_keys_without_a_region_get_an_empty_one_that_is_opened(gone: tuple[int, 
             assert f"{len(found)} empty region" in planned.detail
             record = await term.engine.result((await fixes(term)).pid)
             assert (record.state, record.result) == (State.SUCCESS, b"0")
+            stored = procedure_item(record).result.partition("; ")[0]
+            new = sorted({one.id for one in regions_of(term)} - {one.region for one in owned})
+            first, last = f"#{new[0]}", f"#{new[0]} to #{new[-1]}"
+            assert stored == (f"1 region stored, {first}" if len(new) == 1 else f"{len(new)} regions stored, {last}")
             await at_rest(term)
             assert await counts_of(term) == {}
             regions = regions_of(term)

@@ -12,6 +12,7 @@ from controller.http.documents import Invalid, Refused
 from controller.procedures.kinds import Effect
 from controller.regions.operator.explain import ExplanationView
 from controller.regions.operator.progress import progress_of
+from controller.regions.operator.records import procedure_item
 from controller.regions.procedures import adopting, fixing, forgetting
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from controller.regions.procedures.repair import REPAIR, Repair
@@ -87,6 +88,7 @@ def test_a_region_whose_keys_others_have_is_closed_and_forgotten(start: bytes, e
             assert (planned.pid, EXTRA in term.env.model.regions) == (0, True)
             record = await result_of(term, await forgets(term, EXTRA))
             assert record.state is State.SUCCESS, record.error
+            assert procedure_item(record).result.startswith(f"the catalog has forgotten region t#{EXTRA}; 'regent")
             await at_rest(term)
             assert (EXTRA in server.has, EXTRA in disk.regions, EXTRA in term.env.model.regions) == (False,) * 3
             assert [one.region for one in owned] == [one.id for one in regions_of(term)]

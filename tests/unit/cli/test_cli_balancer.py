@@ -9,11 +9,19 @@ from typing import Any
 
 import pytest
 
+from cli.commands import balancer
 from cli.exit_codes import Exit
 from tests.kit.command import items, regent, unwrapped
 from tests.kit.regions.daemon import Blocking, settings_of, world_in_thread
 
 REGIONS = 9
+
+
+def rows(text: str, head: str) -> list[list[str]]:
+    """Returns the rows of the table whose first column has a heading."""
+    lines = [line.split() for line in text.splitlines()]
+    at = next(number for number, one in enumerate(lines) if one[:1] == [head])
+    return lines[at:]
 
 
 @pytest.fixture
@@ -47,6 +55,10 @@ def test_a_balance_by_command_says_what_it_would_do_does_it_and_shows_its_plan(w
     [dry] = items("balancer", "run", "--dry-run")
     assert (dry["pid"], dry["state"]) == (0, "planned")
     assert dry["detail"].startswith("3 of 9 regions would move between 3 servers, 2 at a time; cost 0.")
+    assert {(one["to"], one["state"]) for one in dry["moves"]} == {("s3", "waits")}
+    assert len({one["region"] for one in dry["moves"]}) == 3
+    [cost] = dry["costs"]
+    assert (cost["name"], cost["before"] > cost["after"], cost["after"]) == ("regions", True, 0)
     assert counts()["s3"] == 0
     [done] = items("balancer", "run", "--wait", "--reason", "s3 is new")
     assert (done["state"], done["result"], done["reason"]) == ("success", "3 of 3 regions moved", "s3 is new")
@@ -97,3 +109,25 @@ def test_what_stands_in_the_way_is_named_with_the_way_out(world: Blocking) -> No
     assert "is no balance" in regent("balancer", "plan", 999_999, code=Exit.FAILED).stderr
     [mark] = items("regions", "procedures", "list", "--kind", "mark")[:1]
     assert "'regent balancer status'" in unwrapped(regent("balancer", "plan", mark["pid"], code=Exit.FAILED).stderr)
+
+
+def test_a_dry_run_shows_costs_and_moves_also_while_the_balancer_is_off(
+    world: Blocking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(balancer, "MOVES_SHOWN", 2)
+    items("balancer", "off", "--reason", "a backup runs")
+    shown = regent("balancer", "run", "--dry-run")
+    assert "none begins now: the balancer is switched off by" in unwrapped(shown.stdout)
+    head, cost = rows(shown.stdout, "COST")[:2]
+    assert (head, cost[:2], cost[3]) == (["COST", "WEIGHT", "BEFORE", "AFTER"], ["regions", "500.0"], "0.000")
+    head, *moves = rows(shown.stdout, "REGION")
+    assert head == ["REGION", "TABLE", "FROM", "TO"]
+    assert [(len(one), one[3]) for one in moves] == 2 * [(4, "s3")]
+    assert "and 1 more: 'regent balancer run --dry-run -o json' lists all" in unwrapped(shown.stderr)
+    [dry] = items("balancer", "run", "--dry-run")
+    assert len(dry["moves"]) == 3, "programs get all"
+    for name in ("s2", "s3"):
+        items("servers", "cordon", name)
+    refused = unwrapped(regent("balancer", "run", "--dry-run", code=Exit.REFUSED).stderr)
+    assert "1 server may get regions, and a balance needs two" in refused, "what no plan can be made with"
+    assert counts()["s3"] == 0

@@ -137,7 +137,7 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
     (("servers", "drain", "kv 1", *WHY), "servers/kv%201/drain", {"force": False, **SAID}),
     (("servers", "drain", "kv 1,5", "--force", *WHY), "servers/kv%201%2C5/drain", {"force": True, **SAID}),
     (("servers", "expire", "kv 1", "--yes", *WHY), "servers/kv%201%2C5/expire", SAID),
-    (("servers", "recover", "kv 1,5", *WHY), "servers/kv%201%2C5/recover", SAID),
+    (("servers", "recover", "kv 1,5", "--yes", *WHY), "servers/kv%201%2C5/recover", SAID),
     (
         ("regions", "adopt", 17, "--table", "a/b", "--start", "g", "--end", "", "--yes", *WHY),
         "17/adopt",
@@ -204,7 +204,7 @@ def test_a_change_is_one_request_with_all_that_was_given_and_its_wait_ends_as_th
         ("regions", "forget", 17, "--yes"),
         ("regions", "remove-row", "row 3 of table mark", "--yes"),
         ("tables", "adopt", "t", "--yes"),
-        ("servers", "recover", "kv-1"),
+        ("servers", "recover", "kv-1", "--yes"),
     ],
     ids=lambda words: " ".join(map(str, words)),
 )
@@ -221,22 +221,23 @@ def test_a_repair_without_a_reason_is_refused_before_it_is_sent(daemon: Daemon, 
 @pytest.mark.parametrize(
     ("words", "path", "body", "question"),
     [
-        (("adopt", 17, "--table", "t"), "17/adopt", {"table": "t"}, "Store region 17 of table t again?"),
-        (("forget", 17), "17/forget", {}, "Remove what the catalog has of region 17?"),
+        (("regions", "adopt", 17, "--table", "t"), "17/adopt", {"table": "t"}, "Store region 17 of table t again?"),
+        (("regions", "forget", 17), "17/forget", {}, "Remove what the catalog has of region 17?"),
+        (("servers", "recover", "a,1"), "servers/a%2C1/recover", {}, "Store the row of server a,1 again?"),
     ],
-    ids=["adopt", "forget"],
+    ids=["adopt", "forget", "recover"],
 )
 def test_the_question_before_a_repair_says_what_the_daemon_would_do(
     daemon: Daemon, words: tuple[object, ...], path: str, body: Json, question: str
 ) -> None:
     with mock.patch("cli.session.on_terminal", return_value=True):
-        said = unwrapped(regent("regions", *words, *WHY, code=Exit.REFUSED, typed="n\n").stderr)
+        said = unwrapped(regent(*words, *WHY, code=Exit.REFUSED, typed="n\n").stderr)
         assert said.startswith(f"it has the keys from a to b{question}"), "on a line before it"
         assert daemon.posted == [(f"/v1/regions/{path}", body | {"dryRun": True})]
-        regent("regions", *words, *WHY, typed="y\n")
+        regent(*words, *WHY, typed="y\n")
         assert daemon.posted[-1] == (f"/v1/regions/{path}", body | SAID)
         daemon.failure = Failure(Exit.REFUSED, "region 17 is there")
-        assert "region 17 is there" in unwrapped(regent("regions", *words, *WHY, code=Exit.REFUSED).stderr)
+        assert "region 17 is there" in unwrapped(regent(*words, *WHY, code=Exit.REFUSED).stderr)
 
 
 @pytest.mark.parametrize("given", [(), ("--nonce", "n1")], ids=["drawn", "given"])

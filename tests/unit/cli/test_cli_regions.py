@@ -398,6 +398,7 @@ def _drained_and_expired(world: Blocking) -> None:
     assert "is a member" in unwrapped(regent("servers", "forget", "s1", code=Exit.REFUSED).stderr)
     [forgotten] = items("servers", "forget", "s2", "--wait", "--reason", "its clock was ahead")
     assert (forgotten["kind"], forgotten["state"]) == ("forget_server", "success")
+    assert forgotten["result"].startswith("processes of server s2 up to the incarnation ")
     assert "no fenced process" in unwrapped(regent("servers", "forget", "s2", code=Exit.FAILED).stderr)
 
 

@@ -33,6 +33,7 @@ from tests.kit.regions.world import (
     at_rest,
     creates,
     ended,
+    moves,
     regions_of,
     running,
     serving,
@@ -117,7 +118,8 @@ async def test_a_balance_begins_by_a_timer_where_regions_are_not_even_and_only_t
         await at_rest(term)
         await until(lambda: term.env.clock() - begun_s > 59)
         [record] = [one for one in term.engine.records.values() if one.kind == balance.NAME]
-        assert (record.caller.principal, record.caller.reason) == ("regent", WHY)
+        why = "regions are not even: server c,1 has joined"
+        assert (record.caller.principal, record.caller.reason) == ("regent", why)
 
 
 @virtual
@@ -133,6 +135,88 @@ async def test_a_balance_begins_once_servers_have_ceased_to_come_for_a_while(cap
         "balance where a server misses its share by more than 20 %; 'regent balancer off' ends that, and "
         "regions.balancer_period_ms = 0 does for good"
     ) in caplog.messages
+
+
+@virtual
+async def test_a_balance_names_what_has_changed_since_the_look_before_as_its_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with lopsided() as (term, _):
+        whys = list[str]()
+
+        async def looks() -> None:
+            assert await term.balancing.look()
+            await until(lambda: ends() == len(whys) + 1)
+            await at_rest(term)
+            last = term.balancing.last()
+            assert last is not None
+            whys.append(last.caller.reason.removeprefix("regions are not even: "))
+
+        def ends() -> int:
+            return sum(one.kind == balance.NAME for one in term.engine.ended())
+
+        async def empties(name: str, to: str) -> None:
+            for one in regions_of(term):
+                if one.server is not None and one.server.name == name:
+                    await ended(term, moves(term, one, to))
+
+        with mock.patch.object(term.env.planner, "make", side_effect=NoPlan("it took too long")):
+            assert not await term.balancing.look(), "such a look does not count"
+        await looks()
+        async with serving(Server(term, "d")):
+            await looks()
+            marks = term.env.model.marks
+            marks.put(Mark(MarkKind.WEIGHT, "d", "6"))
+            await looks()
+            marks.drop(MarkKind.WEIGHT, "d")
+            marks.put(Mark(MarkKind.CORDON, "a"))
+            await empties("a", "b")
+            await looks()
+            marks.drop(MarkKind.CORDON, "a")
+            await looks()
+            await empties("d", "a")
+            await looks()
+    first = "server a,1 has joined, server b,1 has joined, server c,1 has joined"
+    assert whys == [
+        first,
+        "server d,1 has joined",
+        "the weight of server d is 6",
+        "the weight of server d is 1, server a,1 gets no regions any more",
+        "server a,1 gets regions again",
+        WHY,
+    ]
+    assert any(f"; its cause: regions are not even: {first}; 'regent balancer plan" in one for one in caplog.messages)
+
+
+@virtual
+async def test_the_status_says_when_the_next_look_comes_or_why_none_comes() -> None:
+    async with lopsided(replace(LONG, balancer_period_ms=300_000, balancer_joins_ms=30_000)) as (term, _):
+        view = view_of(Shown(term)).balancer
+        await asyncio.sleep(6)
+        found, env = view.balancer(), term.env
+        assert found.next_look is not None
+        left_s = found.next_look.timestamp() - env.shown_ms(env.wall_ms()) / 1000
+        assert 20 < left_s <= 30
+        assert found.next_because == "server c,1 has joined, and the look comes 30 s after the last such change"
+        with mock.patch.object(env, "is_late", return_value=True):
+            because = view.balancer().next_because
+        assert because.endswith(
+            "; it begins no balance as long as this holds: servers a,1, b,1, c,1 have not polled for half a lease"
+        )
+        await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})
+        await at_rest(term)
+        await asyncio.sleep(60)
+        found = view.balancer()
+        assert found.next_because == "a look comes each 300 s; it begins no balance where regions are as even as now"
+        env.model.marks.put(Mark(MarkKind.OFF, SWITCH, by="ops"))
+        found = view.balancer()
+        assert found.next_look is None
+        assert found.next_because == "the balancer is switched off by ops: 'regent balancer on' switches it on"
+    async with lopsided() as (term, _):
+        found = view_of(Shown(term)).balancer.balancer()
+        assert found.next_look is None
+        assert found.next_because == "regions.balancer_period_ms is 0, so only 'regent balancer run' balances"
 
 
 @virtual

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from state_machines.regions.balancing.cluster import Cluster
-from state_machines.regions.balancing.pace import IDLE_MAX, Pace
+from state_machines.regions.balancing.pace import IDLE_MAX, Due, Pace
 from state_machines.regions.balancing.simple import Simple, is_uneven
 
 PERIOD, JOINS = 300_000, 30_000
@@ -86,6 +86,25 @@ def test_servers_that_came_during_a_balance_are_looked_at_after_its_end_whatever
     pace.hindered(2 * JOINS)
     pace.ended(moved=False)
     assert pace.is_due({A, B}, 3 * JOINS)
+
+
+def test_the_time_of_the_next_look_is_known_and_what_brings_it() -> None:
+    pace = Pace(PERIOD, JOINS, 0)
+    found = [(pace.due, pace.next_ms)]
+    pace.is_due({A}, 5_000)
+    found.append((pace.due, pace.next_ms))
+    pace.looked(40_000)
+    pace.hindered(50_000)
+    found.append((pace.due, pace.next_ms))
+    pace.looked(80_000)
+    pace.ended(moved=False)
+    found.append((pace.due, pace.next_ms))
+    assert found == [
+        (Due.PERIOD, PERIOD),
+        (Due.CHANGE, 5_000 + JOINS),
+        (Due.HINDERED, 50_000 + JOINS),
+        (Due.IDLE, 80_000 + 2 * PERIOD),
+    ]
 
 
 @pytest.mark.parametrize(
