@@ -52,6 +52,18 @@ class RegionsSettings(Section):
         sample="/var/lib/regent/regions.db",
         remedy="give an absolute path on a local disk that only the daemon's user may write to",
     )
+    transport: Literal["poll", "zookeeper"] = key(
+        "poll",
+        "How servers answer. poll: in reports to the daemon. zookeeper: a server with a ZooKeeper client moves a znode "
+        'of the region, below /regent/regions/unassigned. It needs regions.store = "zookeeper".',
+    )
+    node_timeout_ms: int = key(
+        30_000,
+        "Time, in milliseconds, after which a znode of a region in transition that has not moved is taken from its "
+        "server. The version of the znode decides which of the two was faster.",
+        ge=1_000,
+        le=3_600_000,
+    )
     lease_ms: int = key(
         10_000,
         "Time without a poll after which a server counts as crashed, in milliseconds. Servers poll four times in it.",

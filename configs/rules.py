@@ -84,6 +84,15 @@ def _open_regions(s: AllSections) -> Broken | None:
     )
 
 
+def _nodes_need_zookeeper(s: AllSections) -> Broken | None:
+    if s.regions.transport == "poll" or s.regions.store == "zookeeper":
+        return None
+    return Broken(
+        'is "zookeeper", and regions.store is "sqlite": there is no ZooKeeper for the znodes',
+        'set regions.store to "zookeeper", or this key to "poll"',
+    )
+
+
 def _clients_secret_needs_servers(s: AllSections) -> Broken | None:
     if s.regions.clients_secret_file is None or s.regions.secret_file is not None:
         return None
@@ -290,6 +299,7 @@ RULES: Final = (
     Rule(("zookeeper.set_acl", "zookeeper.sasl", "zookeeper.sasl_file"), _set_acl_needs_identity),
     Rule(("regions.host", "regions.secret_file"), _open_regions),
     Rule(("regions.clients_secret_file", "regions.secret_file"), _clients_secret_needs_servers),
+    Rule(("regions.transport", "regions.store"), _nodes_need_zookeeper),
     Rule(("listener.frame_timeout_ms", "listener.idle_timeout_ms"), _frame_within_idle),
     Rule(("admin.frame_timeout_ms", "admin.idle_timeout_ms"), _admin_frame_within_idle),
     Rule(("admin.frame_bytes_max", "admin.buffered_bytes_max"), _admin_fits_buffer),

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from regent_agent import protocol
+from regent_agent.answers import Answers
 from regent_agent.attempts import Attempts
 from regent_agent.connection import PAUSE_MS_MAX, Channel, Daemons, RequestRefused
 from regent_agent.lease import Lease, Moment, machine_s
@@ -84,6 +85,7 @@ class Agent:
         jitter: Callable[[], float] = random.random,
         fenced_by: Callable[[str], None] = lambda _: None,
         refused: Callable[[str, str], None] = lambda code, text: None,
+        answers: Answers | None = None,
     ) -> None:
         """``clock``, ``wall``: seconds of the machine and of the day; a lease ends by either of them.
 
@@ -92,6 +94,7 @@ class Agent:
 
         ``fenced_by`` gets :attr:`fence` at each registration, before anything is opened; it may have changed since.
         ``refused`` gets code and text of each refusal. The agent goes on trying: a program may end instead.
+        ``answers``: where this server answers, instead of by reports.
         """
         self._options, self._fenced_by = options, fenced_by
         self.load = load
@@ -109,6 +112,7 @@ class Agent:
             lambda: self.serving,
             side_by_side_max=options.side_by_side_max,
             queue_max=options.queue_max,
+            answers=answers,
         )
         self.owned: MappingProxyType[int, OpenedRegion] = MappingProxyType(self._work.opened)
         proof = secrets.token_bytes(PROOF_BYTES)

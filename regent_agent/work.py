@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from regent_agent import protocol
+from regent_agent.answers import Answers
 from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
     BUSY,
@@ -41,6 +42,7 @@ FENCE: Final = "fence"
 SPLIT: Final = "split"
 PROCESS: Final = 0
 """Stands for the process itself; regions have positive ids."""
+NOT_MINE: Final = "its znode does not name this server and token: another server has it by now, or it is not gone yet"
 PHASES: Final = frozenset({protocol.STAGE, protocol.UNSTAGE, protocol.COMMIT})
 
 
@@ -63,7 +65,9 @@ class Work:
         *,
         side_by_side_max: int,
         queue_max: int,
+        answers: Answers | None = None,
     ) -> None:
+        self._answers = answers
         self._service, self._outbox, self._may_begin = service, outbox, may_begin
         self._side_by_side_max, self._queue_max = side_by_side_max, queue_max
         self.opened: dict[int, OpenedRegion] = {}
@@ -128,7 +132,8 @@ class Work:
     async def _run(self, operation: Operation, region: int | None) -> None:
         result = await self._result(operation)
         del self._known[operation.pid]
-        self._outbox.add(result)
+        if result is not None:
+            self._outbox.add(result)
         if region is not None:
             self._busy.discard(region)
             if waiting := self._behind.get(region):
@@ -140,15 +145,15 @@ class Work:
         self.running.discard(task)
         self.begin()
 
-    async def _result(self, operation: Operation) -> Result:
+    async def _result(self, operation: Operation) -> Result | None:
+        """Does an operation; returns what is to be reported, None where a znode says it."""
         pid = operation.pid
         try:
             match operation:
                 case Open():
                     return await self._open(operation)
                 case Close():
-                    await self._close(operation)
-                    return Result(pid, CLOSED)
+                    return await self._close(operation)
                 case Task():
                     return Result(pid, DONE, parts=await self._task(operation))
                 case protocol.Work():
@@ -170,15 +175,18 @@ class Work:
             outcome = FAILED_OPEN if isinstance(operation, Open) else FAILED
             return Result(pid, outcome, text=f"{type(error).__name__}: {error}")
 
-    async def _open(self, operation: Open) -> Result:
+    async def _open(self, operation: Open) -> Result | None:
         pid, number = operation.pid, operation.region
         has = self.opened.get(number) or self._closing.get(number)
         if has is not None:
             if has.token > operation.token:
                 return Result(pid, FAILED_OPEN, text=f"region {number} is here with the higher token {has.token}")
             if has.token == operation.token and number in self.opened:
-                return Result(pid, OPENED, has.sequence)
+                said = self._answers is not None and await self._answers.opened(operation, has.sequence)
+                return None if said else Result(pid, OPENED, has.sequence)
             await self._close_region(has)
+        if self._answers is not None and not await self._answers.begins(operation):
+            return Result(pid, FAILED_OPEN, text=NOT_MINE)
         region = OpenedRegion(
             number,
             operation.table,
@@ -195,13 +203,29 @@ class Work:
         except (TypeError, ValueError):
             await self._close_region(region)  # another server gets it
             raise
-        self.opened[number] = msgspec.structs.replace(region, sequence=sequence)
-        return Result(pid, OPENED, sequence)
+        return await self._is_open(operation, msgspec.structs.replace(region, sequence=sequence))
 
-    async def _close(self, operation: Close) -> None:
+    async def _is_open(self, operation: Open, region: OpenedRegion) -> Result | None:
+        """Serves a region from now on, unless its znode is another server's."""
+        if self._answers is None:
+            self.opened[region.region] = region
+            return Result(operation.pid, OPENED, region.sequence)
+        if await self._answers.opened(operation, region.sequence):
+            self.opened[region.region] = region
+            return None
+        await self._close_region(region)
+        return Result(operation.pid, FAILED_OPEN, text=NOT_MINE)
+
+    async def _close(self, operation: Close) -> Result | None:
         has = self.opened.get(operation.region) or self._closing.get(operation.region)
-        if has is not None and has.token <= operation.token:
+        mine = has is not None and has.token <= operation.token
+        if self._answers is not None and not await self._answers.begins(operation) and mine:
+            return Result(operation.pid, FAILED, text=NOT_MINE)
+        if has is not None and mine:
             await self._close_region(has)
+        if self._answers is not None and await self._answers.closed(operation):
+            return None
+        return Result(operation.pid, CLOSED)
 
     async def _close_region(self, region: OpenedRegion) -> None:
         self.opened.pop(region.region, None)

@@ -15,6 +15,7 @@ def main() -> None:
     made = {
         "reference/state-machines.md": pages.state_machines,
         "evidence/checklist.md": pages.checklist,
+        "reference/region-znodes.md": pages.region_znodes,
         "reference/settings-keys.md": pages.settings_keys,
         "reference/agent-protocol.md": agent_protocol_page.document,
         "evidence/stock-tools.md": stock_tools.document,

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from configs.regions_section import RegionsSettings
 from controller.process.clock import boottime_s
+from controller.regions.transport.nodes import Nodes
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.claims import Holder
 from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore
@@ -54,6 +55,8 @@ class Opened(Protocol):
     store: RecordStore
     catalog: Catalog
     epoch: int
+    nodes: Nodes | None
+    """Znodes of regions in transition, where servers answer by these."""
 
     def leads(self) -> bool:
         """Checks whether no other daemon can have the store, as far as the latest look at the claim says."""

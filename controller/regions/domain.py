@@ -194,6 +194,7 @@ class RegionsDomain:
                 suspended=opened.suspended,
                 parking=self.parking,
                 above=above,
+                nodes=opened.nodes,
                 steady=(clock := SteadyClock(self._wall_ms, self._up)),
             )
             model, term.env.shown_ms, term.complaint = term.env.model, clock.shown_ms, opened.complaint

@@ -107,6 +107,7 @@ class Options(msgspec.Struct, frozen=True):
     balancer_slop_percent: int = KEYS["balancer_slop_percent"].default
     balancer_moves_together: int = KEYS["balancer_moves_together"].default
     balancer_spread_ms: int = KEYS["balancer_spread_ms"].default
+    node_timeout_ms: int = KEYS["node_timeout_ms"].default
     transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100

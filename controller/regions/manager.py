@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import sys
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from controller.procedures.engine import Engine
@@ -35,6 +36,8 @@ log = logging.getLogger("regent.regions")
 SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 """Outcomes of operations that change nothing when they are done again."""
 ITSELF: Final = "regent"
+ARRIVED: Final = sys.maxsize
+"""Number of a batch behind all others."""
 
 
 class Manager:
@@ -230,6 +233,21 @@ class Manager:
         ``taken``: batches that the server had when it made the report. A failure of an operation that is on its way to
         it is not accepted: the server could still do it, while the region goes to another one.
         """
+        again, durable = self._take(server, results, taken)
+        if durable is not None:
+            await durable
+        return again
+
+    def answered(self, server: Server, result: Result) -> None:
+        """Takes a result that a server has written where the daemon reads it: the operation has arrived there.
+
+        That of one that crashed is of no use, as its reports are: the region is forced away once it is fenced.
+        """
+        if server.state is ServerState.ONLINE:
+            self._take(server, [result], ARRIVED)
+
+    def _take(self, server: Server, results: Sequence[Result], taken: int) -> tuple[list[int], Awaitable[None] | None]:
+        """Takes results; returns pids to be sent again, and what ends once the others are durable."""
         dispatcher, key = self.env.dispatcher, server.key
         again: list[int] = []
         mine: list[Result] = []
@@ -251,9 +269,7 @@ class Manager:
         durable = self.env.results.add(mine)
         self.engine.wake_all(one.pid for one in mine)
         self.env.bus.came(mine)
-        if durable is not None:
-            await durable
-        return again
+        return again, durable
 
     async def independent(self, server: Server, regions: Sequence[Owned]) -> list[int]:
         """Takes which regions have data of their own, durably; returns those that are to be named again."""

@@ -68,6 +68,7 @@ def _opening(settings: Settings) -> Callable[[Opening], Awaitable[Opened]]:
         lease_ms=settings.regions.lease_ms,
         connect_s=settings.zookeeper.connect_timeout_ms / 1000,
         fraction=settings.controller.lease_fraction,
+        noded=settings.regions.transport == "zookeeper",
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.regions.claim import FIRST, LEASE_MS, ClaimLooks, Opening
+from controller.regions.transport.nodes import Nodes
 from metadata_store.catalog.rows import Catalog
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.claims import FileClaim, Holder, Locked, Other
@@ -38,6 +39,7 @@ class SqliteOpened:
         self.store: RecordStore = store
         self.catalog: Catalog = catalog
         self.epoch = store.epoch
+        self.nodes: Nodes | None = None
         self._claim = claim
         self._watch = SqliteWatch(path, store.epoch, claim)
         self._looks = ClaimLooks(self._watch.look, lease_ms)

@@ -42,6 +42,8 @@ from controller.regions.metrics import RegionCounters
 from controller.regions.procedures import crash, every, publish
 from controller.regions.procedures.messages import CRASH, Crash
 from controller.regions.service import RegionService
+from controller.regions.transport.noded import Noded
+from controller.regions.transport.nodes import Nodes
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.claims import Holder
 from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreFailed
@@ -58,6 +60,8 @@ CHECKS_MISSED_MAX: Final = 5
 """Checks of leases that are missed where the process was frozen: polls may wait that it did not take."""
 UNUSABLE_LOGGED_MAX: Final = 20
 PROOFS_TOGETHER: Final = 100
+NODE_LOOK_S: Final = 0.2
+"""Pause between looks at znodes of regions in transition."""
 """Proofs of processes that are gone which one write removes."""
 
 
@@ -96,6 +100,7 @@ class RegionsTerm:
         suspended: Callable[[], str] = lambda: "",
         above: Above = NOTHING_SEEN,
         steady: SteadyClock | None = None,
+        nodes: Nodes | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self._steady = steady
@@ -109,7 +114,7 @@ class RegionsTerm:
         self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), every.NAMES, retains=placement == "retain")
         self.env = RegionsEnv(
             Regions(),
-            Dispatcher(epoch, limits or Limits(), clock, self.journal.dispatched),
+            self._dispatcher(epoch, limits or Limits(), clock, nodes),
             placement_of(placement, by_table=options.balancer_by_table),
             random.Random(seed).randrange,
             options,
@@ -140,6 +145,8 @@ class RegionsTerm:
         self.ages = Ages(self.env, self.engine, options.transit_warning_ms)
         self.manager = Manager(self.env, self.engine, store, epoch)
         self.env.submitted = self.manager.submitted
+        if self._noded is not None:
+            self._noded.answered = self.manager.answered
         self.suspended = suspended
         counters = counters or RegionCounters()
         self.growth = Growth(
@@ -157,6 +164,18 @@ class RegionsTerm:
         """Builds the model, and enters the procedures that go on; raises ``StoreFailed``."""
         with loading.no_collections():
             await self._load()
+
+    def _dispatcher(self, epoch: int, limits: Limits, clock: Callable[[], float], nodes: Nodes | None) -> Dispatcher:
+        """Makes what brings operations to servers: by polls, or with answers by znodes."""
+        self._nodes, self._noded = nodes, None
+        if nodes is None:
+            return Dispatcher(epoch, limits, clock, self.journal.dispatched)
+        timeout_s = self.options.node_timeout_ms / 1000
+        self._noded = Noded(epoch, limits, clock, self.journal.dispatched, nodes, self._is_fenced, timeout_s)
+        return self._noded
+
+    def _is_fenced(self, key: tuple[str, int]) -> bool:
+        return self.env.model.is_fenced(key)
 
     async def _load(self) -> None:
         content = await self._catalog.read()
@@ -199,6 +218,8 @@ class RegionsTerm:
             log.error(
                 "pid=%d cannot go on: %s; 'regent regions procedures remove %d' removes its record", pid, why, pid
             )
+        if self._nodes is not None:
+            await self._nodes.begin()
         left = self.env.left
         left.extend(await loading.lost(self.env.model))
         if left and (why := self.env.claimants.why_held(left[0].region)):
@@ -239,6 +260,7 @@ class RegionsTerm:
             self.growth.keep(),
             self.balancing.keep(),
             self._startup(),
+            *(() if self._nodes is None else (self._nodes.keep(), self._node_looks())),
             *(() if lost is None else (lost,)),
         ]
         self._tasks = [asyncio.ensure_future(one) for one in works]
@@ -356,6 +378,12 @@ class RegionsTerm:
         while True:
             await asyncio.sleep(self.options.transit_check_ms / 1000)
             await in_transition.tell_overdue(self.env, self.engine.records, self.options.transit_warning_ms)
+
+    async def _node_looks(self) -> None:
+        """Looks for znodes that do not progress, or that nothing awaits."""
+        while self._noded is not None:
+            await asyncio.sleep(NODE_LOOK_S)
+            self._noded.look()
 
     async def _startup(self) -> None:
         """Places regions once enough servers have come, or the wait is over.

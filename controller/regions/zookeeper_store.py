@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from controller.regions.claim import FIRST, LEASE_MS, ClaimLooks, Opening
+from controller.regions.transport.nodes import Nodes
 from controller.regions.zookeeper_claim import ROOT, Claim, Claims
 from controller.role.lease import LEASE_FRACTION, Lease
 from metadata_store.catalog.rows import Catalog
@@ -56,6 +57,7 @@ class ZooKeeperOpened:
         self._closing: asyncio.Task[None] | None = None
         self._complaint = ""
         self.epoch = 0
+        self.nodes: Nodes | None = None
         zk.on_watch, zk.on_state, zk.on_state_thread = self._watched, self._state, self._state_at_once
 
     @classmethod
@@ -69,17 +71,19 @@ class ZooKeeperOpened:
         connect_s: float = CONNECT_S,
         fraction: float = LEASE_FRACTION,
         new_lease: NewLease = Lease.of_session,
+        noded: bool = False,
     ) -> ZooKeeperOpened:
         """Waits until no other daemon has the domain, and opens its store; raises ``StoreFailed``.
 
-        ``connect`` makes a session that is not connected yet. ``lease_ms``: of servers.
+        ``connect`` makes a session that is not connected yet. ``lease_ms``: of servers. ``noded``: servers answer by
+        znodes of regions in transition.
         """
         zk = connect()
         found: ZooKeeperOpened | None = None
         try:
             await zk.connect(connect_s)
             found = cls(zk, new_lease(zk.session_timeout_ms / 1000, fraction), lease_ms)
-            await found._begin(root, opening)
+            await found._begin(root, opening, noded=noded)
         except BaseException as error:
             await (zk.close() if found is None else found.close())
             if isinstance(error, ZooKeeperError):
@@ -87,7 +91,7 @@ class ZooKeeperOpened:
             raise
         return found
 
-    async def _begin(self, root: str, opening: Opening) -> None:
+    async def _begin(self, root: str, opening: Opening, *, noded: bool) -> None:
         claims = self._claims = Claims(self._zk, root, self._changed, opening)
         claim: Claim = await claims.win()
         self._looks.begin()
@@ -99,6 +103,7 @@ class ZooKeeperOpened:
         store = ZooKeeperRecords(self._zk, fence, f"{root}/procedures", self._connected, rows)
         self.store: RecordStore = store
         self.catalog: Catalog = rows.of(store)
+        self.nodes = Nodes(self._zk, fence, root, self._connected) if noded else None
         await self._connected()
         if closes_regions(self._zk):
             self._note((await store.until_sent(partial(self._close, root, fence, PARENTS))).complaint)
@@ -204,12 +209,16 @@ class ZooKeeperOpened:
 
     # -- what ZooKeeper reports
 
-    def _watched(self, _: WatchEvent) -> None:
+    def _watched(self, event: WatchEvent) -> None:
         self._changed.set()
+        if self.nodes is not None:
+            self.nodes.watch_fired(event.path)
 
     def _state(self, state: ConnectionState) -> None:
         if state is ConnectionState.CONNECTED:
             self._lease.renegotiated(self._zk.session_timeout_ms / 1000)
+            if self.nodes is not None:
+                self.nodes.reconnected()
         elif state is ConnectionState.LOST:
             self._over = True
             self._ended.set()

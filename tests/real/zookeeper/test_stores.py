@@ -21,6 +21,7 @@ from tests.contracts.port import PortContract
 from tests.contracts.records_damaged import DamagedContract
 from tests.contracts.records_zookeeper import ZooKeeperRecordsContract, ZooKeeperShelf
 from tests.contracts.regions_levels import LevelsContract
+from tests.contracts.regions_transports import NodesContract, TransportsContract
 from tests.contracts.regions_zookeeper import ZooKeeperRegionsContract
 from tests.contracts.support import CONNECT_S, Backend, Session
 from tests.real.zookeeper.real import RealBackend
@@ -60,6 +61,10 @@ class TestDamagedOnRealZooKeeper(DamagedContract):
 
 class TestDomain(ZooKeeperRegionsContract, LevelsContract):
     """The claim, the lease, and daemons that stand by."""
+
+
+class TestTransports(TransportsContract, NodesContract):
+    """Servers that answer by reports, and by znodes."""
 
 
 class TestCatalog(ZooKeeperCatalogContract, ZooKeeperShapesContract):

@@ -16,6 +16,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.sqlite_store import CLAIM_S
 from controller.regions.term import RegionsTerm
+from controller.regions.transport.nodes import Nodes
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.claims import Holder
 from metadata_store.records.codec import sealed
@@ -126,6 +127,7 @@ class SimOpened:
         self.store: RecordStore = store
         self.catalog: Catalog = store
         self.epoch = store.epoch
+        self.nodes: Nodes | None = None
         self._node = node
         self._process = node.process
         self._looks = ClaimLooks(self._prove, node.world.options.lease_ms, node.world.loop.time)

@@ -16,6 +16,7 @@ from controller.regions.claim import Opening
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import AGAIN_S, RegionsDomain, RegionsMode
 from controller.regions.term import RegionsTerm
+from controller.regions.transport.nodes import Nodes
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.claims import Holder
 from metadata_store.records.port import Above, RecordStore, StoreFailed
@@ -32,6 +33,7 @@ class FakeOpened:
         self.store: RecordStore = store
         self.catalog: Catalog = store
         self.epoch = store.epoch
+        self.nodes: Nodes | None = None
         self.ends: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.closed = False
 

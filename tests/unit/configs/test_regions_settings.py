@@ -116,6 +116,14 @@ def test_a_secret_of_clients_needs_one_of_servers(tmp_path: Path) -> None:
         loaded(tmp_path, '[regions]\nclients_secret_file = "/y"\n')
 
 
+def test_answers_by_znodes_need_a_store_in_zookeeper(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"regions\.transport (.|\n)*set regions\.store to \"zookeeper\""):
+        loaded(tmp_path, '[regions]\ntransport = "zookeeper"\n')
+    both = MINIMAL + '[regions]\ntransport = "zookeeper"\nstore = "zookeeper"\n'
+    assert loaded(tmp_path, both).regions.transport == "zookeeper"
+    assert loaded(tmp_path, "[regions]\n").regions.transport == "poll"
+
+
 def test_a_secret_is_one_line_and_a_second_one_while_it_is_replaced(tmp_path: Path) -> None:
     path, first, second = tmp_path / "secret", "0123456789abcdef", "fedcba9876543210"
     path.write_text(f"{first}\n")

@@ -205,6 +205,12 @@ ROWS: Final = (
         ({"regions.secret_file": "/secret"},),
     ),
     Row(
+        ("regions.transport", "regions.store"),
+        {"regions.transport": "zookeeper"},
+        ("there is no ZooKeeper for the znodes", 'set regions.store to "zookeeper"'),
+        ({"regions.transport": "zookeeper", "regions.store": "zookeeper"},),
+    ),
+    Row(
         ("regions.merge_size_bytes", "regions.split_size_bytes"),
         {"regions.merge_size_bytes": 501, "regions.split_size_bytes": 1_000},
         ("would soon be split again", "give at most 500", "1002 or more"),

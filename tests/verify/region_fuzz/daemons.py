@@ -21,6 +21,7 @@ from controller.regions.claim import Opened, Opening
 from controller.regions.metrics import RegionsCollector
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of
+from controller.regions.transport.nodes import Nodes
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.claims import Holder
 from metadata_store.records.port import RecordStore, StoreFailed
@@ -184,6 +185,7 @@ class MemoryOpened:
         self.store: RecordStore = store
         self.catalog: Catalog = store
         self.epoch = store.epoch
+        self.nodes: Nodes | None = None
 
     def leads(self) -> bool:
         """Returns True: there is one daemon."""

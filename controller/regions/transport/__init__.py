@@ -1,0 +1,1 @@
+"""Brings operations to servers, and their answers back, by znodes of regions in transition (seed 000)."""

@@ -1,0 +1,227 @@
+"""Sends operations on regions as the polled transport does, and takes the servers' answers from znodes (seed 000).
+
+An open begins with a durable znode, OFFLINE, that names the server and the token; then the server gets the operation.
+The server moves the znode on, and what it has become is the result. Procedures see no difference: a result is a result.
+An answer by a report counts, too: it says what a znode cannot, such as that an open has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from controller.regions.dispatcher import Dispatcher, Key, Limits, Tell
+from controller.regions.transport.nodes import Found, Nodes, Wanted
+from regent_agent import protocol
+from regent_agent.protocol import Close, Open, Operation, Result
+from state_machines.regions.model import Server
+from state_machines.regions.unassigned import Cause, Node, NodeState, may_be_offline
+
+LINGER_S: Final = 0.2
+"""Time in which the next open of a closed region takes its znode over; then it is deleted."""
+NOBODY: Final = ""
+"""Names the server of a znode that no server may move on."""
+N = NodeState
+
+
+class Sent(NamedTuple):
+    """An operation on a region that is awaited. ``since_s``: when it was sent, or its znode moved last."""
+
+    pid: int
+    server: Server
+    operation: Open | Close
+    since_s: float
+
+
+Answered = Callable[[Server, Result], None]
+"""Takes the result of an operation of a process."""
+
+
+class Noded(Dispatcher):
+    """A dispatcher whose operations on regions go by znodes.
+
+    ``is_fenced``: checks whether a process can write no more. ``timeout_s``: without progress in that time a znode is
+    taken from its server; the version decides which of the two was faster.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        limits: Limits,
+        clock: Callable[[], float],
+        tell: Tell,
+        nodes: Nodes,
+        is_fenced: Callable[[Key], bool],
+        timeout_s: float,
+    ) -> None:
+        super().__init__(epoch, limits, clock, tell)
+        self._nodes, self._is_fenced, self._timeout_s = nodes, is_fenced, timeout_s
+        self.answered: Answered = lambda server, result: None
+        self._sent: dict[int, Sent] = {}
+        self._region_of: dict[int, int] = {}
+        self._after: dict[int, Sent] = {}
+        """Closes that wait until the znode of the open before is gone."""
+        self._closed: dict[int, float] = {}
+        """Regions that are closed, durably, and when their znodes may go."""
+        self._sweeps_s = clock() + timeout_s
+        """From then on each procedure of an earlier daemon has sent its operation again."""
+        self.timeouts = 0
+        """Znodes that were taken from their servers."""
+        nodes.changed, nodes.permits = self._changed, self._permits
+
+    # -- for procedures
+
+    def send(self, server: Server, operation: Operation) -> None:
+        """Sends an operation; that of an open once its znode is durable."""
+        if not isinstance(operation, Open | Close):
+            super().send(server, operation)
+            return
+        region, pid = operation.region, operation.pid
+        sent = Sent(pid, server, operation, self._clock())
+        self._expected[pid] = server.key
+        self._sent[region], self._region_of[pid] = sent, region
+        self._nodes.follow(region)
+        if isinstance(operation, Open):
+            self._offline(sent)
+        elif self._is_in_the_way(region):
+            self._after[region] = sent
+            self._delete(region)
+        else:
+            super().send(server, operation)
+        if (found := self._nodes.known.get(region)) is not None:  # an earlier daemon may have sent it, too
+            asyncio.get_running_loop().call_soon(self._changed, region, found)
+
+    def take_back(self, pid: int) -> None:
+        """Removes an operation: its result is durable, or of no use. Its znode goes; that of a close a bit later."""
+        super().take_back(pid)
+        region = self._region_of.pop(pid, None)
+        sent = None if region is None else self._sent.get(region)
+        if region is None or sent is None or sent.pid != pid:
+            return
+        del self._sent[region]
+        self._after.pop(region, None)
+        self._nodes.leave(region)
+        if self._state(region) is N.CLOSED:
+            self._closed[region] = self._clock() + LINGER_S
+        else:
+            self._settle(region)
+
+    # -- from time to time
+
+    def look(self) -> None:
+        """Takes znodes without progress from their servers, asks again for closes, and deletes what nobody awaits."""
+        now_s = self._clock()
+        for region in [one for one, until_s in self._closed.items() if until_s <= now_s]:
+            del self._closed[region]
+            self._settle(region)
+        if now_s >= self._sweeps_s:
+            for region in self._nodes.known.keys() - self._sent.keys() - self._closed.keys():
+                self._settle(region)
+        for region, sent in list(self._sent.items()):
+            if now_s - sent.since_s >= self._timeout_s and self._expected.get(sent.pid) == sent.server.key:
+                self._sent[region] = sent._replace(since_s=now_s)
+                self._timed_out(region, sent)
+
+    def _timed_out(self, region: int, sent: Sent) -> None:
+        """Asks for a close again; the znode of an open is nobody's then, and its procedure chooses another server."""
+        found = self._nodes.known.get(region)
+        if isinstance(sent.operation, Close):
+            super().send(sent.server, sent.operation)
+            return
+        if found is None or found.node is None or found.node.state not in (N.OFFLINE, N.OPENING):
+            return
+        self.timeouts += 1
+        text = f"its znode was {found.node.state} for {self._timeout_s:g} s, and was taken from it"
+
+        def done() -> None:
+            if (awaited := self._sent.get(region)) is not None and awaited.pid == sent.pid:
+                self.answered(sent.server, Result(sent.pid, protocol.BUSY, text=text))
+
+        self._nodes.want(region, found.node._replace(state=N.OFFLINE, server=NOBODY, incarnation=0), done)
+
+    # -- what the daemon writes
+
+    def _offline(self, sent: Sent) -> None:
+        """Writes the znode of an open, unless an earlier daemon has; then the server gets the operation."""
+        operation, key = sent.operation, sent.server.key
+        assert isinstance(operation, Open)
+        region = operation.region
+        self._closed.pop(region, None)
+        found = self._nodes.known.get(region)
+        if found is not None and found.node is not None and found.node.is_of(*key, operation.token):
+            self._nodes.leave(region)
+            self._go(region, sent.pid)
+            return
+        node = Node(N.OFFLINE, region, sent.pid, operation.token, *key, operation.sequence)
+        self._nodes.want(region, node, lambda: self._go(region, sent.pid))
+
+    def _go(self, region: int, pid: int) -> None:
+        """Has the server get the operation, where that is awaited still."""
+        sent = self._sent.get(region)
+        if sent is not None and sent.pid == pid and self._expected.get(pid) == sent.server.key:
+            super().send(sent.server, sent.operation)
+
+    def _state(self, region: int) -> NodeState | None:
+        found = self._nodes.known.get(region)
+        return None if found is None or found.node is None else found.node.state
+
+    def _is_in_the_way(self, region: int) -> bool:
+        """Checks whether a znode keeps a server from its close: that of an open, whose result is durable."""
+        return self._state(region) is N.OPENED
+
+    def _delete(self, region: int) -> None:
+        self._nodes.want(region, None, lambda: self._gone(region))
+
+    def _gone(self, region: int) -> None:
+        """Goes on with a close that waited for the end of a znode."""
+        after = self._after.pop(region, None)
+        if after is not None:
+            self._go(region, after.pid)
+        if region not in self._sent:
+            self._nodes.unfollow(region)
+
+    def _settle(self, region: int) -> None:
+        """Deletes a znode that no operation awaits, unless a server is about to move it on."""
+        found = self._nodes.known.get(region)
+        if found is None:
+            self._nodes.unfollow(region)
+        elif found.node is None or found.node.state in (N.OFFLINE, N.OPENED, N.CLOSED) or self._is_over(found.node):
+            self._delete(region)
+
+    def _is_over(self, node: Node) -> bool:
+        return self._is_fenced((node.server, node.incarnation))
+
+    def _permits(self, region: int, found: Found | None, wanted: Wanted) -> bool:
+        """Checks whether the daemon may write a znode still, by what was read meanwhile."""
+        node = None if found is None else found.node
+        if wanted.node is None:
+            return node is None or region not in self._sent or node.state is N.OPENED
+        if node is None or node.state is N.CLOSED:
+            return True  # one that cannot be read is no server's
+        if self._is_over(node):
+            return may_be_offline(node.state, Cause.DESTINATION) or may_be_offline(node.state, Cause.SOURCE)
+        if node.state is N.OPENED:
+            return node.token < wanted.node.token  # its procedure is over: the znode would go, and be made anew
+        return may_be_offline(node.state, Cause.TIMEOUT)
+
+    # -- what servers write
+
+    def _changed(self, region: int, found: Found | None) -> None:
+        """Takes what a znode has become: the result of an operation, or a trace of one that nobody awaits."""
+        sent = self._sent.get(region)
+        if sent is None:
+            if found is not None and region not in self._closed and self._clock() >= self._sweeps_s:
+                self._settle(region)
+            return
+        if found is None or found.node is None:
+            return
+        node, operation = found.node, sent.operation
+        self._sent[region] = sent = sent._replace(since_s=self._clock())
+        if not node.is_of(*sent.server.key, operation.token):
+            if isinstance(operation, Open) and self._nodes.wants(region) is None and node.server != NOBODY:
+                self._offline(sent)  # it could not be written as it was
+        elif node.state is N.OPENED and isinstance(operation, Open):
+            self.answered(sent.server, Result(sent.pid, protocol.OPENED, node.sequence))
+        elif node.state is N.CLOSED and isinstance(operation, Close):
+            self.answered(sent.server, Result(sent.pid, protocol.CLOSED))

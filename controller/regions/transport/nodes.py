@@ -1,0 +1,270 @@
+"""Keeps the znodes of regions in transition: writes many in fenced multis, and reads those that servers have moved.
+
+One task reads and writes in turn, so that what is known of a znode is never older than the daemon's own write of it.
+Each write names the version that was read: where a server was faster it is refused, and the znode is read again.
+Watches are armed after a read, for what changed since that; they tell, and never say what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, folder_of, path_of, region_of
+from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
+from metadata_store.fencing.fenced import submit
+from metadata_store.fencing.outcome import Fence, Fenced
+from metadata_store.own import acls_below
+from metadata_store.port import READ_PATHS_MAX, Create, Delete, Op, SetData, ZooKeeper
+from metadata_store.port import Node as Znode
+from metadata_store.records.port import StoreFailed
+from state_machines.regions.unassigned import Node
+
+log = logging.getLogger("regent.regions")
+
+WRITTEN_TOGETHER: Final = 400
+"""Znodes of one multi."""
+SHOWN_MAX: Final = 5
+"""Unreadable znodes that one reading logs."""
+
+
+class Found(NamedTuple):
+    """What a znode held when it was read. ``node`` None: it cannot be read. ``version``: for the next write."""
+
+    node: Node | None
+    version: int
+
+
+class Wanted(NamedTuple):
+    """What a znode is to become. ``node`` None: it goes. ``done``: called once that is durable."""
+
+    node: Node | None
+    done: Callable[[], None]
+
+
+Changed = Callable[[int, Found | None], None]
+"""Takes a region and what its znode holds by now; None: there is none. It must not wait."""
+Judge = Callable[[int, Found | None, Wanted], bool]
+"""Returns whether a write is permitted still, by what was read."""
+
+
+class Nodes:
+    """The znodes below ``root`` of one term.
+
+    ``connected``: waits until the term may write, and raises ``StoreFailed`` once it never will.
+    """
+
+    def __init__(self, zk: ZooKeeper, fence: Fence, root: str, connected: Callable[[], Awaitable[None]]) -> None:
+        self._zk, self._fence, self._root, self._connected = zk, fence, root, connected
+        self._acl = acls_below(root, zk.own_acls, secured=zk.set_acl)
+        self._folder = f"{folder_of(root)}/"
+        self.known: dict[int, Found] = {}
+        self._wanted: dict[int, Wanted] = {}
+        self._dirty: dict[int, None] = {}
+        self._watched: set[int] = set()
+        """Regions whose znode is followed, be it there or not."""
+        self._is_listed = self._has_begun = False
+        self._work = asyncio.Event()
+        self.changed: Changed = lambda region, found: None
+        self.permits: Judge = lambda region, found, wanted: True
+        self.unreadable = self.refused = 0
+        """Znodes that could not be read, and writes that were not permitted any more."""
+
+    # -- for the transport
+
+    def want(self, region: int, node: Node | None, done: Callable[[], None]) -> None:
+        """Has a znode written, or deleted; a later wish for the same one takes the place of an earlier one."""
+        self._wanted[region] = Wanted(node, done)
+        self._work.set()
+
+    def wants(self, region: int) -> Wanted | None:
+        """Returns the write of a region that is not done yet."""
+        return self._wanted.get(region)
+
+    def leave(self, region: int) -> None:
+        """Takes a wish back that is not sent yet."""
+        self._wanted.pop(region, None)
+
+    def follow(self, region: int) -> None:
+        """Has each change of a znode told, also one that is not there yet."""
+        self._watched.add(region)
+        self.look(region)
+
+    def unfollow(self, region: int) -> None:
+        """Follows a znode no more: what its watch tells is dropped."""
+        self._watched.discard(region)
+
+    def look(self, region: int) -> None:
+        """Has a znode read."""
+        self._dirty[region] = None
+        self._work.set()
+
+    # -- for the session
+
+    def watch_fired(self, path: str) -> None:
+        """Takes the path of a watch; runs on the event loop and must not wait."""
+        region = region_of(path[len(self._folder) :]) if path.startswith(self._folder) else None
+        if region is not None and (region in self._watched or region in self.known):
+            self.look(region)
+
+    def reconnected(self) -> None:
+        """Reads all anew: a connection that broke has dropped its watches."""
+        self._dirty.update(dict.fromkeys((*self._watched, *self.known)))
+        self._work.set()
+
+    # -- one task
+
+    async def begin(self) -> dict[int, Found]:
+        """Lists and reads all znodes, which are followed then; raises ``StoreFailed`` where the term is over."""
+        self._is_listed = False
+        while not self._is_listed:
+            await self._once(self._list)
+        while self._dirty:
+            await self._once(self._read)
+        self._has_begun = True
+        return dict(self.known)
+
+    async def keep(self) -> None:
+        """Reads and writes until cancelled; raises ``StoreFailed`` once the term is over."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._dirty or self._wanted:
+                await self._once(self._read)
+                await self._once(self._write)
+
+    async def _once(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Does one part of the work; while there is no connection it waits for one."""
+        try:
+            await work()
+        except (NotConnected, OutcomeUnknown):
+            self.reconnected()
+            await self._connected()
+        except (ZkError, Fenced) as error:
+            raise StoreFailed(f"{self._folder[:-1]}: {error}") from error
+
+    async def _list(self) -> None:
+        await self._make_folder()
+        names, _ = await self._zk.children(self._folder[:-1]) or ((), None)
+        found = [region for name in names if (region := region_of(name)) is not None]
+        self._watched.update(found)
+        self._dirty.update(dict.fromkeys(sorted(found)))
+        self._is_listed = True
+
+    async def _make_folder(self) -> None:
+        if await self._zk.exists(self._folder[:-1]) is None:
+            failed = await submit(self._zk, self._fence, [Create(self._folder[:-1], None, acl=self._acl)])
+            if failed is not None and failed.code is not Code.NODE_EXISTS:
+                raise failed
+
+    # -- reading
+
+    async def _read(self) -> None:
+        regions = list(islice(self._dirty, READ_PATHS_MAX))
+        if not regions:
+            return
+        for region in regions:  # before the read: what changes beside it is read again
+            del self._dirty[region]
+        since_zxid = self._zk.last_zxid
+        paths = [path_of(self._root, one) for one in regions]
+        found = await self._zk.read_many(paths)
+        there = [path for path, one in zip(paths, found, strict=True) if isinstance(one, Znode)]
+        absent = [
+            path
+            for region, path, one in zip(regions, paths, found, strict=True)
+            if one is Code.NO_NODE and region in self._watched
+        ]
+        await self._zk.watch(data=there, exists=absent, since_zxid=since_zxid)
+        self._take(zip(regions, found, strict=True))
+
+    def _take(self, found: Iterable[tuple[int, Znode | Code]]) -> None:
+        shown = 0
+        for region, one in found:
+            before = self.known.get(region)
+            if not isinstance(one, Znode):
+                self.known.pop(region, None)
+                now = None
+            else:
+                now = self.known[region] = self._decoded(region, one, log_it=shown < SHOWN_MAX)
+                shown += now.node is None
+            if now != before and self._has_begun:
+                self.changed(region, now)
+
+    def _decoded(self, region: int, znode: Znode, *, log_it: bool) -> Found:
+        try:
+            return Found(decode(znode.data, region), znode.stat.version)
+        except UnreadableNode as error:
+            self.unreadable += 1
+            if log_it:
+                path = path_of(self._root, region)
+                log.warning("%s cannot be read (%s): the next operation on region %d replaces it", path, error, region)
+            return Found(None, znode.stat.version)
+
+    # -- writing
+
+    async def _write(self) -> None:
+        some = [(region, one) for region, one in islice(self._wanted.items(), WRITTEN_TOGETHER)]
+        some = [(region, one) for region, one in some if self._is_permitted(region, one)]
+        ops = [(region, one, op) for region, one in some if (op := self._op(region, one)) is not None]
+        failed: MultiFailed | None = None
+        if ops:
+            try:
+                failed = await submit(self._zk, self._fence, [op for *_, op in ops])
+            except OutcomeUnknown:
+                await self._find_out([region for region, *_ in ops])
+                return
+        if failed is not None and failed.index:
+            self.look(ops[failed.index - 1][0])  # the others are written again
+            return
+        if failed is not None:
+            raise failed
+        for region, one in some:
+            self._written(region, one)
+
+    def _is_permitted(self, region: int, wanted: Wanted) -> bool:
+        found = self.known.get(region)
+        if wanted.node is None and found is None:
+            return True
+        if self.permits(region, found, wanted):
+            return True
+        self.refused += 1
+        if self._wanted.get(region) is wanted:
+            del self._wanted[region]
+        return False
+
+    def _op(self, region: int, wanted: Wanted) -> Op | None:
+        path, found = path_of(self._root, region), self.known.get(region)
+        if wanted.node is None:
+            return None if found is None else Delete(path, found.version)
+        data = encode(wanted.node)
+        return Create(path, data, acl=self._acl) if found is None else SetData(path, data, found.version)
+
+    def _written(self, region: int, wanted: Wanted) -> None:
+        """Enters a write that was applied."""
+        before = self.known.pop(region, None)
+        if wanted.node is not None:
+            self.known[region] = Found(wanted.node, 0 if before is None else before.version + 1)
+            self.look(region)  # arms its watch
+        if self._wanted.get(region) is wanted:
+            del self._wanted[region]
+            wanted.done()
+
+    async def _find_out(self, regions: Sequence[int]) -> None:
+        """Reads znodes whose write has no known outcome; those that are as wanted are done."""
+        await self._connected()
+        await self._zk.sync(self._folder[:-1])
+        self._dirty.update(dict.fromkeys(regions))
+        while any(one in self._dirty for one in regions):
+            await self._read()
+        for region in regions:
+            wanted, found = self._wanted.get(region), self.known.get(region)
+            if (
+                wanted is not None
+                and (None if found is None else found.node) == wanted.node
+                and (wanted.node is not None or found is None)
+            ):
+                del self._wanted[region]
+                wanted.done()

@@ -1,0 +1,28 @@
+"""Declares where a server answers that does not answer by reports: in a znode of each region in transition.
+
+The agent has no ZooKeeper client of its own. A service that uses this transport brings one, and implements
+:class:`Answers` with it; ``regions.transport`` of the daemon is ``zookeeper`` then.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from regent_agent.protocol import Close, Open
+
+
+class Answers(Protocol):
+    """Moves the znode of a region. Each move is a compare-and-set on the version that was read.
+
+    A call returns once its outcome is certain: after a lost response it reads the znode again. An exception of
+    :meth:`begins` is a failure of the operation; the other two end by their result, or with the process.
+    """
+
+    async def begins(self, operation: Open | Close) -> bool:
+        """Moves the znode to OPENING, or creates it as CLOSING; returns whether this server may go on."""
+
+    async def opened(self, operation: Open, sequence: int) -> bool:
+        """Moves the znode to OPENED; returns whether this server has the region. Without that it is closed again."""
+
+    async def closed(self, operation: Close) -> bool:
+        """Moves the znode to CLOSED; returns whether it says so. Without that the agent reports the close."""

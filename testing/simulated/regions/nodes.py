@@ -1,0 +1,83 @@
+"""Answers by znodes of regions in transition, on a ZooKeeper session of the server's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, path_of
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError
+from metadata_store.port import ZooKeeper
+from regent_agent.protocol import Close, Open
+from state_machines.regions.unassigned import Asked, Node, NodeState, ServerAct, seen_by, server_act
+
+AGAIN_S: Final = 0.05
+"""Pause until a znode is read again, while there is no connection, or an open of this server has to end first."""
+RACED: Final = frozenset({Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE})
+TO: Final = {
+    ServerAct.TO_OPENING: NodeState.OPENING,
+    ServerAct.TO_OPENED: NodeState.OPENED,
+    ServerAct.TO_CLOSED: NodeState.CLOSED,
+}
+
+
+class NodeAnswers:
+    """Implements :class:`regent_agent.answers.Answers`. ``process``: name and incarnation of the server.
+
+    ``refused`` counts what no rule allowed.
+    """
+
+    def __init__(self, zk: ZooKeeper, root: str, process: Callable[[], tuple[str, int]]) -> None:
+        self._zk, self._root, self._process = zk, root, process
+        self.refused = 0
+
+    async def begins(self, operation: Open | Close) -> bool:
+        """Moves the znode to OPENING, or creates it as CLOSING."""
+        asked = Asked.OPEN if isinstance(operation, Open) else Asked.CLOSE
+        return await self._does(asked, operation)
+
+    async def opened(self, operation: Open, sequence: int) -> bool:
+        """Moves the znode to OPENED."""
+        return await self._does(Asked.OPEN_DONE, operation, sequence)
+
+    async def closed(self, operation: Close) -> bool:
+        """Moves the znode to CLOSED."""
+        return await self._does(Asked.CLOSE_DONE, operation)
+
+    async def _does(self, asked: Asked, operation: Open | Close, sequence: int = 0) -> bool:
+        """Reads, judges and writes, until one of it says what came out."""
+        while True:
+            try:
+                found = await self._once(asked, operation, sequence)
+            except SessionLost:
+                raise
+            except (NotConnected, OutcomeUnknown):
+                found = None
+            except ZkError as error:
+                if error.code not in RACED:
+                    raise
+                continue
+            if found is not None:
+                self.refused += not found
+                return found
+            await asyncio.sleep(AGAIN_S)
+
+    async def _once(self, asked: Asked, operation: Open | Close, sequence: int) -> bool | None:
+        path = path_of(self._root, operation.region)
+        znode = await self._zk.get(path)
+        try:
+            node = None if znode is None else decode(znode.data, operation.region)
+        except UnreadableNode:
+            return False
+        me = self._process()
+        act = server_act(seen_by(node, *me, operation.token), asked)
+        if act is ServerAct.CREATE_CLOSING:
+            new = Node(NodeState.CLOSING, operation.region, operation.pid, operation.token, *me)
+            await self._zk.create(path, encode(new))
+        elif act in TO and node is not None and znode is not None:
+            new = node._replace(state=TO[act], pid=operation.pid, sequence=sequence or node.sequence)
+            await self._zk.set(path, encode(new), znode.stat.version)
+        elif act is ServerAct.WAITS:
+            return None
+        return act is not ServerAct.REFUSES

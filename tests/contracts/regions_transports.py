@@ -1,0 +1,159 @@
+"""What holds for regions however servers answer: in reports, or by znodes of regions in transition."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.regions.procedures import assign, close, move
+from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
+from controller.regions.zookeeper_claim import ROOT
+from metadata_store.catalog.unassigned import encode, path_of
+from metadata_store.port import ANY_VERSION
+from state_machines.procedures.states import State
+from state_machines.regions.states import RegionState
+from state_machines.regions.unassigned import Node, NodeState
+from tests.contracts.support import Backend
+from tests.kit.deadlines import eventually
+from tests.kit.regions.transports import World, world
+
+COUNT = 6
+
+
+async def created(w: World, regions: int = COUNT) -> dict[int, str]:
+    record = await w.run("create_table", TABLE_TASK.encode(TableTask("t", uniform=regions)))
+    assert record.state is State.SUCCESS, record.error
+    return await w.settled(regions)
+
+
+class TransportsContract:
+    """Each story ends with each region at one owner that serves, as the catalog says, and without a znode."""
+
+    @pytest.fixture(params=["poll", "zookeeper"])
+    def noded(self, request: pytest.FixtureRequest) -> bool:
+        return bool(request.param == "zookeeper")
+
+    @pytest.mark.seed("S0-7", "S0-8", "S0-27", "S0-29", "S0-30", "S0-31", "S0-46", "S0-47", "S0-48", "S0-49", "S0-51")
+    async def test_a_table_is_created_disabled_and_enabled(self, backend: Backend, noded: bool) -> None:
+        async with world(backend.client, "s1", "s2", noded=noded) as w:
+            owners = await created(w)
+            assert sorted(owners.values()) == ["s1", "s1", "s1", "s2", "s2", "s2"]
+            assert (await w.run("disable_table", TABLE_TASK.encode(TableTask("t")))).state is State.SUCCESS
+            assert await w.settled(0) == {}
+            assert {one.state for one in w.term.env.model.regions.values()} == {RegionState.CLOSED}
+            assert (await w.run("enable_table", TABLE_TASK.encode(TableTask("t")))).state is State.SUCCESS
+            assert await w.settled(COUNT) == owners
+
+    @pytest.mark.seed("S0-20", "S0-24", "S0-25", "S0-26", "S0-32", "S0-43")
+    async def test_a_region_moves_is_closed_and_opened(self, backend: Backend, noded: bool) -> None:
+        async with world(backend.client, "s1", "s2", noded=noded) as w:
+            owners = await created(w)
+            region = min(one for one, name in owners.items() if name == "s1")
+            await w.run(move.NAME, MOVE.encode(Move(region, "t", "s2")))
+            assert (await w.settled(COUNT))[region] == "s2"
+            await w.run(close.NAME, TRANSIT.encode(Transit(region, "t")))
+            assert region not in await w.settled(COUNT - 1)
+            await w.run(assign.NAME, TRANSIT.encode(Transit(region, "t")))
+            await w.settled(COUNT)
+
+    @pytest.mark.seed("S0-11", "S0-12", "S0-53", "S0-54", "S0-55", "S0-56", "S0-64")
+    async def test_the_regions_of_a_server_that_dies_go_to_others(self, backend: Backend, noded: bool) -> None:
+        async with world(backend.client, "s1", "s2", "s3", noded=noded) as w:
+            owners = await created(w)
+            region = min(one for one, name in owners.items() if name == "s2")
+            w.members["s1"].held[region] = asyncio.Event()
+            moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(region, "t", "s1"))))
+            await eventually(lambda: w.term.env.model.regions[region].state is RegionState.OPENING)
+            await w.kill("s1")
+            found = await w.settled(COUNT)
+            assert set(found.values()) == {"s2", "s3"}
+            assert (await moving).state is State.SUCCESS
+
+    @pytest.mark.seed("S0-15", "S0-66", "S0-67", "S0-69", "S0-77")
+    async def test_a_next_daemon_goes_on_with_opens_and_closes(self, backend: Backend, noded: bool) -> None:
+        async with world(backend.client, "s1", "s2", noded=noded) as w:
+            owners = await created(w)
+            opening = min(one for one, name in owners.items() if name == "s1")
+            closing = max(one for one, name in owners.items() if name == "s1")
+            holds = w.members["s2"].held[opening] = asyncio.Event()
+            closes = w.members["s1"].held[closing] = asyncio.Event()
+            moves = [
+                asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(one, "t", "s2")))) for one in (opening, closing)
+            ]
+            state = w.term.env.model.regions
+            await eventually(lambda: state[opening].state is RegionState.OPENING)
+            await eventually(lambda: state[closing].state is RegionState.CLOSING)
+            await w.die()
+            holds.set()
+            closes.set()
+            w.members["s1"].held.clear()
+            await w.begin()
+            found = await w.settled(COUNT)
+            assert (found[opening], found[closing] in ("s1", "s2")) == ("s2", True), "a wish for a server is no must"
+            assert [(await one).state for one in moves] == [State.SUCCESS, State.SUCCESS]
+            assert w.storage.opens.count(("s2", opening)) == 1, "it was opened once"
+
+    async def test_a_region_that_one_server_cannot_open_goes_to_another(self, backend: Backend, noded: bool) -> None:
+        async with world(backend.client, "s1", "s2", noded=noded) as w:
+            owners = await created(w)
+            region = min(one for one, name in owners.items() if name == "s1")
+            await w.run(close.NAME, TRANSIT.encode(Transit(region, "t")))
+            w.members["s1"].broken.add(region)
+            await w.run(assign.NAME, TRANSIT.encode(Transit(region, "t", to="s1")))
+            assert (await w.settled(COUNT))[region] == "s2"
+
+
+class NodesContract:
+    """What holds for the znodes."""
+
+    @pytest.mark.seed("S0-13", "S0-14", "S0-65", "S0-71")
+    async def test_a_region_whose_open_does_not_progress_goes_to_another_server(self, backend: Backend) -> None:
+        """The slower one loses the compare-and-set, and closes what it has opened."""
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            region = min(one for one, name in owners.items() if name == "s1")
+            hangs = w.members["s2"].held[region] = asyncio.Event()
+            moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(region, "t", "s2"))))
+            await eventually(lambda: w.agents["s1"].owned.get(region) is not None and moving.done(), within_s=20)
+            assert w.noded_dispatcher.timeouts == 1
+            assert w.owners()[region] == "s1"
+            w.storage.tokens[region] = 0  # a storage that would take both
+            hangs.set()
+            await eventually(lambda: w.answers["s2"].refused == 1)
+            assert (await w.settled(COUNT))[region] == "s1"
+
+    @pytest.mark.seed("S0-86")
+    async def test_znodes_that_strangers_write_keep_no_region_from_its_owner(self, backend: Backend) -> None:
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            garbage, other = sorted(owners)[:2]
+            await w.zk.create(path_of(ROOT, garbage), b"no node")
+            await w.zk.create(f"{path_of(ROOT, other)}x", b"foreign")
+            await w.run(move.NAME, MOVE.encode(Move(garbage, "t", "s2" if owners[garbage] == "s1" else "s1")))
+            await w.zk.delete(f"{path_of(ROOT, other)}x", ANY_VERSION)
+            found = await w.settled(COUNT)
+            assert found[garbage] != owners[garbage]
+
+    @pytest.mark.seed("S0-70", "S0-76")
+    async def test_a_next_daemon_deletes_what_no_procedure_awaits(self, backend: Backend) -> None:
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            first = min(owners)
+            token = w.term.env.model.regions[first].token
+            await w.die()
+            left = Node(NodeState.OPENED, first, 1, token, owners[first], 1, 1)
+            await w.zk.create(path_of(ROOT, first), encode(left))
+            await w.begin()
+            assert await w.settled(COUNT) == owners
+
+    async def test_a_connection_that_breaks_loses_no_answer(self, backend: Backend) -> None:
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            moved = [one for one, name in owners.items() if name == "s1"]
+            moving = [asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(one, "t", "s2")))) for one in moved]
+            for zk in w.sessions.values():
+                backend.suspend(zk)
+                backend.resume(zk)
+            assert {(await one).state for one in moving} == {State.SUCCESS}
+            assert set((await w.settled(COUNT)).values()) == {"s2"}
