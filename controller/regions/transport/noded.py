@@ -64,6 +64,8 @@ class Noded(Dispatcher):
         """Closes that wait until the znode of the open before is gone."""
         self._closed: dict[int, float] = {}
         """Regions that are closed, durably, and when their znodes may go."""
+        self._failed: dict[int, int] = {}
+        """Tokens of opens that servers have reported as failed, by region: they do not move these znodes any more."""
         self._sweeps_s = clock() + timeout_s
         """From then on each procedure of an earlier daemon has sent its operation again."""
         self.timeouts = 0
@@ -91,6 +93,13 @@ class Noded(Dispatcher):
             super().send(server, operation)
         if (found := self._nodes.known.get(region)) is not None:  # an earlier daemon may have sent it, too
             asyncio.get_running_loop().call_soon(self._changed, region, found)
+
+    def hold_back(self, pid: int) -> None:
+        """Does not send an operation any more: its result is here. Of an open that is a failure, or its znode says it."""
+        super().hold_back(pid)
+        sent = self._sent.get(self._region_of.get(pid, 0))
+        if sent is not None and sent.pid == pid and isinstance(sent.operation, Open):
+            self._failed[sent.operation.region] = sent.operation.token
 
     def take_back(self, pid: int) -> None:
         """Removes an operation: its result is durable, or of no use. Its znode goes; that of a close a bit later."""
@@ -175,6 +184,7 @@ class Noded(Dispatcher):
 
     def _gone(self, region: int) -> None:
         """Goes on with a close that waited for the end of a znode."""
+        self._failed.pop(region, None)
         after = self._after.pop(region, None)
         if after is not None:
             self._go(region, after.pid)
@@ -186,8 +196,13 @@ class Noded(Dispatcher):
         found = self._nodes.known.get(region)
         if found is None:
             self._nodes.unfollow(region)
-        elif found.node is None or found.node.state in (N.OFFLINE, N.OPENED, N.CLOSED) or self._is_over(found.node):
+        elif found.node is None or self._rests(found.node):
             self._delete(region)
+
+    def _rests(self, node: Node) -> bool:
+        """Checks whether no server is about to move a znode on."""
+        moves = node.state in (N.OPENING, N.CLOSING) and self._failed.get(node.region) != node.token
+        return not moves or self._is_over(node)
 
     def _is_over(self, node: Node) -> bool:
         return self._is_fenced((node.server, node.incarnation))
@@ -196,7 +211,7 @@ class Noded(Dispatcher):
         """Checks whether the daemon may write a znode still, by what was read meanwhile."""
         node = None if found is None else found.node
         if wanted.node is None:
-            return node is None or region not in self._sent or node.state is N.OPENED
+            return node is None or (self._rests(node) if region not in self._sent else node.state is N.OPENED)
         if node is None or node.state is N.CLOSED:
             return True  # one that cannot be read is no server's
         if self._is_over(node):

@@ -14,6 +14,7 @@ from controller.regions.claim import ClaimLooks, Opening
 from controller.regions.clock import Uptime
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain
+from controller.regions.manager import SUCCESSES
 from controller.regions.sqlite_store import CLAIM_S
 from controller.regions.term import RegionsTerm
 from controller.regions.transport.nodes import Nodes
@@ -25,6 +26,7 @@ from regent_agent import codec, protocol
 from state_machines.procedures.record import Record
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.simulation.loop import Life, Process
+from tests.simulation.regions import znodes
 from tests.simulation.regions.journals import SimJournal
 from tests.simulation.regions.network import CLIENTS_SECRET, SERVERS_SECRET
 
@@ -48,8 +50,10 @@ class SimListener(RegionListener):
 
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """Responds, and has the judge look at what is accepted."""
-        response = await super().respond(frame, connection)
         request = codec.decode_request(frame)
+        if isinstance(request, protocol.Report) and (zookeeper := self._node.world.zookeeper) is not None:
+            zookeeper.failed.update(one.pid for one in request.results if one.outcome not in SUCCESSES)
+        response = await super().respond(frame, connection)
         if isinstance(request, protocol.Report):
             accepted = codec.decode_response(response[codec.LENGTH.size :])
             if isinstance(accepted, protocol.Accepted):
@@ -229,7 +233,10 @@ class DaemonNode:
         self.store = SimStore(world.disk, self, opening.above.epoch)
         world.claimed = self.store.epoch
         world.counts["terms"] += 1
-        return SimOpened(self, self.store)
+        opened = SimOpened(self, self.store)
+        if world.zookeeper is not None:
+            opened.nodes = await znodes.nodes_of(self, opened.epoch)
+        return opened
 
     async def pause(self) -> None:
         """Lets a write take its time."""

@@ -53,6 +53,9 @@ RAISED: Final = 0.8
 """Part of these in which an operator raises it."""
 OLD: Final = 0.2
 """Part of these in which some servers are of a version that can do less."""
+NODED: Final = 0.25
+"""Part of the runs whose servers answer by znodes."""
+OF_STORES: Final = frozenset({"copy-store", "restore-store", "ignore-locks"})
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
 """Names, classes and numbers of regions."""
 
@@ -102,7 +105,14 @@ def generate(seed: int) -> RegionPlan:
         *_damages(seed),
         *_doubles(seed, plan),
     )
-    return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
+    return _transported(plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s)))
+
+
+def _transported(plan: RegionPlan) -> RegionPlan:
+    """Draws the transport, by a draw of its own. There no store goes back, which would leave znodes of a later time."""
+    if random.Random(f"{plan.seed} transport").random() >= NODED:
+        return plan
+    return replace(plan, transport="zookeeper").with_actions(one for one in plan.actions if one.verb not in OF_STORES)
 
 
 def _shaped(seed: int, plan: RegionPlan, times: list[float]) -> tuple[RegionPlan, list[Action]]:

@@ -16,7 +16,7 @@ class RegionPlan:
     ``old_servers``: so many of the first servers are of a version without features, until their second process.
     ``delay_ms``: how long the first operation of a batch waits; ``network_ms``, ``write_ms``: longest times of bytes on
     their way, and of each half of a write. ``balancer_period_ms``: 0 where daemons balance nothing by themselves.
-    ``level``: of the store at its begin.
+    ``level``: of the store at its begin. ``transport``: how servers answer.
     """
 
     seed: int
@@ -32,6 +32,7 @@ class RegionPlan:
     old_servers: int = 0
     balancer_period_ms: int = 0
     level: int = 2
+    transport: str = "poll"
     actions: tuple[Action, ...] = field(default=())
 
     def with_actions(self, actions: Iterable[Action]) -> RegionPlan:
@@ -53,6 +54,7 @@ class RegionPlan:
             f"old_servers {self.old_servers}",
             f"balancer_period_ms {self.balancer_period_ms}",
             f"level {self.level}",
+            f"transport {self.transport}",
             *map(str, self.actions),
         ]
         return "\n".join(lines) + "\n"
@@ -67,7 +69,7 @@ def parse(text: str) -> RegionPlan:
         *("old_servers", "balancer_period_ms", "level"),
     )
     known: dict[str, object] = {name: int(first[name]) for name in numbers if name in first}
-    known |= {name: first[name] for name in ("fence", "placement") if name in first}
+    known |= {name: first[name] for name in ("fence", "placement", "transport") if name in first}
     if "servers" in settings:
         known["servers"] = tuple(settings["servers"])
     return RegionPlan(actions=actions, **known)  # type: ignore[arg-type]

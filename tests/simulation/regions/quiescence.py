@@ -10,6 +10,7 @@ from state_machines.regions.findings import FindingKind
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState, ServerState, TableState
+from tests.simulation.regions import znodes
 from tests.simulation.regions.damaging import found_in
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def unsettled(world: World) -> str:
                 return why
     if marks := [str(one) for one in term.env.model.marks if one.kind is not MarkKind.LEVEL]:
         return f"marks are left: {marks[:3]}"
-    return _servers(world, term) or _shapes(term) or _found(term)
+    return _servers(world, term) or _shapes(term) or _found(term) or znodes.left(world)
 
 
 def _shapes(term: RegionsTerm) -> str:

@@ -13,6 +13,7 @@ from testing.simulated.regions.behaviours import BEHAVIOURS
 from testing.simulated.regions.service import FEATURES, SimulatedService
 from testing.simulated.regions.storage import Key, is_in
 from tests.kit.simulation.loop import Life, Process
+from tests.simulation.regions import znodes
 from tests.simulation.regions.network import PORT, SERVERS_SECRET
 
 if TYPE_CHECKING:
@@ -56,12 +57,16 @@ class ServerProcess:
             queue_max=QUEUE_MAX,
             features=() if self.is_old else FEATURES,
         )
+        answers = None
+        if world.zookeeper is not None and not self.is_old:
+            answers = await znodes.answers_of(world, self.process, self.key)
         agent = self.agent = Agent(
             self.service,
             options,
             clock=lambda: round(world.loop.time() - self.held_s, CLOCK_DIGITS),
             wall=lambda: world.wall_ms() / 1000,
             jitter=chance.random,
+            answers=answers,
         )
         self.service.independent = agent.independent
         if self.behaviour.queue_max is not None:  # less than an option may be

@@ -26,7 +26,7 @@ from testing.memory.region_store import RegionDisk
 from testing.simulated.regions.storage import Key, Storage
 from tests.kit.simulation.loop import PROCESS, Process, SimLoop
 from tests.kit.simulation.seeds import ERROR, FAULT, Violation
-from tests.simulation.regions import balancing, damaging, levels, operators, shaping
+from tests.simulation.regions import balancing, damaging, levels, operators, shaping, znodes
 from tests.simulation.regions.actions import act
 from tests.simulation.regions.clients import Clients
 from tests.simulation.regions.commands import settle
@@ -40,6 +40,7 @@ from tests.simulation.regions.quiescence import unsettled
 from tests.simulation.regions.servers import RESTART_S, ServerNode, ServerProcess
 
 LEASE_MS: Final = 3_000
+NODE_TIMEOUT_MS: Final = 4_000
 SETTLES_S_MAX: Final = 240.0
 """Time after the last fault in which everything is in order again."""
 ASSIGNS_S: Final = 5.0
@@ -100,6 +101,7 @@ class World(logging.Handler):
         levels.begin(self.disk, plan.level)
         network = random.Random(f"{plan.seed} network")
         self.network = Network(self.loop, network, self.counts, plan.network_ms / 1000)
+        self.zookeeper = znodes.begin(self) if plan.transport == "zookeeper" else None
         self.claimant: Process | None = None
         self.claimed = 0
         self.copy: dict[str, Any] | None = None
@@ -120,6 +122,7 @@ class World(logging.Handler):
             balancer_spread_ms=balancing.SPREAD_MS,
             balancer_period_ms=plan.balancer_period_ms,
             balancer_joins_ms=plan.balancer_period_ms // 4,
+            node_timeout_ms=NODE_TIMEOUT_MS,
         )
         self.daemons = {name: DaemonNode(self, name) for name in (f"d{n + 1}" for n in range(plan.daemons))}
         self.network.daemons = self.daemons
@@ -171,6 +174,12 @@ class World(logging.Handler):
             if region.table == table and (not end or region.start < end) and (not region.end or start < region.end)
             if not self.judge.opens.knows_nothing_of(region.region, region.token)
         ]
+
+    def may_write(self, key: Key) -> bool:
+        """Checks whether a process may serve, and write, still."""
+        fenced = self.storage.logged and self.storage.is_fenced(key)
+        mine = [one for one in self.processes if one.key == key and one.alive]
+        return not fenced and any(one.agent is not None and one.agent.serving for one in mine)
 
     def note(self, text: str) -> None:
         """Traces an event."""
