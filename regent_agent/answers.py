@@ -22,7 +22,11 @@ class Answers(Protocol):
         """Moves the znode to OPENING, or creates it as CLOSING; returns whether this server may go on."""
 
     async def opened(self, operation: Open, sequence: int) -> bool:
-        """Moves the znode to OPENED; returns whether this server has the region. Without that it is closed again."""
+        """Moves the znode to OPENED; returns whether this server has the region. Without that it is closed again.
+
+        The daemon deletes the znode soon. So an ephemeral mark is made in the same write, ``/regent/regions/opened``
+        with ``/REGION,TOKEN``: where it is there after a lost response, the write was applied.
+        """
 
     async def closed(self, operation: Close) -> bool:
         """Moves the znode to CLOSED; returns whether it says so. Without that the agent reports the close."""

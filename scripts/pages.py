@@ -46,9 +46,13 @@ and `incarnation` name the process that is to open the region, or closes it. A s
 the `sequence` of that open. `version` is that of the format.
 
 Each write is a compare-and-set: read the znode, look up what is to be done, write with the version that was read, and
-read again where that is refused or its response is lost. What a server cannot say by a znode, such as an open that has
-failed, it reports as ever. The row of the region in the catalog stays the truth: a znode is a message, and goes with
-its operation. [Three generations](../explanation/three-generations.md) has what this transport is for.
+read again where that is refused or its response is lost. The daemon deletes a znode OPENED once it has stored that; so
+the write of OPENED makes an ephemeral znode `/regent/regions/opened/ID,TOKEN` with it, in one transaction: where that
+is there after a lost response, the server has the region. The server deletes it then.
+
+What a server cannot say by a znode, such as an open that has failed, it reports as ever. The row of the region in the
+catalog stays the truth: a znode is a message, and goes with its operation.
+[Three generations](../explanation/three-generations.md) has what this transport is for.
 """
 ZNODES_SERVER: Final = (
     "",

@@ -9,6 +9,8 @@ import msgspec
 from state_machines.regions.unassigned import Node, NodeState
 
 FOLDER: Final = "unassigned"
+OPENED: Final = "opened"
+"""Folder of the marks of servers that have moved a znode to OPENED, and do not know yet that they did."""
 VERSION: Final = 1
 """Version of the format: a later one is passed over."""
 NODE_BYTES_MAX: Final = 4_096
@@ -42,6 +44,14 @@ def folder_of(root: str) -> str:
 def path_of(root: str, region: int) -> str:
     """Returns the path of a region's znode."""
     return f"{root}/{FOLDER}/{region}"
+
+
+def mark_of(root: str, region: int, token: int) -> str:
+    """Returns the path of the ephemeral znode that a server makes in the write of OPENED.
+
+    The daemon may have deleted the znode of the region before the server reads it again, after a lost response.
+    """
+    return f"{root}/{OPENED}/{region},{token}"
 
 
 def region_of(name: str) -> int | None:

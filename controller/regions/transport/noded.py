@@ -95,7 +95,7 @@ class Noded(Dispatcher):
             asyncio.get_running_loop().call_soon(self._changed, region, found)
 
     def hold_back(self, pid: int) -> None:
-        """Does not send an operation any more: its result is here. Of an open that is a failure, or its znode says it."""
+        """Does not send an operation any more: its result is here, which is a failure, or stands in its znode."""
         super().hold_back(pid)
         sent = self._sent.get(self._region_of.get(pid, 0))
         if sent is not None and sent.pid == pid and isinstance(sent.operation, Open):

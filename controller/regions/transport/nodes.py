@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, folder_of, path_of, region_of
+from metadata_store.catalog.unassigned import OPENED, UnreadableNode, decode, encode, folder_of, path_of, region_of
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence, Fenced
@@ -147,18 +147,19 @@ class Nodes:
             raise StoreFailed(f"{self._folder[:-1]}: {error}") from error
 
     async def _list(self) -> None:
-        await self._make_folder()
+        await self._make_folders()
         names, _ = await self._zk.children(self._folder[:-1]) or ((), None)
         found = [region for name in names if (region := region_of(name)) is not None]
         self._watched.update(found)
         self._dirty.update(dict.fromkeys(sorted(found)))
         self._is_listed = True
 
-    async def _make_folder(self) -> None:
-        if await self._zk.exists(self._folder[:-1]) is None:
-            failed = await submit(self._zk, self._fence, [Create(self._folder[:-1], None, acl=self._acl)])
-            if failed is not None and failed.code is not Code.NODE_EXISTS:
-                raise failed
+    async def _make_folders(self) -> None:
+        for path in (self._folder[:-1], f"{self._root}/{OPENED}"):
+            if await self._zk.exists(path) is None:
+                failed = await submit(self._zk, self._fence, [Create(path, None, acl=self._acl)])
+                if failed is not None and failed.code is not Code.NODE_EXISTS:
+                    raise failed
 
     # -- reading
 

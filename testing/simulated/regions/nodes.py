@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, path_of
-from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError
-from metadata_store.port import ZooKeeper
+from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, mark_of, path_of
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
+from metadata_store.port import ANY_VERSION, Create, SetData, ZooKeeper
 from regent_agent.protocol import Close, Open
 from state_machines.regions.unassigned import Asked, Node, NodeState, ServerAct, seen_by, server_act
 
@@ -38,8 +39,12 @@ class NodeAnswers:
         return await self._does(asked, operation)
 
     async def opened(self, operation: Open, sequence: int) -> bool:
-        """Moves the znode to OPENED."""
-        return await self._does(Asked.OPEN_DONE, operation, sequence)
+        """Moves the znode to OPENED, and makes a mark with it, which tells that after a lost response."""
+        mark = mark_of(self._root, operation.region, operation.token)
+        is_open = await self._does(Asked.OPEN_DONE, operation, sequence)
+        with suppress(ZooKeeperError):  # it goes with the session at the latest
+            await self._zk.delete(mark, ANY_VERSION)
+        return is_open
 
     async def closed(self, operation: Close) -> bool:
         """Moves the znode to CLOSED."""
@@ -64,7 +69,9 @@ class NodeAnswers:
             await asyncio.sleep(AGAIN_S)
 
     async def _once(self, asked: Asked, operation: Open | Close, sequence: int) -> bool | None:
-        path = path_of(self._root, operation.region)
+        path, mark = path_of(self._root, operation.region), mark_of(self._root, operation.region, operation.token)
+        if asked is Asked.OPEN_DONE and await self._zk.exists(mark) is not None:
+            return True
         znode = await self._zk.get(path)
         try:
             node = None if znode is None else decode(znode.data, operation.region)
@@ -77,7 +84,8 @@ class NodeAnswers:
             await self._zk.create(path, encode(new))
         elif act in TO and node is not None and znode is not None:
             new = node._replace(state=TO[act], pid=operation.pid, sequence=sequence or node.sequence)
-            await self._zk.set(path, encode(new), znode.stat.version)
+            marks = [Create(mark, None, ephemeral=True)] if act is ServerAct.TO_OPENED else []
+            await self._zk.multi([SetData(path, encode(new), znode.stat.version), *marks])
         elif act is ServerAct.WAITS:
             return None
         return act is not ServerAct.REFUSES
