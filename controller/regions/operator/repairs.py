@@ -35,6 +35,7 @@ from state_machines.regions.damage import RowKind
 from state_machines.regions.findings import Refusal
 from state_machines.regions.heirs import Range
 from state_machines.regions.layout import KEY_BYTES_MAX, NotAKey, count_of, key_of
+from state_machines.regions.misnamed import heirs_without_sources
 from state_machines.regions.model import Table
 from state_machines.regions.repairs import (
     Forgotten,
@@ -134,6 +135,9 @@ def _discarded(env: RegionsEnv, region: int, found: Forgotten) -> str:
     """Returns the end of a sentence: the regions that were, and whose data goes with what a region refers to."""
     if found is Forgotten.PARENT:
         return ""
+    if found is Forgotten.SOURCES and (heirs := heirs_without_sources(env.model, region)):
+        given = named((f"#{one.id}" for one in heirs), PARENTS_NAMED)
+        return f"; regions {given} get it, which are heirs of the same regions and have no such row"
     freed = named((f"#{one}" for one in discard.freed_by(env.model, region)), PARENTS_NAMED)
     parts = [f"no region needs the data of {freed} then, and it is discarded"] if freed else []
     if any(one.kind is RowKind.HEIR for one in env.model.damages.of_id(region)):

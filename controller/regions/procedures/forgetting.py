@@ -10,6 +10,7 @@ the region beside its removal: batches take regions before they lock them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from controller.procedures.kinds import Effect, Kind, Step
@@ -17,13 +18,14 @@ from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import adopting, close, repair
 from controller.regions.procedures.repair import REPAIR, Repair
-from metadata_store.catalog.rows import Drop, DropRegions, HeirRow, ParentRow, Write
+from metadata_store.catalog.rows import Drop, DropRegions, HeirRow, ParentRow, Put, Write
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Yield
 from state_machines.procedures.record import Record
 from state_machines.regions.damage import Gap, RowKind
 from state_machines.regions.findings import Refusal
 from state_machines.regions.keys import Without
+from state_machines.regions.misnamed import heirs_without_sources
 from state_machines.regions.model import Region
 from state_machines.regions.repairs import Forgotten, alone, forgettable
 from state_machines.regions.states import RegionState
@@ -153,7 +155,20 @@ async def remove(env: RegionsEnv, record: Record) -> Outcome | Effect:
         return Effect(Next(TELL, record.data), rows, lambda _: _forgotten(env, record, region, gaps))
     if task.what == Forgotten.DAMAGED and adopting.waits_for(env, task.region):
         return Next(FREE, record.data)
-    return Effect(Done(), _rows(env, task), lambda _: _without_rows(env, record, task))
+    heirs = heirs_without_sources(env.model, task.region) if task.what == Forgotten.SOURCES else []
+    if (instead := _taken(env, record, heirs)) is not None:
+        return instead
+    return Effect(Done(), _rows(env, task, heirs), lambda _: _without_rows(env, record, task, heirs))
+
+
+def _taken(env: RegionsEnv, record: Record, heirs: Sequence[Region]) -> Failed | Yield | None:
+    """Takes the regions that get the row of a lost one; returns what comes instead where another procedure has one."""
+    for at, one in enumerate(heirs):
+        if (instead := _with_another(env, record, one)) is not None:
+            for other in heirs[:at]:
+                env.model.detach(other, record.pid)
+            return instead
+    return None
 
 
 def _forgotten(env: RegionsEnv, record: Record, region: Region, gaps: list[Gap]) -> None:
@@ -167,14 +182,15 @@ def _forgotten(env: RegionsEnv, record: Record, region: Region, gaps: list[Gap])
     env.routes.changed(region)
 
 
-def _rows(env: RegionsEnv, task: Repair) -> tuple[Write, ...]:
-    """Returns the writes that remove rows about a region that is not there."""
+def _rows(env: RegionsEnv, task: Repair, heirs: Sequence[Region]) -> tuple[Write, ...]:
+    """Returns the writes that remove rows about a region that is not there. ``heirs`` get what it refers to."""
     id_ = task.region
     match Forgotten(task.what):
         case Forgotten.PARENT:
             return (Drop(ParentRow, (id_,)),)
         case Forgotten.SOURCES:
-            return (Drop(HeirRow, (id_,)),)
+            given = (Put(HeirRow(one.id, tuple(env.model.sources[id_]))) for one in heirs)
+            return (Drop(HeirRow, (id_,)), *given)
     kinds = {one.kind for one in env.model.damages.of_id(id_)}
     found: list[Write] = [DropRegions((id_,))] if id_ in env.model.damages.regions else []
     found += [Drop(HeirRow, (id_,))] if RowKind.HEIR in kinds and not found else []
@@ -182,8 +198,11 @@ def _rows(env: RegionsEnv, task: Repair) -> tuple[Write, ...]:
     return tuple(found)
 
 
-def _without_rows(env: RegionsEnv, record: Record, task: Repair) -> None:
+def _without_rows(env: RegionsEnv, record: Record, task: Repair, heirs: Sequence[Region]) -> None:
     model, id_ = env.model, task.region
+    for one in heirs:
+        model.sources[one.id] = model.sources[id_]
+        model.detach(one, record.pid)
     parent = model.parents.get(id_)
     known = RegionState(parent.state).name if parent is not None and task.what == Forgotten.PARENT else ""
     env.journal.forgotten(id_, task.table, known, record.pid)

@@ -25,6 +25,7 @@ from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.repairs import (
+    Data,
     Keeping,
     adopts,
     changed,
@@ -44,6 +45,7 @@ from tests.kit.regions.world import (
     ended,
     procedure,
     regions_of,
+    running,
     transits,
     until,
     virtual,
@@ -343,3 +345,39 @@ async def test_an_explanation_names_the_report_where_other_regions_have_some_of_
         assert any(says in one for one in explain(EXTRA).would_change)
         assert any(says in one for one in explain(owned[1].region).would_change)
         assert not any(says in one for one in explain(owned[0].region).would_change)
+
+
+@virtual
+async def test_a_row_under_a_wrong_id_goes_to_the_heirs_without_one_and_no_data_is_discarded() -> None:
+    """A row of sources has another id than its region: were it removed alone, the parent's data would be discarded."""
+    disk = RegionDisk()
+
+    def change(disk: RegionDisk, ids: list[int]) -> None:
+        sources = (Source(5, KEYS[1], KEYS[3], 1, 1),)
+        disk.small[ParentRow, (5,)] = ParentRow(5, "t", KEYS[1], KEYS[3], int(S.SPLIT), (ids[1], ids[2]), 1, 1)
+        disk.small[HeirRow, (ids[1],)] = HeirRow(ids[1], sources)
+        disk.small[HeirRow, (EXTRA,)] = HeirRow(EXTRA, sources)
+
+    data: Data = {5: {b"4": b"an edit"}}
+    async with changed(disk, change) as (term, owned):
+        mine, other = owned[1].region, owned[2].region
+        keeping = Keeping(term, "a", data)
+        task = await joins(term, keeping, owned)
+        planned = await forgets(term, EXTRA, dry_run=True)
+        assert f"; regions #{other} get it, which are heirs of the same regions" in planned.detail
+        env = term.env
+        env.model.attach(env.model.regions[other], 999_999)
+        record = await result_of(term, await forgets(term, EXTRA))
+        assert (record.state, (HeirRow, (EXTRA,)) in disk.small) == (State.ROLLEDBACK, True)
+        assert "procedure 999999 has region" in record.error
+        env.model.detach(env.model.regions[other], 999_999)
+        assert (await result_of(term, await forgets(term, EXTRA))).state is State.SUCCESS
+        assert disk.small[HeirRow, (other,)] == HeirRow(other, (Source(5, KEYS[1], KEYS[3], 1, 1),))
+        assert set(env.model.sources) == {mine, other}
+        await asyncio.sleep(10)
+        assert (HeirRow, (EXTRA,)) not in disk.small
+        assert (5 in env.model.parents, data[5]) == (True, {b"4": b"an edit"}), "its data stays"
+        assert env.model.regions[other].pid == 0
+        task.cancel()
+    async with running(disk) as term:
+        assert set(term.env.model.sources) == {mine, other}
