@@ -211,6 +211,7 @@ def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> N
 async def unload(model: Regions) -> None:
     """Takes the model of an ended term apart: its parts keep each other, which the garbage collector does not see."""
     model.transit.clear()
+    model.held.clear()
     for table in model.tables.values():
         table.clear()
     for server in model.servers.values():

@@ -185,6 +185,8 @@ class Regions:
         self.servers: dict[tuple[str, int], Server] = {}
         self.buried: dict[str, int] = {}
         self.transit: dict[int, Region] = {}
+        self.held: dict[int, Region] = {}
+        """Regions that procedures have which leave them where they are, so that these are not in transition."""
         self.marks = Marks()
         self.damages = Damages()
         self.parents: dict[int, ParentRow] = {}
@@ -371,12 +373,15 @@ class Regions:
         region.pid = pid
         if region.state not in IN_TRANSITION:
             self._settle(region)
+        if region.id not in self.transit:
+            self.held[region.id] = region
         return True
 
     def detach(self, region: Region, pid: int) -> None:
         """Ends the attachment, if it is this procedure's."""
         if region.pid == pid:
             region.pid = 0
+            self.held.pop(region.id, None)
             if region.state not in IN_TRANSITION:
                 self._settle(region)
 
@@ -415,9 +420,11 @@ class Regions:
         region.state = state
 
     def _set_out(self, region: Region) -> None:
+        self.held.pop(region.id, None)
         self.transit[region.id] = region.table.transit[region.id] = region
 
     def _settle(self, region: Region) -> None:
+        self.held.pop(region.id, None)
         self.transit.pop(region.id, None)
         region.table.transit.pop(region.id, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from controller.regions.procedures import tables
@@ -59,7 +60,7 @@ def of_tables(model: Regions) -> OfTables:
 def stranded(model: Regions) -> Counter[str]:
     """Counts by table the regions that are not open though it is enabled, and for which nothing goes on."""
     found = Counter({one.name: stranded_at_rest(one) for one in model.tables.values() if one.state is ENABLED})
-    for region in model.transit.values():
+    for region in chain(model.transit.values(), model.held.values()):
         if region.table.state is ENABLED:
             found[region.table.name] += is_stranded(region) - (region.state in MAY_BE_STRANDED)
     for region in _left_to_crashes(model):
@@ -72,7 +73,7 @@ def _left_to_crashes(model: Regions) -> Iterator[Region]:
     for server in model.servers.values():
         if server.state is not ServerState.ONLINE:
             for region in server.regions.values():
-                if region.state in MAY_BE_STRANDED and region.id not in model.transit:
+                if region.state in MAY_BE_STRANDED and not (region.id in model.transit or region.id in model.held):
                     yield region
 
 

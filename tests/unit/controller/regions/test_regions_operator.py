@@ -101,18 +101,23 @@ def test_counts_are_those_of_a_look_at_each_region(moves: list[tuple[int, Region
 
 @pytest.mark.parametrize("server_state", ServerState)
 @pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("state", S)
 def test_regions_that_are_known_from_their_rows_alone_are_counted_as_stranded_or_left_to_a_crash(
-    state: S, owned: bool, server_state: ServerState
+    state: S, held: bool, owned: bool, server_state: ServerState
 ) -> None:
-    """No procedure moves them, so none is in transition, whatever the row says."""
+    """No procedure moves them, so none is in transition, whatever the row says; one may hold a region where it is."""
     model, server = model_of(3)
     region = model.regions[1]
     model.restate(region, state)
     server.state = server_state
     if owned:
         region.server, server.regions[1] = server, region
+    if held:
+        assert model.hold(region, 9)
     assert stranded(model).total() == len([one for one in model.regions.values() if is_stranded(one)])
+    model.detach(region, 9)
+    assert (model.held, stranded(model).total()) == ({}, len([*filter(is_stranded, model.regions.values())]))
 
 
 class Unseen(list[Region]):
