@@ -68,6 +68,8 @@ class Noded(Dispatcher):
         """Tokens of opens that servers have reported as failed, by region: they do not move these znodes any more."""
         self._sweeps_s = clock() + timeout_s
         """From then on each procedure of an earlier daemon has sent its operation again."""
+        self._lists_s = self._sweeps_s
+        """When znodes are listed next: a server may have made one after its operation was taken back."""
         self.timeouts = 0
         """Znodes that were taken from their servers."""
         nodes.changed, nodes.permits = self._changed, self._permits
@@ -125,6 +127,9 @@ class Noded(Dispatcher):
             del self._closed[region]
             self._settle(region)
         if now_s >= self._sweeps_s:
+            if now_s >= self._lists_s:
+                self._lists_s = now_s + self._timeout_s
+                self._nodes.list_again()
             for region in self._nodes.known.keys() - self._sent.keys() - self._closed.keys():
                 self._settle(region)
         for region, sent in list(self._sent.items()):

@@ -66,7 +66,7 @@ class Nodes:
         self._dirty: dict[int, None] = {}
         self._watched: set[int] = set()
         """Regions whose znode is followed, be it there or not."""
-        self._is_listed = self._has_begun = False
+        self._is_listed = self._has_begun = self._lists = False
         self._work = asyncio.Event()
         self.changed: Changed = lambda region, found: None
         self.permits: Judge = lambda region, found, wanted: True
@@ -96,6 +96,11 @@ class Nodes:
     def unfollow(self, region: int) -> None:
         """Follows a znode no more: what its watch tells is dropped."""
         self._watched.discard(region)
+
+    def list_again(self) -> None:
+        """Has znodes found of which nothing is known, because nothing followed them as they were made."""
+        self._lists = True
+        self._work.set()
 
     def look(self, region: int) -> None:
         """Has a znode read."""
@@ -132,7 +137,8 @@ class Nodes:
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._dirty or self._wanted:
+            while self._dirty or self._wanted or self._lists:
+                await self._once(self._find_new)
                 await self._once(self._read)
                 await self._once(self._write)
 
@@ -149,10 +155,19 @@ class Nodes:
     async def _list(self) -> None:
         await self._make_folders()
         names, _ = await self._zk.children(self._folder[:-1]) or ((), None)
-        found = [region for name in names if (region := region_of(name)) is not None]
+        found = [one for name in names if (one := region_of(name)) is not None and one not in self.known]
         self._watched.update(found)
         self._dirty.update(dict.fromkeys(sorted(found)))
         self._is_listed = True
+
+    async def _find_new(self) -> None:
+        """Lists the znodes where there are more than are known."""
+        if not self._lists:
+            return
+        stat = await self._zk.exists(self._folder[:-1])
+        if stat is not None and stat.num_children > len(self.known):
+            await self._list()
+        self._lists = False
 
     async def _make_folders(self) -> None:
         for path in (self._folder[:-1], f"{self._root}/{OPENED}"):

@@ -88,8 +88,9 @@ class Sessions(MemoryServer):
             return "deleted a znode that a server is about to move" if moves else self._unstored(before)
         if before.state is N.CLOSING and moves:
             return "took a region from the server that closes it"
-        if after.server and after.token <= before.token and before.state is not N.OFFLINE:
-            return "gave a token twice"
+        is_higher = after.server and after.token > before.token
+        if before.state is N.OPENED and self._world.may_write(key) and not is_higher:
+            return "took a region from the server that has it"
         return ""
 
     def _unstored(self, before: Node) -> str:
