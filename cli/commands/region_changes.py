@@ -64,7 +64,7 @@ def change(
     """Adds a command with the parameters of ``request``, which returns the change, and the options of all changes.
 
     ``asks``: a question before it, which names parameters in braces, or a function of the body and these. ``force``: it
-    has this option. ``at_once``: it waits for its end without ``--wait``, too. ``reasoned``: it is a repair, and needs a
+    has this option. ``at_once``: it waits without ``--wait``, too. ``reasoned``: it is a repair, and needs a
     reason. ``foretold``: the daemon judges it before the question, which begins with what would be done.
     ``planned``: shows people more of a dry run than a sentence.
     """
