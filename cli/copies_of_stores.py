@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cli.exit_codes import Exit, Failure
 from cli.store_claim import claimed
+from controller.process.wording import counted
 from controller.regions.restored import NUMBERS_ROOM, noted
 from metadata_store.catalog import sqlite_backup, sqlite_restore
 from metadata_store.catalog.sqlite_restore import Difference
@@ -136,7 +137,8 @@ def sentences(plan: Plan) -> Iterator[str]:
     if plan.returns.tables or plan.returns.regions or plan.returns.procedures:
         yield f"comes back, for only the backup has it: {_told(plan.returns)}; servers may have discarded its data"
     if plan.lost.moved:
-        yield f"{len(plan.lost.moved):,} regions were opened anew since the backup: servers are asked who has them"
+        moved = f"{counted(len(plan.lost.moved), 'region')} {'was' if len(plan.lost.moved) == 1 else 'were'}"
+        yield f"{moved} opened anew since the backup: servers are asked who has them"
 
 
 def _item(found: Summary) -> Json:

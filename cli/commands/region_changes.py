@@ -64,7 +64,7 @@ def change(
     """Adds a command with the parameters of ``request``, which returns the change, and the options of all changes.
 
     ``asks``: a question before it, which names parameters in braces, or a function of the body and these. ``force``: it
-    has this option. ``at_once``: it has no ``--wait``, and waits for its end. ``reasoned``: it is a repair, and needs a
+    has this option. ``at_once``: it waits without ``--wait``, too. ``reasoned``: it is a repair, and needs a
     reason. ``foretold``: the daemon judges it before the question, which begins with what would be done.
     ``planned``: shows people more of a dry run than a sentence.
     """
@@ -73,7 +73,7 @@ def change(
     common += [("force", Force, False)] if force else []
     common += [("dry_run", DryRun, False)]
     common += [("yes", Yes, False)] if asks else []
-    common += [] if at_once else [("wait", Wait, False), ("timeout", WaitS, 3600)]
+    common += [("wait", Wait, at_once), ("timeout", WaitS, AT_ONCE_S if at_once else 3600)]
 
     def run(session: Session, **given: Any) -> None:
         chosen = {parameter.name: given[parameter.name] for parameter in own}
@@ -88,7 +88,7 @@ def change(
             confirmed(sure, question if sure or not foretold else f"{_foretold(session, path, body)}\n{question}")
         body |= {"reason": given["reason"], "nonce": given["nonce"], "dryRun": given["dry_run"]}
         body |= {"force": given["force"]} if force else {}
-        changed(session, path, body, given.get("wait", True), given.get("timeout", AT_ONCE_S), planned)
+        changed(session, path, body, given["wait"], given["timeout"], planned)
 
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
     asks = "Give keys of table {table} that no region has to empty regions? Data that was there is not served any more."
     example = "regent tables fix-keys users --wait --yes --reason 'no copy has its row'"
     change(named, fix_keys, example, asks=asks, reasoned=True)
-    asks = "Store the row of table {table} again? The options that it had are not known any more: give them."
+    asks = "Store the row of table {table} again? It is not changed any more before the restart."
     example = "regent tables adopt users --option ttl=60 --wait --yes --reason 'no copy has its row'"
     change(named, adopt, example, asks=asks, reasoned=True, foretold=True)
     asks = "Delete table {table}? Its regions are gone for ever."
@@ -112,17 +112,20 @@ def create(
 
 def adopt(
     table: Table,
-    kind: Kind = "user",
+    kind: Annotated[Literal["meta", "system", "user"] | None, typer.Option("--kind", help="As it was created.")] = None,
     option: Options = None,
-    disabled: Annotated[
-        bool, typer.Option("--disabled", help="It is not to be served: 'regent tables disable' closes it then.")
-    ] = False,
+    enabled: Annotated[
+        bool | None,
+        typer.Option("--enabled/--disabled", help="Whether it is served; 'regent tables disable' closes it then."),
+    ] = None,
 ) -> Request:
     """Store the row of a table again that cannot be read, or is lost; its regions are its own after a restart.
 
+    What is not given is as the damaged row still has it; what cannot be read there has the default of a new table.
     Regions that are open keep the options with which they were opened: `regent tables modify` opens them anew.
     """
-    return f"{_path(table)}/adopt", {"kind": kind, "options": _options(option or []), "enabled": not disabled}
+    given = {"kind": kind, "options": _options(option) if option else None, "enabled": enabled}
+    return f"{_path(table)}/adopt", {name: value for name, value in given.items() if value is not None}
 
 
 def enable(table: Table) -> Request:

@@ -59,6 +59,9 @@ class Balancing:
         self._has_rest = False
         self._members = membership(env.model)
         """The servers at the last look that came to its end."""
+        self._seen = self._members
+        self._latest = ""
+        """What has put the next look off at last: a change of the servers, or why no balance could begin."""
         self._pace = Pace(env.options.balancer_period_ms, env.options.balancer_joins_ms, env.now_ms())
 
     async def keep(self) -> None:
@@ -67,12 +70,13 @@ class Balancing:
         if not options.balancer_period_ms:
             return
         _announce(self._env)
-        self._members = membership(self._env.model)
+        self._members = self._seen = membership(self._env.model)
         check_ms = min(CHECK_MS, options.balancer_period_ms, options.balancer_joins_ms or CHECK_MS)
         while True:
             await asyncio.sleep(check_ms / 1000)
             weight = self._env.model.marks.weight
             shares = {(*one.key, weight(one.name)) for one in self._env.servers()}
+            self._notice()
             if self._pace.is_due(shares, self._env.now_ms()):
                 await self.look()
 
@@ -80,11 +84,12 @@ class Balancing:
         """Begins a balance where one may begin, and is due; returns whether it does."""
         self._looks += 1
         if self.running() or not self._may_begin():  # a balance of its own under way is nothing to tell of
-            self._pace.hindered(self._env.now_ms())
+            self._hindered()
             return False
         members = membership(self._env.model)
         why = self._why(members)
         self._pace.looked(self._env.now_ms())
+        self._latest = ""
         if not self._has_rest and self._env.planner.is_even():
             self._members = members
             return False
@@ -97,7 +102,7 @@ class Balancing:
             self._has_rest, self._members = False, members
             return False
         if not self._may_begin():  # again: anything may have begun meanwhile
-            self._pace.hindered(self._env.now_ms())
+            self._hindered()
             return False
         nonce = f"balance {self._looks} of term {self._manager.epoch}"
         begins = self._manager.start(NAME, BALANCE_TASK.encode(BalanceTask(why)), nonce, why)
@@ -105,6 +110,20 @@ class Balancing:
             self._members = members
             self._env.planner.keep(made, nonce)
         return begins
+
+    def _notice(self) -> None:
+        """Remembers how the servers have changed last."""
+        members = membership(self._env.model)
+        if change := difference(self._seen, members):
+            self._latest = change
+        self._seen = members
+
+    def _hindered(self) -> None:
+        """Enters that the look began no balance, and why."""
+        self._pace.hindered(self._env.now_ms())
+        problem = self.problem()
+        why = self._suspended() or ("" if problem is None else problem.what)
+        self._latest = f"the last look began no balance{f' ({why})' if why else ''}"
 
     def _why(self, members: Membership) -> str:
         """Returns why a look finds a balance due: what has changed since the last one that was made, if anything."""
@@ -131,7 +150,10 @@ class Balancing:
         options = self._env.options
         match self._pace.due:
             case Due.CHANGE:
-                change = difference(self._members, membership(self._env.model)) or "servers have come to this daemon"
+                change = difference(self._members, membership(self._env.model))
+                if self._latest not in change:
+                    change = "; ".join(filter(None, (change, f"at last {self._latest}")))
+                change = change or "servers have come to this daemon"
                 return f"{change}, and the look comes {options.balancer_joins_ms / 1000:g} s after the last such change"
             case Due.HINDERED:
                 return f"no balance could begin, and the look is repeated after {options.balancer_joins_ms / 1000:g} s"

@@ -42,7 +42,9 @@ def difference(before: Membership, after: Membership) -> str:
 def _changes(before: Membership, after: Membership) -> Iterator[str]:
     """Yields changes, those first that have a server get regions."""
     new = sorted(after.weights.keys() - before.weights.keys())
-    yield from (f"server {_said(one)} has joined" for one in new if one not in before.processes)
+    joined = ((one, after.weights[one]) for one in new if one not in before.processes)
+    for one, weight in joined:
+        yield f"server {_said(one)} has joined{f' with weight {weight:g}' if weight != 1 else ''}"
     yield from (f"server {_said(one)} gets regions again" for one in new if one in before.processes)
     for one in sorted(before.weights.keys() & after.weights.keys()):
         if before.weights[one] != after.weights[one]:

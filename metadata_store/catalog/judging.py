@@ -23,6 +23,7 @@ from state_machines.regions.damage import Damage, RowKind, shown
 from state_machines.regions.layout import KEY_BYTES_MAX
 from state_machines.regions.marks import WEIGHT_MAX, WEIGHT_MIN, MarkKind, is_weight
 from state_machines.regions.states import REMEMBERED, REPLACED, RegionState, TableKind, TableState
+from state_machines.regions.table_rows import TableParts
 
 INT_MAX: Final = 2**63 - 1
 """Highest number that both stores hold."""
@@ -232,8 +233,16 @@ def damage_of(row: Row, place: str, fault: tuple[str, Any, str]) -> Damage:
     if isinstance(row, RegionRow):
         id_ = 0 if CHECKS[RegionRow]["id"](row.id) else row.id
         return Damage(kind, place, field, shown(value), why, table="" if _name(row.table) else row.table, region=id_)
+    if isinstance(row, TableRow):
+        return Damage(kind, place, field, shown(value), why, named(row), parts=parts_of(row))
     region = row.id if isinstance(row, HeirRow | ParentRow) and not _id(row.id) else 0
     return Damage(kind, place, field, shown(value), why, named(row), region=region)
+
+
+def parts_of(row: TableRow) -> TableParts:
+    """Returns what can be used of the row of a table, each field judged alone."""
+    checks = CHECKS[TableRow]
+    return TableParts(*(None if checks[one](getattr(row, one)) else getattr(row, one) for one in TableParts._fields))
 
 
 def named(row: Row) -> str:

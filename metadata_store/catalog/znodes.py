@@ -38,7 +38,11 @@ REGIONS: Final = "regions"
 
 
 class BadRow(Exception):
-    """A znode that holds no row; the text says why."""
+    """A znode that holds no row; the text says why. ``body``: its JSON, where that is as it was written."""
+
+    def __init__(self, why: str, body: bytes = b"") -> None:
+        super().__init__(why)
+        self.body = body
 
 
 class Newer(Exception):
@@ -94,7 +98,26 @@ class Form(NamedTuple):
                 raise Newer(f"format {version} is newer than this daemon's ({HEIR_VERSION}): upgrade the daemon")
             return self.make(*msgspec.structs.astuple(self.decoder.decode(body))[:-1])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadRow(str(error)) from error
+            raise BadRow(str(error), body) from error
+
+    def loosely(self, body: bytes) -> Row | None:
+        """Decodes each field alone: those that have no value of their type are None. None where it is no object."""
+        try:
+            found = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        if not isinstance(found, dict):
+            return None
+        hints = get_type_hints(self.make)
+        return self.make(*(_of_type(found.get(JSON_NAMES.get(name, name)), hint) for name, hint in hints.items()))
+
+
+def _of_type(value: Any, hint: Any) -> Any:
+    """Returns a value of JSON as one of a type, None where it is no such value."""
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        return None
 
 
 def _form(folder: str, make: Any, names: int) -> Form:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from metadata_store.catalog import znodes
-from metadata_store.catalog.judging import KINDS, region_is_sound, sound
+from metadata_store.catalog.judging import KINDS, parts_of, region_is_sound, sound
 from metadata_store.catalog.rows import (
     NAMES,
     Content,
@@ -29,6 +29,7 @@ from metadata_store.errors import Code
 from metadata_store.port import ZooKeeper
 from metadata_store.records.port import StoreFailed
 from state_machines.regions.damage import Damage, RowKind
+from state_machines.regions.table_rows import NOTHING, TableParts
 
 log = logging.getLogger("regent.regions")
 
@@ -157,7 +158,7 @@ class _Reader:
             self.damaged.append(Damage(KINDS[kind], place, field, "", why, " of ".join(reversed(names))))
         else:
             name = (" of " if path.startswith("marks/") else ",").join(names)
-            self.damaged.append(Damage(KINDS[kind], place, field, "", why, name))
+            self.damaged.append(Damage(KINDS[kind], place, field, "", why, name, parts=_parts(kind, path, found)))
 
     def _kept(self, path: str) -> None:
         """Notes a znode that is left out: the bucket of a region must stay, and a write of a row replaces its znode."""
@@ -165,6 +166,12 @@ class _Reader:
             self.left_out.add(int(path.rpartition("/")[2]))
         else:
             self.unusable.add(path)
+
+
+def _parts(kind: type[R], path: str, found: znodes.Row | BadRow | Code) -> TableParts:
+    """Returns what a znode still tells of its table; nothing where its checksum differs, or it is another one's."""
+    row = znodes.FORMS[TableRow].loosely(found.body) if kind is TableRow and isinstance(found, BadRow) else None
+    return parts_of(row) if isinstance(row, TableRow) and (not row.name or znodes.path_of(row) == path) else NOTHING
 
 
 def _fault(found: znodes.Row | BadRow | Code) -> tuple[str, str]:

@@ -9,6 +9,8 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from state_machines.regions.table_rows import NOTHING, Stored, TableParts
+
 VALUE_CHARS_MAX: Final = 80
 """Characters of a value that a sentence shows."""
 DAMAGES_MAX: Final = 10_000
@@ -48,6 +50,7 @@ class Damage(NamedTuple):
     """A stored row that cannot be used as it is. ``name``: of what it is about, as far as that can be read.
 
     ``place``: where it is stored; ``table`` and ``region``: of a region, as far as they can be read.
+    ``parts``: what the row of a table still holds.
     """
 
     kind: RowKind
@@ -58,6 +61,7 @@ class Damage(NamedTuple):
     name: str = ""
     table: str = ""
     region: int = 0
+    parts: TableParts = NOTHING
 
     def __str__(self) -> str:
         value = f" is {self.value}" if self.value else ""
@@ -122,6 +126,7 @@ class Damages:
         self.tables: dict[str, str] = {}
         self.namespaces: set[str] = set()
         self.overlapping: set[int] = set()
+        self.stored = Stored()
         self._sound_of: Counter[str] = Counter()
         self._gaps: dict[str, list[Gap]] = {}
         self._former: dict[str, list[Gap]] = {}
@@ -201,6 +206,10 @@ class Damages:
     def untold(self) -> int:
         """Returns how many damaged rows are not described."""
         return self.count.total() - self.sound - len(self.rows)
+
+    def parts_of_table(self, table: str) -> TableParts:
+        """Returns what the damaged row of a table still holds."""
+        return next((one.parts for one in self.rows if one.kind is RowKind.TABLE and one.name == table), NOTHING)
 
     def of_id(self, region: int) -> list[Damage]:
         """Returns the damaged rows that an id of a region names: its own, what it refers to, and those of a parent."""

@@ -9,10 +9,12 @@ from typing import Final
 
 from state_machines.regions.changes import partly_made
 from state_machines.regions.damage import RowKind
+from state_machines.regions.findings import RESTORE, Refusal
 from state_machines.regions.layout import key_text
 from state_machines.regions.model import Regions, Table
 from state_machines.regions.shapes import Snapshot, Source, name_in
 from state_machines.regions.states import TableState
+from state_machines.regions.unusable import mend_of
 
 SNAPSHOTS_MAX: Final = 1_000
 """Snapshots of a domain."""
@@ -48,28 +50,39 @@ def needed_snapshots(model: Regions) -> Counter[str]:
 
 def needed_by(model: Regions, table: Table) -> str | None:
     """Returns why the data of a table must stay as it is; None where no other table needs it."""
-    return _needed(model, f"table {table.name!r}", heirs_of_table(model, table))
+    found = _needed(model, f"table {table.name!r}", heirs_of_table(model, table))
+    return None if found is None else str(found)
 
 
-def snapshot_needed_by(model: Regions, name: str) -> str | None:
+def snapshot_needed_by(model: Regions, name: str) -> Refusal | None:
     """Returns why a snapshot cannot be deleted; None where no region needs it."""
     return _needed(model, f"snapshot {name!r}", heirs_of_snapshot(model, name))
 
 
-def _needed(model: Regions, what: str, heirs: Iterator[int]) -> str | None:
+def _needed(model: Regions, what: str, heirs: Iterator[int]) -> Refusal | None:
     """Names what needs data. What a damaged row of a heir refers to is not known: it may be any data."""
     first = next(heirs, None)
     if first is None:
         if model.damages.count[RowKind.HEIR]:
-            return f"{what} may be needed by a region that is left out: restore the damaged rows of heirs"
+            return Refusal(f"{what} may be needed by a region that is left out", _heirs_mend(model))
         return None
     more = sum(1 for _ in heirs)
     others = f" and {more} more" if more else ""
     table = model.regions[first].table.name if first in model.regions else "a table"
-    return (
-        f"{what} is needed by region #{first} of {table}{others}: wait until their servers have said that they are "
-        f"independent, or delete table {table}"
+    return Refusal(
+        f"{what} is needed by region #{first} of {table}{others}",
+        f"wait until their servers have said that they are independent, or delete table {table}",
     )
+
+
+def _heirs_mend(model: Regions) -> str:
+    """Returns what mends the damaged rows of heirs: the command for the first one, and how many more there are."""
+    first = next((one for one in model.damages.rows if one.kind is RowKind.HEIR), None)
+    if first is None:
+        return RESTORE
+    more = model.damages.count[RowKind.HEIR] - 1
+    others = f", and so for {more} more of 'regent regions report --kind damaged'" if more else ""
+    return f"{mend_of(first)} ({first.place}){others}"
 
 
 def dependent(table: Table, model: Regions) -> str | None:

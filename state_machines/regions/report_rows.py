@@ -11,6 +11,7 @@ from state_machines.regions.findings import COPY, RESTORE, Finding, FindingKind,
 from state_machines.regions.model import Regions, Table, start_of
 from state_machines.regions.shapes import ParentRow, Source, end_of, name_in
 from state_machines.regions.states import PARTIAL
+from state_machines.regions.table_rows import Stored
 from state_machines.regions.unusable import mend_of
 
 NAMED_MAX: Final = 3
@@ -108,11 +109,12 @@ def damages(model: Regions, scope: Scope, found: Findings) -> Iterator[Damage]:
     for one in described:
         table = one.name if one.kind is RowKind.TABLE else one.table
         if scope.has(table):
-            found.add(K.DAMAGED, _described, one, table)
+            found.add(K.DAMAGED, _described, one, table, left_out.stored)
         yield one
     if not scope.table:
         found.count(K.DAMAGED, max(0, sum(left_out.count.values()) - left_out.sound - len(described)))
 
 
-def _described(damage: Damage, table: str) -> Finding:
-    return Finding(K.DAMAGED, str(damage), mend_of(damage), table, (damage.region,) if damage.region else ())
+def _described(damage: Damage, table: str, stored: Stored) -> Finding:
+    regions = (damage.region,) if damage.region else ()
+    return Finding(K.DAMAGED, str(damage), mend_of(damage, stored), table, regions)

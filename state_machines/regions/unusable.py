@@ -13,18 +13,32 @@ from state_machines.regions.damage import CLOSED, LEASE_PLACE, NO_TABLE, Damage,
 from state_machines.regions.findings import COPY, Refusal, row_mend
 from state_machines.regions.layout import name_problem
 from state_machines.regions.model import Regions
+from state_machines.regions.table_rows import AdoptedRow, Stored, changes_of
 
+STORED: Final = "its row is stored: restart the daemon"
+"""Mend of what a repair has stored: the next term reads it."""
 ACL: Final = "repair its ACL, then restart the daemon"
 
 
-def mend_of(damage: Damage) -> str:
-    """Returns what mends a row that is left out."""
+def mend_of(damage: Damage, stored: Stored | None = None) -> str:
+    """Returns what mends a row that is left out. ``stored``: what repairs of this term have stored."""
+    if stored is not None and _is_stored(damage, stored):
+        return STORED
     if damage.why.startswith(CLOSED):
         return ACL
     other = other_mend(damage)
     if not other:
         return f"{COPY}'regent regions remove-row {place_word(damage.place)}' removes it"
     return f"{COPY}{other}" if damage.kind in _LOST else other
+
+
+def _is_stored(damage: Damage, stored: Stored) -> bool:
+    """Checks whether the row that a damage is about, or for whose lack it is one, was stored in this term."""
+    if damage.kind is RowKind.TABLE:
+        return stored.table(damage.name) is not None
+    if damage.kind is not RowKind.REGION:
+        return False
+    return damage.name in stored.servers or (damage.why == NO_TABLE and stored.table(damage.table) is not None)
 
 
 def place_word(place: str) -> str:
@@ -98,8 +112,12 @@ def _process_problem(model: Regions, damage: Damage, lease_left_s: float) -> Ref
     return None
 
 
-def readoption_problem(model: Regions, table: str) -> Refusal | None:
-    """Returns why the row of a table is not stored again; None where it is."""
+def readoption_problem(model: Regions, table: str, row: AdoptedRow) -> Refusal | None:
+    """Returns why the row of a table is not stored again; None where it is, or was with the same values."""
+    if (stored := model.damages.stored.table(table)) is not None:
+        pid, before = stored
+        what = f"the row of table {table!r} is stored by procedure {pid}, with {before}"
+        return None if row.same(before) else Refusal(what, changes_of(table, before, row))
     if table in model.tables:
         return Refusal(f"table {table!r} is there", f"see 'regent tables describe {table}'")
     if table not in model.damages.tables:

@@ -284,7 +284,7 @@ def _changes(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Ite
         yield from _when_open(region, server, env.cooldown.left_ms(region.id, env.now_ms()))
     yield from ways.of_region(region, env, engine)
     if pinned := env.model.marks.pinned(region.id):
-        yield f"it is pinned to {pinned}, and opened there wherever that server is online"
+        yield _of_pin(region, pinned)
     if region.pid in env.unplaced:
         yield "a server registers"
     if sources := env.model.sources.get(region.id):
@@ -299,6 +299,16 @@ def _changes(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Ite
         )
     if env.claimants.is_held(region):
         yield "the servers that may have it list their regions and close it, or are fenced"
+
+
+def _of_pin(region: Region, pinned: str) -> str:
+    """Says what a pin does: it counts where a server is chosen, and moves no region that another one has."""
+    if region.server is None or region.server.name == pinned:
+        return f"it is pinned to {pinned}, and opened there wherever that server is online"
+    return (
+        f"it is pinned to {pinned}, and no pin moves it away from {region.server}: 'regent regions move {region.id} "
+        f"{pinned}' does; its next open is there where that server is online then"
+    )
 
 
 def _when_open(region: Region, server: Server, rests_ms: int) -> Iterator[str]:

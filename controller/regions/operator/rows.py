@@ -23,12 +23,15 @@ from state_machines.regions.findings import Refusal
 from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import name_problem
 from state_machines.regions.model import Regions
-from state_machines.regions.states import TableKind
+from state_machines.regions.states import TableKind, TableState
+from state_machines.regions.table_rows import AdoptedRow, Given, adopted, readable_text
 from state_machines.regions.unusable import readoption_problem, removal_problem
 
 PLACE_CHARS_MAX: Final = 2_000
 """Characters of the place of a row: in ZooKeeper a path with a quoted name."""
 LOSES: Final = {
+    RowKind.NAMESPACE: "its tables stay, and none is made in it until 'regent namespaces create NAME' makes it again",
+    RowKind.TABLE: "the regions of its table stay left out until 'regent tables adopt TABLE' stores a row of it again",
     RowKind.HEIR: "no region refers by it to others: their data may be discarded",
     RowKind.PARENT: "the data of a region that was split or merged stays at the service",
     RowKind.SNAPSHOT: "the data of a snapshot stays at the service",
@@ -37,6 +40,7 @@ LOSES: Final = {
     RowKind.SERVER: "no log of that process is read: its regions lack the edits that are in it alone",
     RowKind.BURIED: "a process that was fenced may register again",
     RowKind.MARK: "what it meant holds no longer",
+    RowKind.PUBLISHED: "servers have no value of its name until 'regent published put NAME VALUE' stores one",
 }
 """What is lost with a row, by its kind."""
 
@@ -48,11 +52,18 @@ class RowRemoval(Change):
 
 
 class TableAdoption(Change):
-    """The row of a table that is stored again. ``enabled``: else it is closed once the daemon has it."""
+    """The row of a table that is stored again. What is absent is as its damaged row has it, where that can be read.
 
-    kind: Literal["meta", "system", "user"] = "user"
-    options: Annotated[dict[Name, OptionValue], Field(max_length=OPTIONS_MAX)] = {}
-    enabled: bool = True
+    ``enabled``: else it is closed once the daemon has it.
+    """
+
+    kind: Literal["meta", "system", "user"] | None = None
+    options: Annotated[dict[Name, OptionValue], Field(max_length=OPTIONS_MAX)] | None = None
+    enabled: bool | None = None
+
+    def given(self) -> Given:
+        """Returns what the operator gives."""
+        return Given(None if self.kind is None else TableKind[self.kind.upper()], self.enabled, self.options)
 
 
 class Rows:
@@ -82,12 +93,21 @@ class Rows:
             return again
         if (why := name_problem(table)) is not None:
             raise Invalid(why, "'regent regions report' names the rows of regions that have this name by a fault")
-        if (why := option_problem(request.options)) is not None:
+        if (why := option_problem(request.options or {})) is not None:
             raise Invalid(why, "correct it, or leave it out: the settings hold then")
-        _refuse(readoption_problem(term.env.model, table))
-        kind = TableKind[request.kind.upper()]
-        task = TableTask(table, kind, request.options, why=request.reason, enables=request.enabled)
-        about = _about_table(term.env.model, task)
+        model = term.env.model
+        row = adopted(model.damages.parts_of_table(table), request.given())
+        _refuse(readoption_problem(model, table, row))
+        task = TableTask(
+            table,
+            int(row.kind),
+            dict(row.options),
+            why=request.reason,
+            enables=row.state is TableState.ENABLED,
+            state=int(row.state),
+            version=row.version,
+        )
+        about = _about_table(model, table, row)
         return await start(term, rows.ADOPT, TABLE_TASK.encode(task), caller, request, about)
 
 
@@ -109,13 +129,15 @@ def _refuse(refusal: Refusal | None) -> None:
 
 
 def _about(damage: Damage) -> str:
-    loses = f"; {LOSES[damage.kind]}" if damage.kind in LOSES else ""
-    return f"{damage}{loses}"
+    readable = f"; {readable_text(damage.parts)}" if damage.kind is RowKind.TABLE else ""
+    return f"{damage}; {LOSES[damage.kind]}{readable}"
 
 
-def _about_table(model: Regions, task: TableTask) -> str:
-    """Returns what a request does, and with which options: those that the table had are not known any more."""
-    left_out = counted(model.damages.left_out_of(task.table), "region")
-    options = ", ".join(f"{name}={value}" for name, value in sorted(task.options.items())) or "no options"
-    state = "" if task.enables else ", and is to be disabled then"
-    return f"table {task.table} with {options}{state}: its {left_out} that are left out are its own after a restart"
+def _about_table(model: Regions, table: str, row: AdoptedRow) -> str:
+    """Returns what a request stores, and what of that its damaged row has: nothing else knows what that had."""
+    damages = model.damages
+    if (stored := damages.stored.table(table)) is not None:
+        return f"table {table}: {rows.stored_by(stored[0])}"
+    left_out = counted(damages.left_out_of(table), "region")
+    readable = readable_text(damages.parts_of_table(table), row)
+    return f"table {table} with {row}: its {left_out} that are left out are its own after a restart; {readable}"

@@ -138,7 +138,8 @@ class SnapshotView:
         model = term.env.model
         if name not in model.drafts and not model.damages.of_snapshot(name):
             snapshot_of(model, name)
-        refuse(snapshot_needed_by(model, name), NO_MORE)
+        if (needed := snapshot_needed_by(model, name)) is not None:
+            raise Refused(*needed)
         data = SNAPSHOT_TASK.encode(SnapshotTask(name, why=request.reason))
         return await start(term, snapshots.DELETE, data, caller, request, f"snapshot {name}: delete")
 

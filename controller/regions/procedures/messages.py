@@ -150,6 +150,7 @@ class TableTask(Message, frozen=True):
     place of all. ``removed``: options that it loses. ``together``: regions that are opened again at a time.
     ``stops``: it is disabled because all tables are stopped, or enabled because they are started. ``snapshot``,
     ``source``: the snapshot, or the table, as whose data its regions begin; ``count``: how many these are.
+    ``state``, ``version``: of a row that is stored again; None for what ``enables`` says, and for the pid.
     """
 
     table: str
@@ -169,6 +170,8 @@ class TableTask(Message, frozen=True):
     snapshot: str = ""
     source: str = ""
     count: int = 0
+    state: int | None = None
+    version: int | None = None
 
 
 class Shape(Message, frozen=True):

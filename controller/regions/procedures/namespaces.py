@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from controller.procedures.kinds import Effect, Kind, Step
+from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import messages
 from controller.regions.procedures.messages import Codec, Message
@@ -36,7 +37,7 @@ def undeletable(model: Regions, name: str) -> str | None:
     tables = sorted(one.name for one in model.tables.values() if one.namespace == name)
     if tables:
         first = f"delete them first, such as by 'regent tables delete {tables[0]}'"
-        return f"namespace {name!r} has {len(tables)} tables: {first}"
+        return f"namespace {name!r} has {counted(len(tables), 'table')}: {first}"
     damaged = sorted(one for one in model.damages.tables if namespace_of(one) == name)
     if damaged:
         return f"namespace {name!r} has a table that is left out, {damaged[0]}: restore its rows, and delete it first"

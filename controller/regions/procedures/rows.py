@@ -17,7 +17,8 @@ from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Failed, Outcome
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members
-from state_machines.regions.states import TableState
+from state_machines.regions.states import TableKind, TableState
+from state_machines.regions.table_rows import AdoptedRow
 from state_machines.regions.unusable import readoption_problem, removal_problem
 
 REMOVE: Final = "remove_row"
@@ -60,15 +61,31 @@ async def remove(env: RegionsEnv, record: Record) -> Outcome | Effect:
 async def adopt(env: RegionsEnv, record: Record) -> Outcome | Effect:
     """Stores the row of a table whose regions are left out without it.
 
-    Its version is the pid, which is above those of all changes of the table: regions that were opened with other
-    options show as outdated, and a change of the options opens them anew.
+    With other options than before its version is the pid, which is above those of all changes of the table: regions
+    that were opened with these show as outdated, and a change of the options opens them anew.
     """
     task: TableTask = TABLE_TASK.decode(record.data)
-    if (refusal := readoption_problem(env.model, task.table)) is not None:
+    wanted = adopted_row(task)
+    if (refusal := readoption_problem(env.model, task.table, wanted)) is not None:
         return Failed(f"{ADOPT}: {refusal}")
+    stored = env.model.damages.stored
+    if (before := stored.table(task.table)) is not None:
+        return Done(stored_by(before[0]).encode())
+    version = record.pid if wanted.version is None else wanted.version
+    row = TableRow(task.table, wanted.kind, wanted.state, wanted.options, version)
+    return Effect(Done(servers.RECOVERED), (PutTable(row),), lambda _: stored.put_table(task.table, record.pid, wanted))
+
+
+def adopted_row(task: TableTask) -> AdoptedRow:
+    """Returns the row that a task stores again; a task of an earlier release has ``enables`` alone for its state."""
     state = TableState.ENABLED if task.enables else TableState.DISABLING
-    row = TableRow(task.table, task.kind, state, tuple(sorted(task.options.items())), record.pid)
-    return Effect(Done(servers.RECOVERED), (PutTable(row),))
+    state = state if task.state is None else TableState(task.state)
+    return AdoptedRow(TableKind(task.kind), state, tuple(sorted(task.options.items())), task.version)
+
+
+def stored_by(pid: int) -> str:
+    """Says that the row of a table has these values already."""
+    return f"its row is stored by procedure {pid}: restart the daemon, which has its regions then"
 
 
 REMOVE_ROW: Final[Kind[RegionsEnv]] = Kind(

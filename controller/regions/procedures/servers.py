@@ -184,7 +184,11 @@ async def recover(env: RegionsEnv, record: Record) -> Outcome | Effect:
     key = task.server, task.incarnation
     if (why := unrecoverable(env.model, key)) is not None:
         return Done(why.encode()) if key in env.model.servers else Failed(why)
-    return Effect(Done(RECOVERED), (PutServer(ServerRow(*key, "")),))
+
+    def entered(_: Change) -> None:
+        env.model.damages.stored.servers.add(f"{key[0]},{key[1]}")
+
+    return Effect(Done(RECOVERED), (PutServer(ServerRow(*key, "")),), entered)
 
 
 RECOVER_SERVER: Final[Kind[RegionsEnv]] = Kind(

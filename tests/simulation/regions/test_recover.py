@@ -80,6 +80,9 @@ async def test_the_crash_of_a_process_that_regions_alone_name_is_dealt_with_afte
         record = await term.engine.result((await recovers(term, "a")).pid)
         assert (record.state, record.result) == (State.SUCCESS, servers.RECOVERED)
         assert ("a", 1) in disk.servers
+        found = (await ReportView(domain_of(term)).report(Scope())).findings
+        mends = {one.mend for one in found if one.regions and one.kind == "damaged"}
+        assert mends == {"its row is stored: restart the daemon"}
     async with running(disk) as term, serving(Server(term, "b", 2)):
         assert {str(one.server) for one in regions_of(term)} == {"a,1"}
         await asyncio.sleep(1)

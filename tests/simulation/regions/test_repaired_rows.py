@@ -173,9 +173,8 @@ async def test_the_regions_of_a_table_are_its_own_once_its_row_is_stored_again(c
     async with changed(disk, change) as (term, _):
         assert any("'regent tables adopt t' stores the row of the table again" in one for one in await mends_of(term))
         planned = await adopts_table(term, options={"ttl": "120"}, dry_run=True)
-        assert (
-            planned.detail == f"table t with ttl=120: its {COUNT} regions that are left out are its own after a restart"
-        )
+        own = f"its {COUNT} regions that are left out are its own after a restart"
+        assert planned.detail.startswith(f"table t with kind user, state enabled and options ttl=120: {own}; ")
         record = await result_of(term, await adopts_table(term, options={"ttl": "120"}))
         assert (record.state, record.result) == (State.SUCCESS, servers.RECOVERED)
         row = disk.tables["t"]
@@ -189,6 +188,49 @@ async def test_the_regions_of_a_table_are_its_own_once_its_row_is_stored_again(c
         await result_of(term, await TableChanges(view_on(term)).modify("t", modified, "ops"))
         assert {one.version for one in regions_of(term)} == {term.env.model.tables["t"].version}
         joined.cancel()
+
+
+@virtual
+async def test_what_can_be_read_of_the_row_of_a_table_is_kept_where_nothing_else_is_given() -> None:
+    disk = RegionDisk()
+
+    def no_state(disk: RegionDisk, _: list[int]) -> None:
+        disk.tables["t"] = TableRow("t", 1, 99, (("codec", "none"),), 3)
+
+    async with changed(disk, no_state) as (term, _):
+        replaced = (await adopts_table(term, options={"a": "b"}, kind="user", dry_run=True)).detail
+        assert "; of its former row are replaced: kind system, options codec=none; its former row has" in replaced
+        kept = (await adopts_table(term, dry_run=True)).detail
+        assert kept.startswith("table t with kind system, state enabled and options codec=none: ")
+        assert kept.endswith(
+            "are kept: kind system, options codec=none, version 3; its former row has no readable state"
+        )
+        assert (await result_of(term, await adopts_table(term))).state is State.SUCCESS
+    assert disk.tables["t"] == TableRow("t", 1, TableState.ENABLED, (("codec", "none"),), 3)
+
+
+@pytest.mark.parametrize("change", [broken, without_table])
+@virtual
+async def test_an_adoption_is_made_once_and_the_report_asks_for_a_restart_then(change: Change) -> None:
+    disk = RegionDisk()
+    async with changed(disk, change) as (term, _):
+        record = await result_of(term, await adopts_table(term, options={"ttl": "120"}))
+        row = disk.tables["t"]
+        assert set(await mends_of(term)) == {"its row is stored: restart the daemon"}
+        with pytest.raises(Refused, match=f"is stored by procedure {record.pid}, with kind user") as refused:
+            await adopts_table(term, options={"ttl": "90"}, kind="user")
+        assert refused.value.remedy == "restart the daemon, then 'regent tables modify t' changes options"
+        done = f"its row is stored by procedure {record.pid}: restart the daemon, which has its regions then"
+        assert (await adopts_table(term, options={"ttl": "120"}, dry_run=True)).detail == f"table t: {done}"
+        again = await result_of(term, await adopts_table(term, options={"ttl": "120"}))
+        assert (again.state, again.result) == (State.SUCCESS, done.encode())
+        data = TABLE_TASK.encode(TableTask("t", options={"ttl": "90"}, enables=True))
+        record = await term.engine.result(await procedure(term, rows.ADOPT, data))
+        assert (record.state, "is stored by procedure" in record.error) == (State.ROLLEDBACK, True)
+        assert disk.tables["t"] == row
+    async with running(disk, LONG) as term:
+        with pytest.raises(Refused, match="table 't' is there"):
+            await adopts_table(term, options={"ttl": "120"})
 
 
 @virtual

@@ -94,6 +94,8 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
         "tables/a%2Fb/adopt",
         {"kind": "system", "options": {"a": "b"}, "enabled": False, **SAID},
     ),
+    (("tables", "adopt", "t", "--yes", *WHY), "tables/t/adopt", SAID),
+    (("tables", "adopt", "t", "--enabled", "--yes", *WHY), "tables/t/adopt", {"enabled": True, **SAID}),
     (
         ("regions", "remove-row", "row 3 of table mark", "--yes", *WHY),
         "rows/remove",

@@ -332,13 +332,15 @@ def test_marks_of_servers_and_regions() -> None:
     items("servers", "hold", there, "--for", "10m")
     items("regions", "pin", region["id"], there)
     assert items("regions", "describe", region["id"])[0]["pinned"] == there
-    assert f"pinned to {there}" in regent("regions", "explain", region["id"]).stdout
+    explained = unwrapped(regent("regions", "explain", region["id"]).stdout)
+    assert f"no pin moves it away from {region['server']}" in explained
+    assert f"'regent regions move {region['id']} {there}' does" in explained
     marks = items("regions", "marks")
     assert [(one["kind"], one["subject"], one.get("server")) for one in marks] == [
         ("cordon", there, None), ("hold", there, None), ("pin", str(region["id"]), there),
     ]  # fmt: skip
     assert (marks[0]["reason"], marks[0]["principal"][:4]) == ("slow disk", "uid ")
-    items("servers", "weight", there, "2.5")
+    items("servers", "weight", there, "2.5", "--wait", "--timeout", "30")
     assert items("servers", "describe", there)[0]["weight"] == 2.5
     assert next(one for one in items("regions", "marks") if one["kind"] == "weight")["weight"] == 2.5
     items("servers", "weight", there, "1")

@@ -11,11 +11,14 @@ from typing import Any, Final
 
 import pytest
 
+from cli.copies_of_stores import Plan, sentences
 from cli.demo.regions_process import KvServer, RegionsProcess
 from cli.exit_codes import Exit
 from configs import loading
 from controller.regions.restored import NUMBERS_ROOM
 from examples.kv.client import Client
+from metadata_store.catalog.sqlite_backup import Summary
+from metadata_store.catalog.sqlite_restore import Difference
 from tests.kit.command import items, regent, unwrapped
 from tests.kit.deadlines import eventually
 from tests.kit.regions.daemon import Blocking, settings_of, world_in_thread
@@ -46,6 +49,13 @@ def store(tmp_path: Path) -> Path:
 
 def told(*words: object, code: Exit = Exit.DONE) -> str:
     return unwrapped(regent("regions", *words, code=code).stderr)
+
+
+@pytest.mark.parametrize(("moved", "says"), [((7,), "1 region was opened"), ((7, 8), "2 regions were opened")])
+def test_a_restore_counts_the_regions_that_were_opened_since(moved: tuple[int, ...], says: str) -> None:
+    had, none = Summary(*11 * (1,)), Difference((), (), (), ())
+    last = [*sentences(Plan(had, had, 1, 1, none._replace(moved=moved), none, ""))][-1]
+    assert last == f"{says} anew since the backup: servers are asked who has them"
 
 
 def test_a_backup_beside_a_daemon_says_what_it_has(world: Blocking, tmp_path: Path) -> None:

@@ -220,6 +220,26 @@ async def test_the_status_says_when_the_next_look_comes_or_why_none_comes() -> N
 
 
 @virtual
+async def test_the_status_names_what_has_put_the_next_look_off_at_last() -> None:
+    async with lopsided(replace(LONG, balancer_period_ms=300_000, balancer_joins_ms=30_000)) as (term, _):
+        view, marks = view_of(Shown(term)).balancer, term.env.model.marks
+        await asyncio.sleep(6)
+        marks.put(Mark(MarkKind.WEIGHT, "c", "2.5"))
+        await asyncio.sleep(6)
+        after, joined = "and the look comes 30 s after the last such change", "server c,1 has joined with weight 2.5"
+        assert view.balancer().next_because == f"{joined}; at last the weight of server c is 2.5, {after}"
+        marks.put(Mark(MarkKind.OFF, SWITCH, by="ops"))
+        await asyncio.sleep(31)
+        marks.drop(MarkKind.OFF, SWITCH)
+        hindered = "the last look began no balance (the balancer is switched off by ops)"
+        assert view.balancer().next_because == f"{joined}; at last {hindered}, {after}"
+        await until(lambda: counts(term) == {"a": 2, "b": 2, "c": 5})
+        await at_rest(term)
+        await asyncio.sleep(60)
+        assert view.balancer().next_because.startswith("a look comes each 300 s")
+
+
+@virtual
 async def test_a_weight_moves_regions_at_the_next_look_and_back_once_it_ends() -> None:
     async with lopsided(replace(LONG, balancer_period_ms=300_000, balancer_joins_ms=5_000)) as (term, _):
         await until(lambda: counts(term) == {"a": 3, "b": 3, "c": 3})

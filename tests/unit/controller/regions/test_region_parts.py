@@ -99,6 +99,9 @@ def test_a_namespace_with_a_table_that_is_left_out_stays() -> None:
     model = Regions()
     model.namespaces.add("n")
     assert undeletable(model, "n") is None
+    model.add_table(Table("n:u", TableKind.USER, TableState.ENABLED, {}, []))
+    assert "namespace 'n' has 1 table: delete" in (undeletable(model, "n") or "")
+    model.drop_table("n:u")
     model.damages.add(Damage(RowKind.TABLE, "table n:t", "state", "9", "unknown", "n:t"))
     assert "n:t" in (undeletable(model, "n") or "")
 

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from state_machines.regions.damage import Damage, RowKind
+from state_machines.regions.findings import COPY, Refusal
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.references import needed_by, snapshot_needed_by
 from state_machines.regions.reshaping import no_room, reshape
@@ -180,8 +181,12 @@ def test_a_table_stays_while_another_one_may_need_its_data() -> None:
     assert "needed by region #50 of a table" in (needed_by(model, table) or ""), "its region is left out"
     model.sources.clear()
     model.damages.add(Damage(RowKind.HEIR, "row 10 of table heir", "sources", "", "it is no list", "#10", region=10))
-    for why in (needed_by(model, table), snapshot_needed_by(model, "nightly")):
-        assert "may be needed by a region that is left out: restore the damaged rows of heirs" in (why or "")
+    forgets = f"{COPY}'regent regions forget 10' removes the row (row 10 of table heir)"
+    snapshot = snapshot_needed_by(model, "nightly")
+    assert snapshot == Refusal("snapshot 'nightly' may be needed by a region that is left out", forgets)
+    assert needed_by(model, table) == f"table 't' may be needed by a region that is left out: {forgets}"
+    model.damages.add(Damage(RowKind.HEIR, "row 11 of table heir", "id", "'x'", "it is no number"))
+    assert str(needed_by(model, table)).endswith(", and so for 1 more of 'regent regions report --kind damaged'")
 
 
 def test_more_heirs_and_parents_than_a_list_holds_are_refused() -> None:

@@ -107,7 +107,7 @@ def test_a_snapshot_is_needed_by_regions_that_begin_as_it() -> None:
     a_table(model, "copy", first=11)
     model.sources[11] = (a_source(1, "s"),)
     assert references.snapshot_needed_by(model, "other") is None
-    assert "snapshot 's' is needed by region #11 of copy" in (references.snapshot_needed_by(model, "s") or "")
+    assert "snapshot 's' is needed by region #11 of copy" in str(references.snapshot_needed_by(model, "s"))
 
 
 @pytest.mark.parametrize("state", T)

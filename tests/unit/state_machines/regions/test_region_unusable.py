@@ -9,9 +9,11 @@ from state_machines.regions.damage import CLOSED, LEASE_PLACE, NO_TABLE, Damage,
 from state_machines.regions.findings import COPY, Refusal
 from state_machines.regions.model import Regions, Server, Table
 from state_machines.regions.states import ServerState, TableKind, TableState
+from state_machines.regions.table_rows import AdoptedRow, Stored
 from state_machines.regions.unusable import mend_of, readoption_problem, removal_problem
 
 K = RowKind
+ROW = AdoptedRow(TableKind.USER, TableState.ENABLED, ())
 PLACE = "row 3 of table x"
 MENDS = [
     (K.NAMESPACE, "n", 0, "regions remove-row"),
@@ -121,17 +123,42 @@ def test_a_process_is_named_by_its_name_and_incarnation(name: str, is_one: bool)
 
 def test_the_row_of_a_table_is_stored_again_where_it_or_its_regions_are_left_out() -> None:
     model = Regions()
-    assert "no row of a table 't'" in str(readoption_problem(model, "t"))
+    assert "no row of a table 't'" in str(readoption_problem(model, "t", ROW))
     model.damages.add(damage(K.TABLE, "t"))
-    assert readoption_problem(model, "t") is None
+    assert readoption_problem(model, "t", ROW) is None
     model.add_table(Table("t", TableKind.USER, TableState.ENABLED, {}, []))
-    assert "table 't' is there" in str(readoption_problem(model, "t"))
+    assert "table 't' is there" in str(readoption_problem(model, "t", ROW))
     model = Regions()
     model.damages.add(damage(K.REGION, "", 7, NO_TABLE))
     model.damages.leave_out(8, "t")
-    assert (readoption_problem(model, "t"), model.damages.left_out_of("t")) == (None, 2)
+    assert (readoption_problem(model, "t", ROW), model.damages.left_out_of("t")) == (None, 2)
     model.damages.add(damage(K.TABLE, "t", why=f"{CLOSED}NO_AUTH"))
-    assert "the row is closed to this daemon" in str(readoption_problem(model, "t"))
+    assert "the row is closed to this daemon" in str(readoption_problem(model, "t", ROW))
+
+
+def test_the_row_of_a_table_is_stored_again_once() -> None:
+    model = Regions()
+    model.damages.add(damage(K.TABLE, "t"))
+    model.damages.stored.put_table("t", 12, ROW)
+    assert readoption_problem(model, "t", ROW) is None, "it is done"
+    refusal = readoption_problem(model, "t", ROW._replace(options=(("ttl", "60"),)))
+    assert refusal == Refusal(
+        "the row of table 't' is stored by procedure 12, with kind user, state enabled and no options",
+        "restart the daemon, then 'regent tables modify t' changes options",
+    )
+
+
+def test_what_was_stored_in_this_term_waits_for_a_restart() -> None:
+    stored = Stored()
+    table, lacks, owned = damage(K.TABLE, "t"), damage(K.REGION, "", 7, NO_TABLE), damage(K.REGION, "s1,5", 7)
+    own = damage(K.REGION, "", 8)
+    before = [mend_of(one, stored) for one in (table, lacks, owned, own)]
+    assert before == [mend_of(one) for one in (table, lacks, owned, own)]
+    stored.put_table("t", 12, ROW)
+    stored.servers.add("s1,5")
+    assert {mend_of(one, stored) for one in (table, lacks, owned)} == {"its row is stored: restart the daemon"}
+    others = (own, damage(K.TABLE, "u"), damage(K.REGION, "s1,6", 7), damage(K.SERVER, "s1,5"))
+    assert [mend_of(one, stored) for one in others] == [mend_of(one) for one in others]
 
 
 def test_the_damage_of_a_row_goes_with_all_that_it_said() -> None:
