@@ -85,9 +85,7 @@ def judge_heir(model: Regions, scope: Scope, found: Findings, heir: int, sources
         if heir not in model.damages.regions and not scope.table:
             what = f"a row says where the data of region #{heir} begins, and there is no such region"
             adopts = f"'regent regions adopt {heir} --table TABLE' stores the region again"
-            mend = (
-                f"{COPY}{adopts}, or 'regent regions forget {heir}' removes this row, or gives it away"
-            )
+            mend = f"{COPY}{adopts}, or 'regent regions forget {heir}' removes this row, or gives it away"
             found.add(K.NO_REGION, Finding, K.NO_REGION, what, mend, "", (heir,))
         return
     gone = [one for one in sources if one not in told] if scope.has(region.table.name) else []
