@@ -54,15 +54,21 @@ def adopt(region: Region, table: Table, start: Start = None, end: End = None) ->
     return f"/v1/regions/{region}/adopt", {"table": table, **keys}
 
 
-def forget(region: Region) -> Request:
+def forget(
+    region: Region,
+    leave_hole: Annotated[
+        bool, typer.Option("--leave-hole", help="Also where no other region has its keys, and it is not open.")
+    ] = False,
+) -> Request:
     """Remove what the catalog has of a region that cannot be right; the service keeps its own data.
 
     Where its data began in that of regions that were split or merged, the data of those that no other region needs is
     discarded: --dry-run names them.
 
-    That is a region whose keys others have, a row that refers to a lost region, or one that cannot be read.
+    That is a region whose keys others have, a row that refers to a lost region, or one that cannot be read. With
+    --leave-hole it is one under whose id there is no data: then adopt the id that it had, or fix the keys.
     """
-    return f"/v1/regions/{region}/forget", {}
+    return f"/v1/regions/{region}/forget", {"leaveHole": leave_hole}
 
 
 def remove_row(

@@ -1,13 +1,15 @@
-"""Finds the regions that a row of sources is about, where it names a region that is not there.
+"""Decides on rows whose id another tool has changed: which regions they are about, and which may leave their keys.
 
-Another tool may have changed the id of the row. Were it only removed, the data of a region that was split or merged
-would be discarded, although an heir needs it that has no row by now.
+Were a row of sources only removed, the data of a region that was split or merged would be discarded, although an heir
+needs it that has no row by now. A region under a wrong id finds no data, and no server opens it.
 """
 
 from __future__ import annotations
 
+from state_machines.regions.findings import Refusal
 from state_machines.regions.model import Region, Regions
 from state_machines.regions.repairs import known_keys
+from state_machines.regions.states import RegionState, TableState
 
 
 def heirs_without_sources(model: Regions, id_: int) -> list[Region]:
@@ -23,3 +25,17 @@ def heirs_without_sources(model: Regions, id_: int) -> list[Region]:
     start, end = keys
     free = (model.regions[one] for one in sorted(heirs) if one in model.regions and one not in model.sources)
     return [one for one in free if one.start >= start and (not end or (bool(one.end) and one.end <= end))]
+
+
+def may_leave_hole(region: Region) -> Refusal | None:
+    """Returns why a region is not forgotten that is the only one with its keys; None where it may be.
+
+    One that is open is served. A table that is disabled is not followed to the end of its keys.
+    """
+    if region.state is RegionState.OPEN:
+        what = f"region {region} is open, and the only one with some of its keys"
+        return Refusal(what, f"'regent regions unassign {region.id}' closes it first")
+    if region.table.state is not TableState.ENABLED:
+        what = f"table {region.table.name!r} is {region.table.state.name.lower()}: keys of it would be missed by nobody"
+        return Refusal(what, f"'regent tables enable {region.table.name}' comes first")
+    return None

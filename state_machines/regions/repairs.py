@@ -232,7 +232,8 @@ def alone(region: Region, keys: Range) -> Refusal:
     start, end = keys
     what = f"region {region} is the only one with the keys {said(keys)}"
     if start == region.start and end == region.end:
-        return Refusal(what, f"'regent regions unassign {region.id}' closes it, and it stays in the catalog")
+        hole = f"'regent regions forget {region.id} --leave-hole' removes one whose data is lost, or has another id"
+        return Refusal(what, f"'regent regions unassign {region.id}' closes it, and it stays in the catalog; {hole}")
     key = end if start == region.start else start
     split = f"'regent regions split {region.id} --key {key_word(key)}' parts it"
     return Refusal(what, f"{split}; then forget the part whose keys others have")

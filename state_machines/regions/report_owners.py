@@ -93,7 +93,8 @@ def _not_open(model: Regions, region: Region, pid: int, scope: Scope) -> Finding
 def _failing(region: Region, pid: int, failed: str) -> Finding:
     """Describes a region whose opens fail, and are tried again."""
     why = f"it is {region.state.name}, and procedure {pid} tries its open again and again: {failed}"
-    mend = f"remove the cause at its service, and it opens by itself; 'regent regions explain {region.id}' has more"
+    cause = f"remove the cause at its service, and it opens by itself; 'regent regions explain {region.id}' has more"
+    mend = f"{cause}; where its data is lost or has another id, 'regent regions forget {region.id} --leave-hole'"
     return _finding(K.NOT_OPEN, region, why, mend, pid=pid)
 
 

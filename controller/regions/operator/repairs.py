@@ -48,6 +48,7 @@ from state_machines.regions.repairs import (
 
 KEY_CHARS_MAX: Final = 4 * KEY_BYTES_MAX
 """Characters of a key as text."""
+HOLE: Final = "its row, and its keys have no region until 'regent regions adopt' or 'regent tables fix-keys'"
 PARENTS_NAMED: Final = 5
 """Regions whose data goes that a sentence names."""
 RESERVING: Final = frozenset(kind for kind, codec in CODECS.items() if codec in (SHAPE, TABLE_TASK))
@@ -65,6 +66,12 @@ class Adoption(Change):
     table: Name
     start: KeyText = None
     end: KeyText = None
+
+
+class Forgetting(Change):
+    """A region that the catalog forgets. ``leave_hole``: also where no other one has its keys."""
+
+    leave_hole: bool = False
 
 
 class Repairs:
@@ -87,7 +94,7 @@ class Repairs:
         about = f"region {table.name}#{region} with the keys {said(keys)}{_waits(env, region)}"
         return await start(term, adopting.NAME, REPAIR.encode(task), caller, request, about)
 
-    async def forget(self, region: int, request: Change, principal: str) -> Procedure:
+    async def forget(self, region: int, request: Forgetting, principal: str) -> Procedure:
         """Removes what the catalog has of a region that cannot be right."""
         needs_reason(request)
         term, caller = acting_term(self._domain), caller_of(request, principal)
@@ -96,14 +103,16 @@ class Repairs:
         env = term.env
         if (one := env.model.regions.get(region)) is not None and forgettable(env.model, region) == Forgotten.REGION:
             others = await forgetting.others_of(env, one)
-            _refuse(forgetting.uncovered(others, one))
+            _refuse(forgetting.uncovered(others, one, leaves_hole=request.leave_hole))
         found = forgettable(env.model, region)
         if isinstance(found, Refusal):
             raise Refused(*found)
-        task = Repair(region, forgetting.table_of(env, region), request.reason, what=found)
+        table, leaves = forgetting.table_of(env, region), request.leave_hole
+        task = Repair(region, table, request.reason, what=found, leaves_hole=leaves)
         where = f"{task.table}#{region}" if task.table else f"#{region}"
         waits = _waits(env, region) if found is Forgotten.DAMAGED else ""
-        about = f"region {where}: {WHAT[found]}{waits}{_discarded(env, region, found)}"
+        what = HOLE if leaves and found is Forgotten.REGION else WHAT[found]
+        about = f"region {where}: {what}{waits}{_discarded(env, region, found)}"
         return await start(term, forgetting.NAME, REPAIR.encode(task), caller, request, about)
 
 
@@ -115,7 +124,7 @@ def add_repair_routes(app: FastAPI, repairs: Repairs) -> None:
         return document("Procedure", [await repairs.adopt(region, wanted, principal_of(request))])
 
     @app.post("/v1/regions/{region:int}/forget", response_model=Document[Procedure])
-    async def forget(region: int, wanted: Change, request: Request) -> Response:
+    async def forget(region: int, wanted: Forgetting, request: Request) -> Response:
         return document("Procedure", [await repairs.forget(region, wanted, principal_of(request))])
 
 

@@ -25,7 +25,7 @@ from state_machines.procedures.record import Record
 from state_machines.regions.damage import Gap, RowKind
 from state_machines.regions.findings import Refusal
 from state_machines.regions.keys import Without
-from state_machines.regions.misnamed import heirs_without_sources
+from state_machines.regions.misnamed import heirs_without_sources, may_leave_hole
 from state_machines.regions.model import Region
 from state_machines.regions.repairs import Forgotten, alone, forgettable
 from state_machines.regions.states import RegionState
@@ -68,10 +68,15 @@ async def others_of(env: RegionsEnv, region: Region) -> Without:
     return others
 
 
-def uncovered(others: Without, region: Region) -> Refusal | None:
-    """Returns why a region is needed: no other one has some of its keys; None where others have all."""
+def uncovered(others: Without, region: Region, *, leaves_hole: bool = False) -> Refusal | None:
+    """Returns why a region is needed: no other one has some of its keys; None where others have all.
+
+    ``leaves_hole``: the keys may have no region then, unless it is open.
+    """
     missing = others.missing
-    return None if missing is None else alone(region, (missing.start, missing.end))
+    if missing is None:
+        return None
+    return may_leave_hole(region) if leaves_hole else alone(region, (missing.start, missing.end))
 
 
 class Judged(NamedTuple):
@@ -137,7 +142,8 @@ def _refusal(
         return "its region has changed meanwhile: begin it again"
     if (why := problem_of(env, record, task)) is not None or region is None or others is None:
         return why
-    return None if (refusal := uncovered(others, region)) is None else str(refusal)
+    refusal = uncovered(others, region, leaves_hole=task.leaves_hole)
+    return None if refusal is None else str(refusal)
 
 
 async def remove(env: RegionsEnv, record: Record) -> Outcome | Effect:

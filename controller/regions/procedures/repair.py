@@ -13,7 +13,8 @@ class Repair(Message, frozen=True):
     """What an operator has stored again of a region, or forgotten. ``start``, ``end``: the keys that it gets.
 
     ``table``: of the region; empty where no row says it. ``what``: of a region that is forgotten, see
-    ``state_machines.regions.repairs``. ``made``: it is stored.
+    ``state_machines.regions.repairs``. ``made``: it is stored. ``leaves_hole``: it is
+    forgotten also where no other region has its keys.
     """
 
     region: int
@@ -23,6 +24,7 @@ class Repair(Message, frozen=True):
     end: bytes = b""
     what: str = ""
     made: bool = False
+    leaves_hole: bool = False
 
 
 REPAIR = Codec(Repair)

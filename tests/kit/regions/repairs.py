@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain
-from controller.regions.operator.repairs import Adoption, Repairs
+from controller.regions.operator.repairs import Adoption, Forgetting, Repairs
 from controller.regions.operator.report import ReportView
-from controller.regions.operator.requests import Change
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Operation, Owned, Result
@@ -69,9 +68,15 @@ async def adopts(
 
 
 async def forgets(
-    term: RegionsTerm, region: int, *, dry_run: bool = False, reason: str = "it cannot be right"
+    term: RegionsTerm,
+    region: int,
+    *,
+    dry_run: bool = False,
+    reason: str = "it cannot be right",
+    leave_hole: bool = False,
 ) -> Procedure:
-    return await Repairs(view_on(term)).forget(region, Change(reason=reason, dry_run=dry_run), "ops")
+    wanted = Forgetting(reason=reason, dry_run=dry_run, leave_hole=leave_hole)
+    return await Repairs(view_on(term)).forget(region, wanted, "ops")
 
 
 async def result_of(term: RegionsTerm, begun: Procedure) -> Record:

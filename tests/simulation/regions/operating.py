@@ -15,6 +15,7 @@ from controller.regions.operator.marks import MarkRemoval, MarkRequest, MarkView
 from controller.regions.operator.namespaces import NamespaceCreation
 from controller.regions.operator.procedures import ProcedureView
 from controller.regions.operator.region_changes import RegionChange
+from controller.regions.operator.repairs import Forgetting
 from controller.regions.operator.requests import Change
 from controller.regions.operator.servers import ServerChange
 from controller.regions.operator.tables import TableCreation
@@ -120,10 +121,9 @@ class Operator:
             return Refusal(f"{error.message} | {error.remedy}")
 
     async def _repaired(self, _: str, act: str, subject: str) -> Procedure:
-        change = Change(reason="a test")
         if act == "forget":
-            return await self.repairs.forget(int(subject), change, WHO)
-        return await self._changes.table_changes.fix_keys(subject, change, WHO)
+            return await self.repairs.forget(int(subject), Forgetting(reason="a test"), WHO)
+        return await self._changes.table_changes.fix_keys(subject, Change(reason="a test"), WHO)
 
     async def _called(self, words: list[str]) -> Procedure:
         given = [one for one in words if not one.startswith("--")]

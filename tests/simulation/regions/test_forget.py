@@ -381,3 +381,45 @@ async def test_a_row_under_a_wrong_id_goes_to_the_heirs_without_one_and_no_data_
         task.cancel()
     async with running(disk) as term:
         assert set(term.env.model.sources) == {mine, other}
+
+
+@virtual
+async def test_a_region_under_a_wrong_id_leaves_its_keys_to_the_one_with_the_data() -> None:
+    """Another tool has changed the id of a row. The region opens without data, or never."""
+    disk = RegionDisk()
+    data: Data = {}
+
+    def change(disk: RegionDisk, ids: list[int]) -> None:
+        disk.regions[EXTRA] = disk.regions.pop(ids[1])._replace(id=EXTRA)
+        data[ids[1]] = {b"4": b"an edit"}
+
+    async with changed(disk, change) as (term, owned):
+        lost, keeping = owned[1].region, Keeping(term, "a", data)
+        task = await joins(term, keeping, owned)
+        await ended(term, transits(term, "assign", region := term.env.model.regions[EXTRA]))
+        with pytest.raises(Refused, match="is the only one with the keys") as refused:
+            await forgets(term, EXTRA)
+        assert f"'regent regions forget {EXTRA} --leave-hole'" in refused.value.remedy
+        with pytest.raises(Refused, match="is open, and the only one with some of its keys") as refused:
+            await forgets(term, EXTRA, leave_hole=True)
+        assert refused.value.remedy == f"'regent regions unassign {EXTRA}' closes it first"
+        await ended(term, transits(term, "close", region))
+        planned = await forgets(term, EXTRA, leave_hole=True, dry_run=True)
+        assert planned.detail.endswith("no region until 'regent regions adopt' or 'regent tables fix-keys'")
+        assert (await result_of(term, await forgets(term, EXTRA, leave_hole=True))).state is State.SUCCESS
+        assert (EXTRA in disk.regions, await counts_of(term)) == (False, {"hole": 1})
+        assert (await result_of(term, await adopts(term, lost))).state is State.SUCCESS
+        assert (await counts_of(term), keeping.read(lost, b"4")) == ({}, b"an edit")
+        task.cancel()
+
+
+@virtual
+async def test_the_last_region_of_a_disabled_table_leaves_no_hole() -> None:
+    disk = RegionDisk()
+    async with changed(disk, lambda *_: None) as (term, owned):
+        task = await joins(term, Server(term, "a"), owned)
+        await ended(term, changes(term, "disable"))
+        with pytest.raises(Refused, match="table 't' is disabled") as refused:
+            await forgets(term, owned[-1].region, leave_hole=True)
+        assert refused.value.remedy == "'regent tables enable t' comes first"
+        task.cancel()
