@@ -25,6 +25,7 @@ from regent_agent.protocol import (
     DEAD,
     FIGURES_MAX,
     NAME_CHARS_MAX,
+    NODES,
     REGISTER,
     Accepted,
     Leave,
@@ -97,6 +98,7 @@ class Agent:
         ``answers``: where this server answers, instead of by reports.
         """
         self._options, self._fenced_by = options, fenced_by
+        self._answers = () if answers is None else (NODES,)
         self.load = load
         self.server = options.server
         self._incarnation = options.incarnation or time.time_ns() // 1_000
@@ -253,7 +255,7 @@ class Agent:
         while True:
             await self._polls.open()
             sent, owned = self._lease.sending(), self._work.owned()
-            features = list(options.features)
+            features = [*options.features, *self._answers]
             message = Register(self.server, self._incarnation, options.address, options.software, owned, features)
             try:
                 return sent, owned, await self._polls.request(message, Registered, options.request_ms_max / 1000)

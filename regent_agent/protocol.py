@@ -122,11 +122,15 @@ class Open(Message, frozen=True, tag="open"):
 
 
 class Close(Message, frozen=True, tag="close"):
-    """Has the server close a region that it opened with ``token``."""
+    """Has the server close a region that it opened with ``token``.
+
+    ``reported``: its result comes in a report from each server. The region is another's, and so is its znode.
+    """
 
     pid: int
     region: int
     token: int
+    reported: bool = False
 
 
 class Task(Message, frozen=True, tag="task"):
@@ -160,6 +164,8 @@ class Work(Message, frozen=True, tag="work"):
 
 INHERIT: Final = "inherit"
 """Feature: the process opens regions whose data begins in that of others."""
+NODES: Final = "nodes"
+"""A server with it answers by znodes of regions in transition, see :class:`regent_agent.answers.Answers`."""
 PUBLISH: Final = "publish"
 """Feature: the process has values that are published; it stages, unstages and commits them."""
 FLUSH: Final = "flush"

@@ -219,11 +219,12 @@ class Work:
     async def _close(self, operation: Close) -> Result | None:
         has = self.opened.get(operation.region) or self._closing.get(operation.region)
         mine = has is not None and has.token <= operation.token
-        if self._answers is not None and not await self._answers.begins(operation) and mine:
+        answers = None if operation.reported else self._answers
+        if answers is not None and not await answers.begins(operation) and mine:
             return Result(operation.pid, FAILED, text=NOT_MINE)
         if has is not None and mine:
             await self._close_region(has)
-        if self._answers is not None and await self._answers.closed(operation):
+        if answers is not None and await answers.closed(operation):
             return None
         return Result(operation.pid, CLOSED)
 

@@ -193,6 +193,7 @@ MEANINGS: Final = {
     "Open.options": "options of the table",
     "Open.sources": "the region's data begins as what these have in its range, until its server sends `Independent`",
     "Close.token": "token with which the region was opened",
+    "Close.reported": "its result is reported also by a server that answers by znodes: the region's znode is another's",
     "Task.what": "`fence` keeps the dead server from writing, `split` makes the edits of one part available",
     "Task.server": "the dead server",
     "Task.incarnation": "its incarnation",
@@ -207,7 +208,7 @@ MEANINGS: Final = {
     "Hello.seen_epoch": "of servers: the highest epoch of any response so far, 0 without one",
     "Hello.seen_token": "of servers: the highest token of any open so far, 0 without one",
     "Register.software": "version of the service's software",
-    "Register.features": "`inherit`, `publish`, and the names of the work that the server does",
+    "Register.features": "`inherit`, `publish`, `nodes` ([znodes](region-znodes.md)), and work that the server does",
     "Poll.taken": "number of the last `Operations` that arrived since the registration",
     "Poll.load": f"figures of the service; the daemon keeps the first {protocol.FIGURES_KEPT_MAX}, but none whose name "
     f"has more than {protocol.NAME_CHARS_MAX} characters",

@@ -113,7 +113,7 @@ async def close_stray(env: RegionsEnv, record: Record) -> Outcome:
         env.causes.noted(record.pid, task.region, said(server, result))
         env.dispatcher.forget(record.pid)
     if env.dispatcher.expects(record.pid) != key:
-        env.dispatcher.send(server, protocol.Close(record.pid, task.region, task.token))
+        env.dispatcher.send(server, protocol.Close(record.pid, task.region, task.token, reported=True))
     return Wait(env.wall_ms() + 2 * PAUSE_MS, record.data, durable=False)
 
 

@@ -2,7 +2,8 @@
 
 An open begins with a durable znode, OFFLINE, that names the server and the token; then the server gets the operation.
 The server moves the znode on, and what it has become is the result. Procedures see no difference: a result is a result.
-An answer by a report counts, too: it says what a znode cannot, such as that an open has failed.
+An answer by a report counts, too: it says what a znode cannot, such as that an open has failed. A server that has not
+named the feature answers by reports alone, so no znode is taken from it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 from controller.regions.dispatcher import Dispatcher, Key, Limits, Tell
 from controller.regions.transport.nodes import Found, Nodes, Wanted
 from regent_agent import protocol
-from regent_agent.protocol import Close, Open, Operation, Result
+from regent_agent.protocol import NODES, Close, Open, Operation, Result
 from state_machines.regions.model import Server
 from state_machines.regions.unassigned import Cause, Node, NodeState, may_be_offline
 
@@ -78,7 +79,7 @@ class Noded(Dispatcher):
 
     def send(self, server: Server, operation: Operation) -> None:
         """Sends an operation; that of an open once its znode is durable."""
-        if not isinstance(operation, Open | Close):
+        if not isinstance(operation, Open | Close) or not self._by_znode(server, operation):
             super().send(server, operation)
             return
         region, pid = operation.region, operation.pid
@@ -95,6 +96,12 @@ class Noded(Dispatcher):
             super().send(server, operation)
         if (found := self._nodes.known.get(region)) is not None:  # an earlier daemon may have sent it, too
             asyncio.get_running_loop().call_soon(self._changed, region, found)
+
+    @staticmethod
+    def _by_znode(server: Server, operation: Open | Close) -> bool:
+        """Checks whether a server may answer by a znode: each that does not say otherwise."""
+        reports = isinstance(operation, Close) and operation.reported
+        return not reports and (not server.here or NODES in server.features)
 
     def hold_back(self, pid: int) -> None:
         """Does not send an operation any more: its result is here, which is a failure, or stands in its znode."""
@@ -133,7 +140,8 @@ class Noded(Dispatcher):
             for region in self._nodes.known.keys() - self._sent.keys() - self._closed.keys():
                 self._settle(region)
         for region, sent in list(self._sent.items()):
-            if now_s - sent.since_s >= self._timeout_s and self._expected.get(sent.pid) == sent.server.key:
+            is_late = now_s - sent.since_s >= self._timeout_s and NODES in sent.server.features
+            if is_late and self._expected.get(sent.pid) == sent.server.key:
                 self._sent[region] = sent._replace(since_s=now_s)
                 self._timed_out(region, sent)
 
