@@ -231,9 +231,16 @@ def damage_of(row: Row, place: str, fault: tuple[str, Any, str]) -> Damage:
     kind = KINDS[type(row)]
     if isinstance(row, RegionRow):
         id_ = 0 if CHECKS[RegionRow]["id"](row.id) else row.id
-        return Damage(kind, place, field, shown(value), why, table="" if _name(row.table) else row.table, region=id_)
+        table = "" if _name(row.table) else row.table
+        return Damage(kind, place, field, shown(value), why, "", table, id_, *_bounds(row))
     region = row.id if isinstance(row, HeirRow | ParentRow) and not _id(row.id) else 0
     return Damage(kind, place, field, shown(value), why, named(row), region=region)
+
+
+def _bounds(row: RegionRow) -> tuple[bytes | None, bytes | None]:
+    """Returns the keys of a region that can be read; neither where they contradict each other."""
+    start, end = (None if _key(one) else one for one in (row.start, row.end))
+    return (None, None) if start is not None and end and end <= start else (start, end)
 
 
 def named(row: Row) -> str:
