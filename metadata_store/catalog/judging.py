@@ -231,16 +231,19 @@ def damage_of(row: Row, place: str, fault: tuple[str, Any, str]) -> Damage:
     kind = KINDS[type(row)]
     if isinstance(row, RegionRow):
         id_ = 0 if CHECKS[RegionRow]["id"](row.id) else row.id
-        table = "" if _name(row.table) else row.table
-        return Damage(kind, place, field, shown(value), why, "", table, id_, *_bounds(row))
+        table, *keys = told_of(row._asdict())
+        return Damage(kind, place, field, shown(value), why, "", table, id_, *keys)
     region = row.id if isinstance(row, HeirRow | ParentRow) and not _id(row.id) else 0
     return Damage(kind, place, field, shown(value), why, named(row), region=region)
 
 
-def _bounds(row: RegionRow) -> tuple[bytes | None, bytes | None]:
-    """Returns the keys of a region that can be read; neither where they contradict each other."""
-    start, end = (None if _key(one) else one for one in (row.start, row.end))
-    return (None, None) if start is not None and end and end <= start else (start, end)
+def told_of(fields: Mapping[str, Any]) -> tuple[str, bytes | None, bytes | None]:
+    """Returns the table and the keys of a region, of its fields, that can be used; no keys that exclude each other."""
+    checks = CHECKS[RegionRow]
+    table, start, end = (
+        None if name not in fields or checks[name](fields[name]) else fields[name] for name in ("table", "start", "end")
+    )
+    return (table or "", None, None) if start is not None and end and end <= start else (table or "", start, end)
 
 
 def named(row: Row) -> str:

@@ -38,7 +38,9 @@ REGIONS: Final = "regions"
 
 
 class BadRow(Exception):
-    """A znode that holds no row; the text says why."""
+    """A znode that holds no row; the text says why. ``body``: its JSON, where its checksum is right."""
+
+    body: bytes = b""
 
 
 class Newer(Exception):
@@ -94,7 +96,9 @@ class Form(NamedTuple):
                 raise Newer(f"format {version} is newer than this daemon's ({HEIR_VERSION}): upgrade the daemon")
             return self.make(*msgspec.structs.astuple(self.decoder.decode(body))[:-1])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadRow(str(error)) from error
+            bad = BadRow(str(error))
+            bad.body = body
+            raise bad from error
 
 
 def _form(folder: str, make: Any, names: int) -> Form:
@@ -123,6 +127,21 @@ FORMS: Final = {
 FOLDERS: Final = tuple(form.folder for kind, form in FORMS.items() if kind not in NAMES)
 """Folders that are made with the first row; those of rows that come one at a time are made with the first of these."""
 _encoder = msgspec.json.Encoder()
+
+
+def readable(kind: type[Row], body: bytes) -> dict[str, Any]:
+    """Returns the fields of a row that is none, by name, which have their types."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    fields: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        try:
+            fields[name] = msgspec.convert(found[JSON_NAMES.get(name, name)], hint)
+        except (msgspec.ValidationError, KeyError, TypeError):
+            continue
+    return fields
 
 
 def encode(row: Row, version: int = VERSION) -> bytes:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from metadata_store.catalog import znodes
-from metadata_store.catalog.judging import KINDS, region_is_sound, sound
+from metadata_store.catalog.judging import KINDS, region_is_sound, sound, told_of
 from metadata_store.catalog.rows import (
     NAMES,
     Content,
@@ -148,7 +148,9 @@ class _Reader:
         field, why = _fault(found)
         self._kept(path)
         if path.startswith(f"{znodes.REGIONS}/"):
-            self.damaged.append(Damage(RowKind.REGION, place, field, "", why, region=int(names[0])))
+            body = found.body if isinstance(found, BadRow) else b""
+            told = told_of(znodes.readable(RegionRow, body))
+            self.damaged.append(Damage(RowKind.REGION, place, field, "", why, "", told[0], int(names[0]), *told[1:]))
         elif kind in (HeirRow, ParentRow):
             named = names[0].isdecimal() and znodes.path_in(znodes.FORMS[kind].folder, int(names[0])) == path
             id_ = int(names[0]) if named else 0

@@ -201,6 +201,31 @@ async def test_a_damaged_field_of_a_znode_is_named_and_the_rest_is_read(kind: ty
         assert await s.data(path) is not None, "it stays"
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"state": "open"}, ("n:t", b"", b"k")),
+        ({"table": 7}, ("", b"", b"k")),
+        ({"start": 7}, ("n:t", None, b"k")),
+        ({"end": "no base64"}, ("n:t", b"", None)),
+        ({"end": 7, "table": ""}, ("", b"", None)),
+        (None, ("", None, None)),
+    ],
+)
+async def test_the_damage_of_a_znode_tells_what_of_its_region_can_be_read(
+    fields: dict[str, Any] | None, told: tuple[Any, ...]
+) -> None:
+    async with session(MemoryBackend()) as s:
+        store, catalog = await both(s)
+        await store.write((), (), GOOD)
+        path = f"{ROOT}/{znodes.region_path(1)}"
+        row = json.loads((await s.data(path) or b"").rpartition(b"\n")[0])
+        data = b"a JSON of another region" if fields is None else sealed(json.dumps(row | fields).encode())
+        await s.zk.set(path, data, ANY_VERSION)
+        damage = judged(await catalog.read(), RegionRow)
+        assert (damage.region, damage.table, damage.start, damage.end) == (1, *told)
+
+
 VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "table": ("t", ""),
     "start": (b"", b"a", b"b", b"c", b"x" * 1_025),
