@@ -134,15 +134,17 @@ def _one_first(own: Damage | None, other: Damage, table: str) -> str:
     """Returns in which order regions are stored again whose rows may have the same keys. ``own``: of the wanted one.
 
     Where neither row tells its keys each is in the way of the other one, so the row of one goes first: its region is
-    adopted without it.
+    adopted without it. One that tells them is in the way of no keys apart from these.
     """
     one, told = other.region, whole(other)
+    mine = None if own is None else whole(own)
     adopt = f"'regent regions adopt {one} --table {other.table or table}'"
     apart = "" if told is None else f"; or give keys apart from those of region {one}, {said(told)}"
-    mine = None if own is None else whole(own)
+    if own is not None and mine is None and told is not None:
+        return f"give keys apart from those of region {one}, {said(told)}; or forget {one}, where its row is wrong"
+    if mine is not None and told is None:
+        return f"{adopt} comes first, with its keys as --start and --end, or forget {one}"
     if own is None or (mine is not None and not may_share(other, mine)):
-        return f"{adopt} comes first, or forget {one}{apart}"
-    if told is not None and not may_share(own, told):
         return f"{adopt} comes first, or forget {one}{apart}"
     forget = f"'regent regions forget {one}' removes the row of that one, whose own data stays at the service"
     again = f"{adopt} stores that one again, with its keys as --start and --end"

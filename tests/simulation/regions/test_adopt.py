@@ -353,6 +353,31 @@ async def test_rows_of_which_neither_tells_its_keys_are_stored_again_once_one_is
 
 
 @virtual
+async def test_a_row_that_does_not_tell_all_of_its_keys_comes_first() -> None:
+    disk = RegionDisk()
+
+    def change(disk: RegionDisk, ids: list[int]) -> None:
+        damaging(1, state=99)(disk, ids)
+        damaging(3, start=b"0" * 2_000)(disk, ids)
+
+    async with changed(disk, change) as (term, owned):
+        whole, vague = owned[1].region, owned[3].region
+        task = await joins(term, Server(term, "a"), owned)
+        with pytest.raises(Refused, match=f"may have a region for its keys: region {vague}") as refused:
+            await adopts(term, whole)
+        assert f"'regent regions adopt {vague} --table t' comes first, with its keys as" in refused.value.remedy
+        with pytest.raises(Refused, match=f"may have a region for its keys: region {whole}") as refused:
+            await adopts(term, vague, start="33333333", end="66666666")
+        apart = f"give keys apart from those of region {whole}, from 33333333 to 66666666; or forget {whole}"
+        assert apart in refused.value.remedy
+        for one in (vague, whole):
+            assert (await result_of(term, await adopts(term, one))).result == b"0"
+        assert [one.id for one in regions_of(term)] == [one.region for one in owned]
+        assert await counts_of(term) == {}
+        task.cancel()
+
+
+@virtual
 async def test_a_row_that_tells_its_table_or_its_keys_is_stored_nowhere_else() -> None:
     disk = RegionDisk()
 
