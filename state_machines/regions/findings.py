@@ -103,7 +103,7 @@ class Scope(NamedTuple):
 
     ``listed_max``: so many are listed, the others are counted. ``serving``: whether a daemon works with the model. Else
     it was read of a store, and ``owners`` names the owner of each region whose process has no row. ``had``: regions
-    without a row that processes have listed, with these.
+    without a row that processes have listed, with these. ``mends``: whether holes say what mends them.
     """
 
     table: str = ""
@@ -112,6 +112,7 @@ class Scope(NamedTuple):
     serving: bool = True
     owners: Mapping[int, str] = {}
     had: Mapping[int, str] = {}
+    mends: bool = True
 
     def has(self, table: str) -> bool:
         """Checks whether a table is in it."""

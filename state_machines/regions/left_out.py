@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
@@ -14,6 +14,7 @@ from state_machines.regions.model import Regions, Table
 
 VAGUE_MAX: Final = 3
 """Rows whose keys cannot be read that may have the keys of one hole."""
+BY_START: Final = attrgetter("start", "region")
 
 
 def whole(damage: Damage) -> Range | None:
@@ -95,11 +96,14 @@ class LeftOut:
         if any(not one.table for one in rows):
             others = {(one.start, one.end) for one in model.damages.gaps if one.table != table and not one.overlap}
         told = [one for one in rows if whole(one) is not None]
-        self._named = _sorted(one for one in told if one.table)
-        self._nameless = _sorted(one for one in told if not one.table)
+        self._named = sorted((one for one in told if one.table), key=BY_START)
+        self._nameless = sorted((one for one in told if not one.table), key=BY_START)
         self._elsewhere = others
         """Holes of other tables: a row that does not tell its table, and has just these keys, is of such a one."""
-        self._vague = sorted((one for one in rows if whole(one) is None), key=lambda one: not one.table)
+        vague = sorted((one for one in rows if whole(one) is None), key=lambda one: not one.table)
+        self._started = sorted((one for one in vague if one.start is not None), key=BY_START)
+        self._ended = sorted((one for one in vague if one.end is not None), key=_by_end)
+        self._unread = [one for one in vague if one.start is None and one.end is None][:VAGUE_MAX]
 
     def of(self, keys: Range) -> list[Damage]:
         """Returns rows that may have keys which no region has: those that tell it alone, where they have all."""
@@ -107,16 +111,25 @@ class LeftOut:
         if not _cover(found, keys):
             found += [one for one in _within(self._nameless, keys) if self._is_here(one, keys)]
         if not _cover(found, keys):
-            found += islice((one for one in self._vague if may_be_within(one, keys)), VAGUE_MAX)
+            found += islice(self._of_vague(keys), VAGUE_MAX)
         return found
+
+    def _of_vague(self, keys: Range) -> Iterator[Damage]:
+        """Yields rows that do not tell both bounds, and may have keys: first those that tell one."""
+        yield from _within(self._started, keys)
+        first = bisect_right(self._ended, (not keys[0], keys[0]), key=_by_end) if keys[0] else 0
+        last = bisect_right(self._ended, (not keys[1], keys[1]), key=_by_end)
+        yield from self._ended[first:last]
+        yield from self._unread
 
     def _is_here(self, damage: Damage, keys: Range) -> bool:
         told = whole(damage)
         return told == keys or told not in self._elsewhere
 
 
-def _sorted(rows: Iterator[Damage]) -> list[Damage]:
-    return sorted(rows, key=attrgetter("start", "region"))
+def _by_end(damage: Damage) -> tuple[bool, bytes]:
+    """Orders rows by their ends: that of all keys is the last one."""
+    return not damage.end, damage.end or b""
 
 
 def _within(rows: Sequence[Damage], keys: Range) -> list[Damage]:

@@ -117,6 +117,8 @@ class Judge:
 
     def _hole(self, table: Table, gap: Gap) -> Finding:
         """Describes keys that no region has."""
+        if not self._scope.mends:
+            return Finding(K.HOLE, "", "", table.name, gap.regions, gap.start, gap.end)
         if self._left_out.table != table.name:
             self._left_out = LeftOut(self._model, table.name)
         cause, mend = cause_and_mend(self._model, table, gap, self._left_out, self._scope.had)

@@ -52,8 +52,8 @@ KeyText = Annotated[str | None, Field(max_length=KEY_CHARS_MAX)]
 class Adoption(Change):
     r"""A region whose row is stored again, in its table. ``start``, ``end``: its keys, within a hole of the table.
 
-    A bound that is absent is the one of the hole; an empty text is the begin, or the end, of all keys. Keys are text:
-    printable ASCII as it is, any other byte, and the backslash, as ``\xNN``.
+    A bound that is absent is that of its damaged row, else the one of the hole; an empty text is the begin, or the
+    end, of all keys. Keys are text: printable ASCII as it is, any other byte, and the backslash, as ``\xNN``.
     """
 
     table: Name

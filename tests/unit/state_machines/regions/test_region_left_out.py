@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from state_machines.regions.adopted_keys import adopted_keys, told_of
 from state_machines.regions.damage import NO_TABLE, Damage, Gap, RowKind
 from state_machines.regions.findings import Finding, FindingKind, Refusal, Scope
-from state_machines.regions.left_out import LeftOut, in_the_way, may_be_within, may_share
+from state_machines.regions.left_out import VAGUE_MAX, LeftOut, in_the_way, may_be_within, may_share
 from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.report import Judge
 from state_machines.regions.states import RegionState, TableKind, TableState
@@ -179,3 +179,7 @@ def test_a_row_is_in_the_way_of_the_keys_that_it_may_have(told: list[Told], keys
     assert in_the_way(model, table, [keys], but=1) == next((str(one) for one in mine if one.region != 1), "")
     named = LeftOut(model, "t").of(keys)
     assert all(may_be_within(one, keys) for one in named)
+    apart = [one for one in model.damages.rows if None in (one.start, one.end) and may_be_within(one, keys)]
+    assert named or not apart, "one that tells a bound in the hole is found"
+    if not any(None not in (one.start, one.end) for one in named):
+        assert len(named) == min(len(apart), VAGUE_MAX)
