@@ -13,12 +13,18 @@ Table = Annotated[str, typer.Option("--table", help="Table of the region.")]
 Start = Annotated[
     str | None,
     typer.Option(
-        "--start", metavar="KEY", help="First key of the region; without it that of the keys without a region."
+        "--start",
+        metavar="KEY",
+        help="First key of the region; without it that of its row, or of the keys without a region.",
     ),
 ]
 End = Annotated[
     str | None,
-    typer.Option("--end", metavar="KEY", help="The key behind its last one; without it the end of these keys."),
+    typer.Option(
+        "--end",
+        metavar="KEY",
+        help="The key behind its last one; without it that of its row, or the end of these keys.",
+    ),
 ]
 
 
@@ -47,8 +53,8 @@ def register(named: typer.Typer) -> None:
 def adopt(region: Region, table: Table, start: Start = None, end: End = None) -> Request:
     r"""Store the row of a region again that the catalog has lost: with its id it has its data.
 
-    It gets keys that no region has: all of them where they are one range, else those from --start to --end. Keys are
-    text: printable ASCII as it is, any other byte, and the backslash, as \xNN.
+    It gets keys that no region has: those of its damaged row, else all where they are one range, or from --start to
+    --end. Keys are text: printable ASCII as it is, any other byte, and the backslash, as \xNN.
     """
     keys = {name: key for name, key in (("start", start), ("end", end)) if key is not None}
     return f"/v1/regions/{region}/adopt", {"table": table, **keys}

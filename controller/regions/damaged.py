@@ -101,13 +101,18 @@ def lease_and_fence_of(content: Content, present: LeaseAndFence) -> tuple[LeaseA
     return found, why
 
 
+def _of_row(row: RegionRow) -> tuple[str, int, bytes, bytes]:
+    """Returns what the damage of a region whose row can be read says of it."""
+    return row.table, row.id, row.start, row.end
+
+
 def without_table(damages: Damages, row: RegionRow) -> None:
     """Leaves a region out whose table is not there, or left out itself."""
     if row.table in damages.tables:
         damages.leave_out(row.id, row.table)
     else:
         place = f"region {row.id}"
-        damages.add(Damage(RowKind.REGION, place, "table", shown(row.table), NO_TABLE, "", row.table, row.id))
+        damages.add(Damage(RowKind.REGION, place, "table", shown(row.table), NO_TABLE, "", *_of_row(row)))
 
 
 def without_server(model: Regions, row: RegionRow) -> None:
@@ -115,7 +120,8 @@ def without_server(model: Regions, row: RegionRow) -> None:
     key = row.server, row.incarnation
     owner = f"{row.server},{row.incarnation}"
     why = "no row of a server names it, and one that cannot be read may: it may have the region still"
-    model.damages.add(Damage(RowKind.REGION, f"region {row.id}", "server", shown(owner), why, owner, row.table, row.id))
+    place = f"region {row.id}"
+    model.damages.add(Damage(RowKind.REGION, place, "server", shown(owner), why, owner, *_of_row(row)))
     model.strangers[key] = model.strangers.get(key, 0) + 1
 
 
@@ -143,7 +149,7 @@ def without_sources(damages: Damages, rows: Sequence[RegionRow], heirs: Containe
         if row.id in heirs:
             why = "what it refers to cannot be read: its data begins as that of others"
             place = f"region {row.id}"
-            damages.add(Damage(RowKind.REGION, place, "sources", "", why, "", row.table, row.id))
+            damages.add(Damage(RowKind.REGION, place, "sources", "", why, "", *_of_row(row)))
         else:
             kept.append(row)
     return kept

@@ -232,7 +232,8 @@ def damage_of(row: Row, place: str, fault: tuple[str, Any, str]) -> Damage:
     kind = KINDS[type(row)]
     if isinstance(row, RegionRow):
         id_ = 0 if CHECKS[RegionRow]["id"](row.id) else row.id
-        return Damage(kind, place, field, shown(value), why, table="" if _name(row.table) else row.table, region=id_)
+        table, start, end = told_of(row._asdict())
+        return Damage(kind, place, field, shown(value), why, "", table, id_, start, end)
     if isinstance(row, TableRow):
         return Damage(kind, place, field, shown(value), why, named(row), parts=parts_of(row))
     region = row.id if isinstance(row, HeirRow | ParentRow) and not _id(row.id) else 0
@@ -243,6 +244,15 @@ def parts_of(row: TableRow) -> TableParts:
     """Returns what can be used of the row of a table, each field judged alone."""
     checks = CHECKS[TableRow]
     return TableParts(*(None if checks[one](getattr(row, one)) else getattr(row, one) for one in TableParts._fields))
+
+
+def told_of(fields: Mapping[str, Any]) -> tuple[str, bytes | None, bytes | None]:
+    """Returns the table and the keys of a region, of its fields, that can be used; no keys that exclude each other."""
+    checks = CHECKS[RegionRow]
+    table, start, end = (
+        None if name not in fields or checks[name](fields[name]) else fields[name] for name in ("table", "start", "end")
+    )
+    return (table or "", None, None) if start is not None and end and end <= start else (table or "", start, end)
 
 
 def named(row: Row) -> str:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from metadata_store.catalog import znodes
-from metadata_store.catalog.judging import KINDS, parts_of, region_is_sound, sound
+from metadata_store.catalog.judging import KINDS, parts_of, region_is_sound, sound, told_of
 from metadata_store.catalog.rows import (
     NAMES,
     Content,
@@ -149,7 +149,10 @@ class _Reader:
         field, why = _fault(found)
         self._kept(path)
         if path.startswith(f"{znodes.REGIONS}/"):
-            self.damaged.append(Damage(RowKind.REGION, place, field, "", why, region=int(names[0])))
+            body = found.body if isinstance(found, BadRow) else b""
+            row = znodes.FORMS[RegionRow].loosely(body)
+            table, start, end = told_of({} if row is None else row._asdict())
+            self.damaged.append(Damage(RowKind.REGION, place, field, "", why, "", table, int(names[0]), start, end))
         elif kind in (HeirRow, ParentRow):
             named = names[0].isdecimal() and znodes.path_in(znodes.FORMS[kind].folder, int(names[0])) == path
             id_ = int(names[0]) if named else 0

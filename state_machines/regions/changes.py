@@ -9,6 +9,8 @@ from itertools import groupby
 from typing import Final
 
 from state_machines.regions.damage import Damage, RowKind
+from state_machines.regions.heirs import Range
+from state_machines.regions.left_out import in_the_way
 from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
 
@@ -83,14 +85,14 @@ def modification_problem(table: Table) -> str | None:
     return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled or disabled"
 
 
-def keys_problem(model: Regions, table: Table, but: int = 0) -> str | None:
+def keys_problem(model: Regions, table: Table, but: int = 0, keys: Sequence[Range] | None = None) -> str | None:
     """Returns why keys of a table that no region has cannot get one; None where they can.
 
-    ``but``: id of a region whose own row is no obstacle, because it is replaced.
+    ``but``: id of a region whose own row is no obstacle, because it is replaced. ``keys``: these alone, else all.
     """
     if table.state not in SETTLED:
         return f"table {table.name!r} is {table.state.name.lower()}, and must be enabled or disabled"
-    if left_out := model.damages.of_rows(table.name, but):
+    if left_out := in_the_way(model, table, keys, but):
         return f"table {table.name!r} may have a region for its keys: {left_out}"
     if (process := unnamed_process(model)) is not None:
         return f"a process whose row cannot be read may serve keys of table {table.name!r}: {process}"

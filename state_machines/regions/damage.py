@@ -49,7 +49,7 @@ class RowKind(StrEnum):
 class Damage(NamedTuple):
     """A stored row that cannot be used as it is. ``name``: of what it is about, as far as that can be read.
 
-    ``place``: where it is stored; ``table`` and ``region``: of a region, as far as they can be read.
+    ``place``: where it is stored; ``table``, ``region``, ``start``, ``end``: of a region, as far as they can be read.
     ``parts``: what the row of a table still holds.
     """
 
@@ -61,6 +61,8 @@ class Damage(NamedTuple):
     name: str = ""
     table: str = ""
     region: int = 0
+    start: bytes | None = None
+    end: bytes | None = None
     parts: TableParts = NOTHING
 
     def __str__(self) -> str:
@@ -226,6 +228,10 @@ class Damages:
             return ""
         own = next((str(one) for one in self.rows if one.region == region and one.kind is RowKind.REGION), "")
         return own or "its table is left out"
+
+    def sound_of(self, table: str) -> int:
+        """Returns how many sound regions are left out with their table."""
+        return self._sound_of[table]
 
     def of_snapshot(self, snapshot: str) -> str:
         """Returns why a snapshot, or a part of it, is left out; empty where nothing of it is."""

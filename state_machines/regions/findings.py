@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from enum import StrEnum
-from itertools import islice
 from typing import Final, NamedTuple, ParamSpec
 
 P = ParamSpec("P")
@@ -16,29 +15,8 @@ RESTORE: Final = (
 )
 """The mend of what only the store itself can be given back."""
 
-
-HAD_NAMED: Final = 3
-"""Regions that the mend of a hole names."""
 COPY: Final = "stop the daemon, restore the rows from a copy of the store, then start it; where no copy has them, "
 """Begin of the mend of what commands give back only in part."""
-
-
-def hole_mend(table: str, region: int = 0, had: Mapping[int, str] | None = None) -> str:
-    """Returns the mend of keys that no region has. ``region``: the one that may have them, by a row that is left out.
-
-    ``had``: regions without a row that processes have listed: one of them may have the keys.
-
-    What was there is in a copy of the store, or at the service below the id of its region.
-    """
-    adopt = f"'regent regions adopt {region or 'ID'} --table {table}' stores"
-    if region:
-        return f"{COPY}{adopt} region {region} again, or 'regent regions forget {region}' removes its row"
-    empty = f"'regent tables fix-keys {table}' gives the keys to an empty region"
-    had = had or {}
-    named = ", ".join(f"{process} had region {id_}" for id_, process in islice(had.items(), HAD_NAMED))
-    more = f" and {len(had) - HAD_NAMED:,} more" if len(had) > HAD_NAMED else ""
-    known = f" ({named}{more}, without a row)" if had else ""
-    return f"{COPY}{adopt} a region again whose id you know{known}; else {empty}"
 
 
 def row_mend(region: int, table: str) -> str:
@@ -125,7 +103,7 @@ class Scope(NamedTuple):
 
     ``listed_max``: so many are listed, the others are counted. ``serving``: whether a daemon works with the model. Else
     it was read of a store, and ``owners`` names the owner of each region whose process has no row. ``had``: regions
-    without a row that processes have listed, with these.
+    without a row that processes have listed, with these. ``mends``: whether holes say what mends them.
     """
 
     table: str = ""
@@ -134,6 +112,7 @@ class Scope(NamedTuple):
     serving: bool = True
     owners: Mapping[int, str] = {}
     had: Mapping[int, str] = {}
+    mends: bool = True
 
     def has(self, table: str) -> bool:
         """Checks whether a table is in it."""

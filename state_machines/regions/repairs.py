@@ -6,23 +6,24 @@ or may have its keys. A row is forgotten only where it cannot be right, or canno
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
+from state_machines.regions.adopted_keys import own_row, said, table_problem
 from state_machines.regions.changes import PROCESS_MEND, SETTLED, keys_problem
-from state_machines.regions.damage import CLOSED, RowKind
+from state_machines.regions.damage import CLOSED, Damage, RowKind
 from state_machines.regions.findings import FindingKind, Findings, Refusal, Scope
 from state_machines.regions.heirs import Range
-from state_machines.regions.layout import key_text, key_word
+from state_machines.regions.layout import key_word
+from state_machines.regions.left_out import free_of, in_the_way, may_share, obstacle, whole
 from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.report_rows import judge_parent
 from state_machines.regions.shapes import end_of
+from state_machines.regions.unusable import ACL, place_word
 
 HEIRS_NAMED: Final = 3
 """Heirs that a sentence names."""
-HOLES_NAMED: Final = 3
-"""Key ranges that a sentence names."""
 ROW: Final = "restore the rows from a copy of the store, with the daemon stopped"
 
 
@@ -42,8 +43,14 @@ class Forgotten(StrEnum):
 # -- regions that are stored again
 
 
-def adoption_problem(model: Regions, id_: int, table: Table, *, given: bool) -> Refusal | None:
-    """Returns why the row of a region cannot be stored again; None where it can. ``given``: the id was given out."""
+def adoption_problem(
+    model: Regions, id_: int, table: Table, *, given: bool, keys: Sequence[Range] | None = None
+) -> Refusal | None:
+    """Returns why the row of a region cannot be stored again; None where it can.
+
+    ``given``: the id was given out. ``keys``: those that it gets, empty before they are known; else any without a
+    region.
+    """
     if not given:
         what = f"region {id_} never was: this store has not given out that id"
         return Refusal(what, f"'regent events show --table {table.name}' has the ids of its regions: name one of these")
@@ -57,9 +64,12 @@ def adoption_problem(model: Regions, id_: int, table: Table, *, given: bool) -> 
         return refusal
     if (refusal := _had_heirs(model, id_, table)) is not None:
         return refusal
-    if (why := keys_problem(model, table, but=id_)) is not None:
+    if (refusal := table_problem(model, id_, table.name)) is not None:
+        return refusal
+    if (why := keys_problem(model, table, id_, keys)) is not None:
         settled = table.state in SETTLED
-        return Refusal(why, _other_rows(model, table, id_) if settled else f"see 'regent tables describe {table.name}'")
+        see = f"see 'regent tables describe {table.name}'"
+        return Refusal(why, _other_rows(model, table, id_, keys) if settled else see)
     return None
 
 
@@ -74,15 +84,6 @@ def _had_heirs(model: Regions, id_: int, table: Table) -> Refusal | None:
             what = f"the data of region {heir} begins as that of region {id_}, and the row of {heir} is lost"
             return Refusal(what, f"'regent regions adopt {heir}' with its table comes first; or forget {heir}")
     return None
-
-
-def known_keys(model: Regions, id_: int) -> Range | None:
-    """Returns keys within which those of a lost region lie, by what it refers to; None where nothing tells."""
-    sources = model.sources.get(id_)
-    if not sources:
-        return None
-    ends = [one.end for one in sources]
-    return min(one.start for one in sources), b"" if b"" in ends else max(ends)
 
 
 def _left_out(model: Regions, id_: int) -> Refusal | None:
@@ -113,62 +114,41 @@ def _untouched(id_: int, kind: RowKind, why: str, owner: str) -> Refusal | None:
     return None
 
 
-def _other_rows(model: Regions, table: Table, id_: int) -> str:
+def _other_rows(model: Regions, table: Table, id_: int, keys: Sequence[Range] | None) -> str:
     """Returns what mends rows that may have the keys of a table, besides that of a region."""
-    if not model.damages.of_rows(table.name, id_):
-        return PROCESS_MEND
-    rows = (one for one in model.damages.rows if one.kind is RowKind.REGION and one.table in ("", table.name))
-    first = next((one.region for one in rows if one.region not in (0, id_)), 0)
-    adopt = f"; where none has them, 'regent regions adopt {first} --table {table.name}' comes first, or forget {first}"
-    return f"{ROW}{adopt if first else ''}"
+    ranges = free_of(model, table) if keys is None else keys
+    one = obstacle(model.damages, table.name, ranges, id_)
+    if one is None:
+        return ROW if in_the_way(model, table, ranges, id_) else PROCESS_MEND
+    if one.name:
+        return f"'regent servers recover {one.name}' comes first, then restart the daemon"
+    if one.why.startswith(CLOSED):
+        return ACL
+    if not one.region:
+        remove = f"'regent regions remove-row {place_word(one.place)}' removes the row"
+        return f"{ROW}; where none has them, {remove}, and its region is adopted later, with its id and its keys"
+    return f"{ROW}; where none has them, {_one_first(own_row(model, id_), one, table.name)}"
 
 
-def chosen_keys(
-    holes: list[Range], start: bytes | None, end: bytes | None, table: str, known: Range | None = None
-) -> Range | Refusal:
-    """Returns the keys that a region gets: all of the only hole, or a part of one. None: the bound is the hole's.
+def _one_first(own: Damage | None, other: Damage, table: str) -> str:
+    """Returns in which order regions are stored again whose rows may have the same keys. ``own``: of the wanted one.
 
-    ``known``: keys within which they lie.
+    Where neither row tells its keys each is in the way of the other one, so the row of one goes first: its region is
+    adopted without it. One that tells them is in the way of no keys apart from these.
     """
-    if (
-        holes
-        and known is not None
-        and not (holes := [both for one in holes if (both := _both(one, known)) is not None])
-    ):
-        what = f"the region had keys within those {said(known)}, and each of these has a region"
-        return Refusal(what, f"see 'regent regions report --table {table}'")
-    if not holes:
-        return Refusal(f"each key of table {table!r} has a region", f"see 'regent regions report --table {table}'")
-    named = "; ".join(map(said, holes[:HOLES_NAMED]))
-    count = f"table {table!r} has {len(holes)} key ranges without a region: {named}"
-    if start is None and end is None:
-        return holes[0] if len(holes) == 1 else Refusal(count, "say which keys the region had: --start and --end")
-    for first, last in holes:
-        found = first if start is None else start, last if end is None else end
-        if is_within(*found, (first, last)):
-            return found
-    keys = said((start or b"", end or b""))
-    return Refusal(f"keys {keys} are not wholly without a region: {count}", "give keys within one of these ranges")
-
-
-def _both(one: Range, other: Range) -> Range | None:
-    """Returns the keys that two ranges share; None without any."""
-    start = max(one[0], other[0])
-    end = min(one[1], other[1]) if one[1] and other[1] else one[1] or other[1]
-    return (start, end) if not end or start < end else None
-
-
-def is_within(start: bytes, end: bytes, hole: Range) -> bool:
-    """Checks whether keys are some, and lie in a hole."""
-    first, last = hole
-    if end and end <= start:
-        return False
-    return start >= first and (not last or (bool(end) and end <= last))
-
-
-def said(keys: Range) -> str:
-    """Returns key bounds for a sentence."""
-    return f"from {key_text(keys[0]) or 'the first key'} to {key_text(keys[1]) or 'the last one'}"
+    one, told = other.region, whole(other)
+    mine = None if own is None else whole(own)
+    adopt = f"'regent regions adopt {one} --table {other.table or table}'"
+    apart = "" if told is None else f"; or give keys apart from those of region {one}, {said(told)}"
+    if own is not None and mine is None and told is not None:
+        return f"give keys apart from those of region {one}, {said(told)}; or forget {one}, where its row is wrong"
+    if mine is not None and told is None:
+        return f"{adopt} comes first, with its keys as --start and --end, or forget {one}"
+    if own is None or (mine is not None and not may_share(other, mine)):
+        return f"{adopt} comes first, or forget {one}{apart}"
+    forget = f"'regent regions forget {one}' removes the row of that one, whose own data stays at the service"
+    again = f"{adopt} stores that one again, with its keys as --start and --end"
+    return f"{forget}; then adopt region {own.region}, and then {again}{apart}"
 
 
 # -- rows that are forgotten

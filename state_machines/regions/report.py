@@ -6,15 +6,16 @@ is looked at again in the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from state_machines.regions.changes import PROCESS_MEND, unnamed_process
 from state_machines.regions.damage import Gap, RowKind
-from state_machines.regions.findings import RESTORE, Finding, FindingKind, Findings, Held, Scope, hole_mend
+from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope
+from state_machines.regions.holes import cause_and_mend
 from state_machines.regions.keys import Keys, behind
 from state_machines.regions.layout import key_text
+from state_machines.regions.left_out import LeftOut
 from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.overlaps import pair_mend
 from state_machines.regions.report_owners import judge_claim, judge_owner
@@ -39,6 +40,7 @@ class Judge:
         self._odd: list[Region] = []
         """Regions that are not open at a process that serves."""
         self._weight = 0
+        self._left_out = LeftOut(model, "")
 
     def _after(self, weight: int) -> Iterator[None]:
         """Ends the part where it is heavy enough."""
@@ -103,7 +105,25 @@ class Judge:
 
     def _note(self, table: Table, gap: Gap | None) -> None:
         if gap is not None:
-            self.found.add(K.OVERLAP if gap.overlap else K.HOLE, _described, self._model, table, gap, self._scope.had)
+            describe = self._overlap if gap.overlap else self._hole
+            self.found.add(K.OVERLAP if gap.overlap else K.HOLE, describe, table, gap)
+
+    def _overlap(self, table: Table, gap: Gap) -> Finding:
+        """Describes keys that several regions have."""
+        beside = " and ".join(f"#{one}" for one in gap.regions)
+        what = f"table {table.name}: regions {beside} have the same keys, {_keys_of(gap)}"
+        mend = _overlap_mend(self._model, table, gap)
+        return Finding(K.OVERLAP, what, mend, table.name, gap.regions, gap.start, gap.end)
+
+    def _hole(self, table: Table, gap: Gap) -> Finding:
+        """Describes keys that no region has."""
+        if not self._scope.mends:
+            return Finding(K.HOLE, "", "", table.name, gap.regions, gap.start, gap.end)
+        if self._left_out.table != table.name:
+            self._left_out = LeftOut(self._model, table.name)
+        cause, mend = cause_and_mend(self._model, table, gap, self._left_out, self._scope.had)
+        what = f"table {table.name}: no region has the keys {_keys_of(gap)}{cause and f' ({cause})'}"
+        return Finding(K.HOLE, what, mend, table.name, gap.regions, gap.start, gap.end)
 
     # -- all else
 
@@ -150,29 +170,8 @@ _GOES_ON: Final = {
 """What goes on with a table that no procedure takes to its next state."""
 
 
-def _described(model: Regions, table: Table, gap: Gap, had: Mapping[int, str]) -> Finding:
-    """Describes keys that no region has, or several."""
-    keys = f"from {key_text(gap.start) or 'the first key'} to {key_text(gap.end) or 'the last one'}"
-    if gap.overlap:
-        beside = " and ".join(f"#{one}" for one in gap.regions)
-        what = f"table {table.name}: regions {beside} have the same keys, {keys}"
-    else:
-        cause = f" ({why})" if (why := model.damages.of_table(table.name)) else ""
-        what = f"table {table.name}: no region has the keys {keys}{cause}"
-    mend = _overlap_mend(model, table, gap) if gap.overlap else _hole_mend(model, table.name, had)
-    if table.state is TableState.DISABLED and not gap.overlap and not gap.end:
-        mend = f"where its creation was ended, 'regent tables delete {table.name}'; else {mend}"
-    kind = K.OVERLAP if gap.overlap else K.HOLE
-    return Finding(kind, what, mend, table.name, gap.regions, gap.start, gap.end)
-
-
-def _hole_mend(model: Regions, table: str, had: Mapping[int, str]) -> str:
-    """Returns the mend of keys that no region has; a row that is left out may have them."""
-    if not model.damages.of_rows(table):
-        return hole_mend(table, had=had) if unnamed_process(model) is None else PROCESS_MEND
-    left_out = (one.region for one in model.damages.rows if one.kind is RowKind.REGION and one.table in ("", table))
-    region = next(filter(None, left_out), 0)
-    return hole_mend(table, region) if region else RESTORE
+def _keys_of(gap: Gap) -> str:
+    return f"from {key_text(gap.start) or 'the first key'} to {key_text(gap.end) or 'the last one'}"
 
 
 def _overlap_mend(model: Regions, table: Table, gap: Gap) -> str:

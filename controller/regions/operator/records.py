@@ -48,8 +48,9 @@ from controller.regions.procedures.stopping import STOP_TASK, StopTask
 from controller.regions.procedures.tables import SUPERSEDED
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from state_machines.regions.adopted_keys import said
 from state_machines.regions.layout import count_of, key_text
-from state_machines.regions.repairs import Forgotten, said
+from state_machines.regions.repairs import Forgotten
 
 BY_NAME: Final[Mapping[str, Kind[RegionsEnv]]] = {kind.name: kind for kind in KINDS}
 CODECS: Final[Mapping[str, Any]] = {

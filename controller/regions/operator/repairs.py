@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import FastAPI, Request, Response
@@ -31,20 +32,14 @@ from controller.regions.procedures.messages import SHAPE, TABLE_TASK, Shape, Tab
 from controller.regions.procedures.repair import REPAIR, Repair
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
+from state_machines.regions.adopted_keys import adopted_keys, said, told_of
 from state_machines.regions.damage import RowKind
 from state_machines.regions.findings import Refusal
 from state_machines.regions.heirs import Range
 from state_machines.regions.layout import KEY_BYTES_MAX, NotAKey, count_of, key_of
 from state_machines.regions.misnamed import heirs_without_sources
 from state_machines.regions.model import Table
-from state_machines.regions.repairs import (
-    Forgotten,
-    adoption_problem,
-    chosen_keys,
-    forgettable,
-    known_keys,
-    said,
-)
+from state_machines.regions.repairs import Forgotten, adoption_problem, forgettable
 
 KEY_CHARS_MAX: Final = 4 * KEY_BYTES_MAX
 """Characters of a key as text."""
@@ -59,8 +54,8 @@ KeyText = Annotated[str | None, Field(max_length=KEY_CHARS_MAX)]
 class Adoption(Change):
     r"""A region whose row is stored again, in its table. ``start``, ``end``: its keys, within a hole of the table.
 
-    A bound that is absent is the one of the hole; an empty text is the begin, or the end, of all keys. Keys are text:
-    printable ASCII as it is, any other byte, and the backslash, as ``\xNN``.
+    A bound that is absent is that of its damaged row, else the one of the hole; an empty text is the begin, or the
+    end, of all keys. Keys are text: printable ASCII as it is, any other byte, and the backslash, as ``\xNN``.
     """
 
     table: Name
@@ -89,9 +84,10 @@ class Repairs:
         env, table = term.env, table_of(term.env.model, request.table)
         start_key, end_key = _key_of("start", request.start), _key_of("end", request.end)
         keys = await _keys(term, region, table, start_key, end_key)
-        _refuse(_problem(term, region, table))  # behind the await
+        _refuse(_problem(term, region, table, [keys]))  # behind the await
         task = Repair(region, table.name, request.reason, *keys)
-        about = f"region {table.name}#{region} with the keys {said(keys)}{_waits(env, region)}"
+        told = told_of(env.model, region, table.name, keys)
+        about = f"region {table.name}#{region} with the keys {said(keys)}{told}{_waits(env, region)}"
         return await start(term, adopting.NAME, REPAIR.encode(task), caller, request, about)
 
     async def forget(self, region: int, request: Forgetting, principal: str) -> Procedure:
@@ -156,18 +152,18 @@ def _discarded(env: RegionsEnv, region: int, found: Forgotten) -> str:
 
 async def _keys(term: RegionsTerm, region: int, table: Table, start_key: bytes | None, end_key: bytes | None) -> Range:
     """Returns the keys of a lost region; raises ``Refused`` where it cannot get them."""
-    _refuse(_problem(term, region, table))
+    _refuse(_problem(term, region, table, ()))
     holes = await fixing.holes_of(term.env, table, adopting.HOLES_MAX)
-    keys = chosen_keys(holes, start_key, end_key, table.name, known_keys(term.env.model, region))
+    keys = adopted_keys(term.env.model, region, table.name, holes, start_key, end_key)
     if isinstance(keys, Refusal):
         raise Refused(*keys)
     return keys
 
 
-def _problem(term: RegionsTerm, region: int, table: Table) -> Refusal | None:
-    """Returns why a region is not stored again; None where it may be."""
+def _problem(term: RegionsTerm, region: int, table: Table, keys: Sequence[Range]) -> Refusal | None:
+    """Returns why a region is not stored again; None where it may be. ``keys``: that it gets, empty before."""
     env = term.env
-    if (refusal := adoption_problem(env.model, region, table, given=env.is_given(region))) is not None:
+    if (refusal := adoption_problem(env.model, region, table, given=env.is_given(region), keys=keys)) is not None:
         return refusal
     if (ending := env.endings.of(table)) is not None:
         return Refusal(ending.why(), "wait for its end")

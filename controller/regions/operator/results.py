@@ -22,7 +22,7 @@ from controller.regions.procedures.messages import Crash, TableTask
 from controller.regions.procedures.repair import Repair
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.repairs import said
+from state_machines.regions.adopted_keys import said
 
 COUNTED: Final[Mapping[str, str]] = {
     table_work.NAME: "region",

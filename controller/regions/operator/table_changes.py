@@ -43,6 +43,7 @@ from state_machines.regions.changes import (
 )
 from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import key_text
+from state_machines.regions.left_out import in_the_way
 from state_machines.regions.model import Regions
 from state_machines.regions.model import Table as ModelTable
 from state_machines.regions.references import needed_by
@@ -193,7 +194,7 @@ def keys_remedy(model: Regions, table: ModelTable) -> str:
     """Returns what lets keys of a table that no region has get one."""
     if table.state not in SETTLED:
         return f"see 'regent tables describe {table.name}'"
-    return REMEDY if model.damages.of_rows(table.name) else PROCESS_MEND
+    return REMEDY if in_the_way(model, table) else PROCESS_MEND
 
 
 def options_problem(table: ModelTable, request: Modification) -> str | None:

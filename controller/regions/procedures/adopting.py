@@ -21,8 +21,9 @@ from metadata_store.catalog.rows import DropRegions, HeirRow, NewRegions, Put, R
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
+from state_machines.regions.adopted_keys import is_within, said
 from state_machines.regions.model import Region, Table
-from state_machines.regions.repairs import adoption_problem, is_within, said
+from state_machines.regions.repairs import adoption_problem
 from state_machines.regions.states import RegionState, ServerState, TableState
 
 NAME: Final = "adopt"
@@ -43,7 +44,8 @@ def problem_of(env: RegionsEnv, record: Record, task: Repair) -> str | None:
     table = env.model.tables.get(task.table)
     if table is None:
         return f"table {task.table!r} does not exist"
-    if (refusal := adoption_problem(env.model, task.region, table, given=env.is_given(task.region))) is not None:
+    given, keys = env.is_given(task.region), [(task.start, task.end)]
+    if (refusal := adoption_problem(env.model, task.region, table, given=given, keys=keys)) is not None:
         return str(refusal)
     if (ending := env.endings.of(table)) is not None:
         return ending.why()

@@ -43,7 +43,7 @@ S = RegionState
 
 async def holes_of(env: RegionsEnv, table: Table, listed_max: int) -> list[Range]:
     """Returns the first of the key ranges that no region of a table has; other work goes on while it looks."""
-    judge = Judge(env.model, Scope(table.name, FindingKind.HOLE, listed_max=listed_max))
+    judge = Judge(env.model, Scope(table.name, FindingKind.HOLE, listed_max=listed_max, mends=False))
     for _ in judge.of_keys():
         await asyncio.sleep(0)
     return [(one.start, one.end) for one in judge.found.listed]

@@ -237,8 +237,8 @@ class Hung(Broken):
     hangs = True
 
 
-def changes(term: RegionsTerm, kind: str) -> Awaitable[int]:
-    return procedure(term, f"{kind}_table", TABLE_TASK.encode(TableTask("t")))
+def changes(term: RegionsTerm, kind: str, table: str = "t") -> Awaitable[int]:
+    return procedure(term, f"{kind}_table", TABLE_TASK.encode(TableTask(table)))
 
 
 def transits(term: RegionsTerm, kind: str, region: Region) -> Awaitable[int]:

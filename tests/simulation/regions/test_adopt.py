@@ -18,8 +18,8 @@ from regent_agent import protocol
 from state_machines.procedures.outcome import Next, Wait
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from state_machines.regions.adopted_keys import said
 from state_machines.regions.references import source_problem
-from state_machines.regions.repairs import said
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.repairs import (
@@ -298,23 +298,105 @@ async def test_an_adoption_that_may_be_wrong_is_refused_with_what_lets_it_succee
 
 
 @virtual
-async def test_a_row_that_is_left_out_keeps_other_regions_from_its_keys_and_not_its_own() -> None:
+async def test_a_row_whose_keys_are_not_known_keeps_other_regions_from_theirs_and_not_its_own() -> None:
     disk = RegionDisk()
 
     def change(disk: RegionDisk, ids: list[int]) -> None:
-        damaging(1, state=99)(disk, ids)
+        damaging(1, state=99, start="no key", end="no key")(disk, ids)
         without(3)(disk, ids)
 
     async with changed(disk, change) as (term, owned):
         bad, lost = owned[1].region, owned[3].region
         task = await joins(term, Server(term, "a"), owned)
-        with pytest.raises(Refused, match=f"may have a region for its keys: region {bad}: state is 99") as refused:
+        with pytest.raises(Refused, match=f"may have a region for its keys: region {bad}: start is") as refused:
             await adopts(term, lost, start="99999999")
         assert f"'regent regions adopt {bad} --table t' comes first" in refused.value.remedy
         assert (await result_of(term, await adopts(term, bad, end="66666666"))).result == b"0"
         assert (await result_of(term, await adopts(term, lost))).result == b"0"
         assert await counts_of(term) == {}
         task.cancel()
+
+
+@virtual
+async def test_rows_that_tell_keys_apart_are_stored_again_in_any_order() -> None:
+    async with changed(RegionDisk(), damaging(1, 3, state=99)) as (term, owned):
+        first, second = owned[1].region, owned[3].region
+        task = await joins(term, Server(term, "a"), owned)
+        with pytest.raises(Refused, match="may have a region for its keys") as refused:
+            await adopts(term, first, start="99999999", end="cccccccc")
+        assert refused.value.remedy
+        planned = await adopts(term, second, start="9999999a", dry_run=True, reason="")
+        assert "its row had other keys, from 99999999 to cccccccc: make sure" in planned.detail
+        for one in (second, first):
+            assert "its row" not in (await adopts(term, one, dry_run=True, reason="")).detail
+            assert (await result_of(term, await adopts(term, one))).result == b"0"
+        assert [one.id for one in regions_of(term)] == [one.region for one in owned]
+        assert await counts_of(term) == {}
+        task.cancel()
+
+
+@virtual
+async def test_rows_of_which_neither_tells_its_keys_are_stored_again_once_one_is_forgotten() -> None:
+    async with changed(RegionDisk(), damaging(1, 3, start="no key", end="no key")) as (term, owned):
+        first, second = owned[1].region, owned[3].region
+        task = await joins(term, Server(term, "a"), owned)
+        with pytest.raises(Refused, match="may have a region for its keys") as refused:
+            await adopts(term, first, start="33333333", end="66666666")
+        way = refused.value.remedy
+        assert f"'regent regions forget {second}' removes the row" in way
+        assert f"; then adopt region {first}, and then 'regent regions adopt {second} --table t' stores" in way
+        assert (await result_of(term, await forgets(term, second))).state is State.SUCCESS
+        assert (await result_of(term, await adopts(term, first, start="33333333", end="66666666"))).result == b"0"
+        assert (await result_of(term, await adopts(term, second))).result == b"0"
+        assert await counts_of(term) == {}
+        task.cancel()
+
+
+@virtual
+async def test_a_row_that_does_not_tell_all_of_its_keys_comes_first() -> None:
+    disk = RegionDisk()
+
+    def change(disk: RegionDisk, ids: list[int]) -> None:
+        damaging(1, state=99)(disk, ids)
+        damaging(3, start=b"0" * 2_000)(disk, ids)
+
+    async with changed(disk, change) as (term, owned):
+        whole, vague = owned[1].region, owned[3].region
+        task = await joins(term, Server(term, "a"), owned)
+        with pytest.raises(Refused, match=f"may have a region for its keys: region {vague}") as refused:
+            await adopts(term, whole)
+        assert f"'regent regions adopt {vague} --table t' comes first, with its keys as" in refused.value.remedy
+        with pytest.raises(Refused, match=f"may have a region for its keys: region {whole}") as refused:
+            await adopts(term, vague, start="33333333", end="66666666")
+        apart = f"give keys apart from those of region {whole}, from 33333333 to 66666666; or forget {whole}"
+        assert apart in refused.value.remedy
+        for one in (vague, whole):
+            assert (await result_of(term, await adopts(term, one))).result == b"0"
+        assert [one.id for one in regions_of(term)] == [one.region for one in owned]
+        assert await counts_of(term) == {}
+        task.cancel()
+
+
+@virtual
+async def test_a_row_that_tells_its_table_or_its_keys_is_stored_nowhere_else() -> None:
+    disk = RegionDisk()
+
+    def change(disk: RegionDisk, ids: list[int]) -> None:
+        damaging(1, state=99)(disk, ids)
+        damaging(3, table="")(disk, ids)
+        [row] = [one for one in disk.tables.values() if one.name == "t"]
+        disk.tables["u"] = row._replace(name="u")
+        disk.regions[900] = disk.regions[ids[0]]._replace(id=900, table="u", start=b"", end=b"a")
+
+    async with changed(disk, change) as (term, owned):
+        bad, nameless = owned[1].region, owned[3].region
+        with pytest.raises(Refused, match=f"region {bad} is one of table t, and not of u") as refused:
+            await adopts(term, bad, "u")
+        assert refused.value.remedy == f"'regent regions adopt {bad} --table t' stores it there"
+        with pytest.raises(Refused, match="had the keys from 99999999 to cccccccc by its row, and no hole") as refused:
+            await adopts(term, nameless, "u", start="b", end="c")
+        assert "'regent regions report --kind hole'" in refused.value.remedy
+        assert "its row tells no table that is there" in (await adopts(term, nameless, dry_run=True, reason="")).detail
 
 
 @virtual

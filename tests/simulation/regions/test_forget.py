@@ -22,9 +22,11 @@ from regent_agent import protocol
 from state_machines.procedures.outcome import Next, Wait
 from state_machines.procedures.record import child
 from state_machines.procedures.states import State
+from state_machines.regions.findings import COPY
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.repairs import (
+    COUNT,
     Data,
     Keeping,
     adopts,
@@ -114,7 +116,9 @@ async def test_of_two_regions_with_the_same_keys_either_may_go_and_not_both() ->
         await until(lambda: not term.env.claimants.processes)
         first = owned[1].region
         mend = (await mends_of(term))[0]
-        assert mend.startswith(f"'regent regions forget {EXTRA}' removes the row of {EXTRA}, CLOSED"), "without data"
+        assert mend.startswith(f"{COPY}'regent regions forget {EXTRA}' removes the row of {EXTRA}, CLOSED"), (
+            "without data"
+        )
         assert f"{first}, OPEN with sequence" in mend
         assert f"what was written to {EXTRA} is not served then; else 'regent regions forget {first}'" in mend
         begun = [await forgets(term, one) for one in (first, EXTRA)]
@@ -138,7 +142,7 @@ async def test_an_overlap_that_is_a_part_of_each_region_is_mended_by_a_split() -
         await until(lambda: not term.env.claimants.processes)
         first, second = owned[1].region, owned[2].region
         [mend] = await mends_of(term)
-        assert mend.startswith(f"'regent regions split {first} --key 5' parts a region")
+        assert mend.startswith(f"{COPY}'regent regions split {first} --key 5' parts a region")
         only = f"region t#{first} is the only one with the keys from 33333333 to 5"
         with pytest.raises(Refused, match=only) as refused:
             await forgets(term, first)
@@ -176,6 +180,37 @@ async def test_a_region_that_another_one_needs_or_whose_keys_no_other_has_is_not
             await procedure(term, forgetting.NAME, REPAIR.encode(Repair(only, "t", what="region")))
         )
         assert (record.state, "is the only one" in record.error) == (State.ROLLEDBACK, True)
+
+
+@virtual
+async def test_a_region_that_has_grown_over_all_others_is_parted_and_they_keep_their_data() -> None:
+    data: Data = {}
+    disk = RegionDisk()
+
+    def change(disk: RegionDisk, ids: list[int]) -> None:
+        disk.regions[ids[0]] = disk.regions[ids[0]]._replace(end=b"")
+
+    async with changed(disk, change) as (term, owned):
+        server = Keeping(term, "a", data)
+        task = await joins(term, server, owned)
+        await until(lambda: not term.env.claimants.processes)
+        ids = [one.region for one in owned]
+        for one in ids:
+            server.write(one, b"k", b"%d" % one)
+        mends = await mends_of(term)
+        assert len(mends) == COUNT - 1
+        for mend, other in zip(mends, ids[1:], strict=True):
+            assert mend.startswith(f"{COPY}'regent regions split {ids[0]} --key 33333333' parts a region")
+            assert f"; else 'regent regions forget {other}'" in mend
+        await ended(term, splits(term, term.env.model.regions[ids[0]], KEYS[1]))
+        kept, part = (one.id for one in regions_of(term) if one.id not in ids)
+        for mend in await mends_of(term):
+            assert mend.startswith(f"{COPY}'regent regions forget {part}' removes the row of {part}, OPEN")
+        assert (await result_of(term, await forgets(term, part))).state is State.SUCCESS
+        await at_rest(term)
+        assert (await counts_of(term), [one.id for one in regions_of(term)]) == ({}, [kept, *ids[1:]])
+        assert [server.read(one, b"k") for one in ids[1:]] == [b"%d" % one for one in ids[1:]]
+        task.cancel()
 
 
 @virtual

@@ -264,3 +264,28 @@ async def test_no_other_table_is_adopted() -> None:
     async with changed(RegionDisk(), lambda *_: None) as (term, _):
         with pytest.raises(Refused, match="table 't' is there"):
             await adopts_table(term)
+
+
+@virtual
+async def test_the_row_of_a_table_under_a_wrong_name_is_deleted_once_the_right_one_has_its_regions_again() -> None:
+    disk = RegionDisk()
+
+    def rename(disk: RegionDisk, _: list[int]) -> None:
+        disk.tables["u"] = disk.tables.pop("t")._replace(name="u")
+
+    async with changed(disk, rename) as (term, owned):
+        task = await joins(term, Server(term, "a"), owned)
+        hole = (await mends_of(term))[0]
+        way = [hole.find(f"'regent tables {one}'") for one in ("adopt t", "disable u", "delete u")]
+        assert 0 < way[0] < way[1] < way[2]
+        assert (await result_of(term, await adopts_table(term))).state is State.SUCCESS
+        task.cancel()
+    async with running(disk, LONG) as term:
+        task = await joins(term, Server(term, "a"), owned)
+        assert await counts_of(term) == {"hole": 1}
+        await ended(term, changes(term, "disable", "u"))
+        await ended(term, changes(term, "delete", "u"))
+        assert await counts_of(term) == {}
+        assert [one.id for one in term.env.model.tables["t"].regions] == [one.region for one in owned]
+        assert "u" not in disk.tables
+        task.cancel()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from metadata_store.catalog import znodes
-from metadata_store.catalog.judging import CHECKS, INT_MAX, KINDS, fault_of, region_is_sound
+from metadata_store.catalog.judging import CHECKS, INT_MAX, KINDS, damage_of, fault_of, region_is_sound
 from metadata_store.catalog.rows import (
     NAMES,
     Bury,
@@ -201,6 +201,31 @@ async def test_a_damaged_field_of_a_znode_is_named_and_the_rest_is_read(kind: ty
         assert await s.data(path) is not None, "it stays"
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"state": "open"}, ("n:t", b"", b"k")),
+        ({"table": 7}, ("", b"", b"k")),
+        ({"start": 7}, ("n:t", None, b"k")),
+        ({"end": "no base64"}, ("n:t", b"", None)),
+        ({"end": 7, "table": ""}, ("", b"", None)),
+        (None, ("", None, None)),
+    ],
+)
+async def test_the_damage_of_a_znode_tells_what_of_its_region_can_be_read(
+    fields: dict[str, Any] | None, told: tuple[Any, ...]
+) -> None:
+    async with session(MemoryBackend()) as s:
+        store, catalog = await both(s)
+        await store.write((), (), GOOD)
+        path = f"{ROOT}/{znodes.region_path(1)}"
+        row = json.loads((await s.data(path) or b"").rpartition(b"\n")[0])
+        data = b"a JSON of another region" if fields is None else sealed(json.dumps(row | fields).encode())
+        await s.zk.set(path, data, ANY_VERSION)
+        damage = judged(await catalog.read(), RegionRow)
+        assert (damage.region, damage.table, damage.start, damage.end) == (1, *told)
+
+
 VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "table": ("t", ""),
     "start": (b"", b"a", b"b", b"c", b"x" * 1_025),
@@ -235,6 +260,24 @@ def test_both_fast_judgements_of_regions_agree_with_the_slow_one() -> None:
         assert region_is_sound(row) is (fault_of(row) is None) is (row.id in sound), row
     found = read_all(db)
     assert ({one.id for one in found.regions}, len(found.damaged)) == (sound, len(rows) - len(sound))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"state": 99}, ("n:t", b"k", b"")),
+        ({"table": 7}, ("", b"k", b"")),
+        ({"start": "k"}, ("n:t", None, b"")),
+        ({"end": b"x" * 1_025}, ("n:t", b"k", None)),
+        ({"end": b"a"}, ("n:t", None, None)),
+    ],
+)
+def test_the_damage_of_a_region_tells_what_can_be_read(fields: dict[str, Any], told: tuple[Any, ...]) -> None:
+    row = RegionRow(2, "n:t", b"k", b"", 0)._replace(**fields)
+    fault = fault_of(row)
+    assert fault is not None
+    found = damage_of(row, "row 2", fault)
+    assert (found.region, found.table, found.start, found.end) == (2, *told)
 
 
 def test_a_name_that_is_no_utf_8_takes_no_other_region_with_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from itertools import combinations_with_replacement, product
 from typing import Final
@@ -12,12 +13,12 @@ import pytest
 
 from state_machines.regions import keys
 from state_machines.regions.damage import Gap
-from state_machines.regions.findings import Finding, FindingKind, Scope
+from state_machines.regions.findings import COPY, Finding, FindingKind, Scope
 from state_machines.regions.heirs import apart_problem, halves, key_problem
 from state_machines.regions.keys import Without
 from state_machines.regions.layout import key_of
 from state_machines.regions.model import Region, Regions, Server, Table
-from state_machines.regions.overlaps import served_beside
+from state_machines.regions.overlaps import grown_from, opening_mend, served_beside
 from state_machines.regions.report import Judge
 from state_machines.regions.reshaping import reshape
 from state_machines.regions.shapes import ParentRow
@@ -80,6 +81,8 @@ class Store:
                 if region.state is not S.OPEN:
                     return f"{region} is {region.state.name}"
                 return key_problem(region, key_of(words[5])) or apart_problem([region])
+            case "unassign":
+                return None if region.state is S.OPEN else f"{region} is {region.state.name}"
             case _:
                 beside = served_beside(self.model, region)
                 return None if beside is None and region.state is S.CLOSED else f"{beside} serves keys of {region}"
@@ -97,6 +100,9 @@ class Store:
                     pass
             case "split":
                 self._split(region, key_of(words[5]))
+            case "unassign":
+                self.model.move(region, S.CLOSING, self.server, 0)
+                self.model.move(region, S.CLOSED, None, 0)
             case _:
                 self.model.move(region, S.OPENING, self.server, 0)
                 self.model.move(region, S.OPEN, self.server, 0)
@@ -125,7 +131,7 @@ def cases() -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def words_of(mend: str) -> list[str]:
-    found = re.findall(r"regent regions (?:forget|split|assign) \d+(?: or \d+)*(?: --key \w+)?", mend)
+    found = re.findall(r"regent regions (?:forget|split|assign|unassign) \d+(?: or \d+)*(?: --key \w+)?", mend)
     assert found, mend
     return shlex.split(found[0])
 
@@ -151,12 +157,72 @@ def test_what_a_report_names_for_an_overlap_is_accepted_and_in_turn_leaves_none(
                 store.does(words)
             assert not store.overlaps(), (ranges, states)
             assert not list(store.gaps())
-    assert met == {"forget", "split", "assign"}
+    assert met == {"forget", "split", "assign", "unassign"}
 
 
 def test_a_region_that_several_others_cover_together_is_forgotten_and_none_of_these_is_split() -> None:
     store = Store(((0, 2), (2, 5), (1, 4)), (S.OPEN, S.OPEN, S.CLOSED))
     assert {tuple(words_of(one.mend)) for one in store.overlaps()} == {("regent", "regions", "forget", "3")}
+
+
+def taken(store: Store) -> list[str]:
+    """Does what the first finding names until none is left; returns the commands."""
+    done: list[str] = []
+    while findings := store.overlaps():
+        assert len(done) < STEPS_MAX + len(BOUNDS)
+        words = words_of(findings[0].mend)
+        assert store.problem(words) is None
+        done.append(" ".join(words[2:]))
+        store.does(words)
+    return done
+
+
+@pytest.mark.parametrize("end", [5, 4, 3])
+def test_a_region_that_has_grown_over_others_is_parted_and_the_others_stay(end: int) -> None:
+    store = Store(((0, end), (1, 2), (2, 4), (4, 5)), (S.OPEN,) * 4)
+    for one in store.overlaps():
+        assert one.mend.startswith(f"{COPY}'regent regions split 1 --key b'")
+        inner = one.regions[1] != 3 or end > 3
+        assert (f"else 'regent regions forget {one.regions[1]}'" in one.mend) is inner
+    store.does(["regent", "regions", "split", "1", "--key", "b"])
+    assert {tuple(words_of(one.mend)) for one in store.overlaps()} == {("regent", "regions", "forget", "6")}
+    assert taken(store) == ["forget 6"]
+    assert [one.id for one in store.table.regions] == [5, 2, 3, 4]
+
+
+def test_a_region_that_has_grown_over_one_other_region_is_parted_first() -> None:
+    store = Store(((0, 5), (2, 5)), (S.OPEN, S.OPEN))
+    [finding] = store.overlaps()
+    assert finding.mend.startswith(f"{COPY}'regent regions split 1 --key c'")
+    assert (
+        "else 'regent regions forget 2' removes 2, OPEN with sequence 0, where the others have no data" in finding.mend
+    )
+
+
+def test_a_region_with_more_keys_than_those_within_it_has_not_grown_over_them() -> None:
+    for ranges in (((0, 5), (1, 2), (2, 4)), ((0, 5), (1, 2), (3, 5))):
+        assert grown_from(Store(ranges, (S.OPEN,) * 3).table.regions[0]) is None
+
+
+def test_a_region_that_has_grown_over_many_others_is_parted_with_two_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = [b"", *(b"%03d" % one for one in range(1, 60)), b""]
+    monkeypatch.setattr(sys.modules[__name__], "BOUNDS", some)
+    store = Store(((0, 60), *((one, one + 1) for one in range(1, 60))), (S.OPEN,) * 60)
+    assert len(store.overlaps()) == 59
+    assert taken(store) == ["split 1 --key 001", "forget 62"]
+
+
+def test_a_region_that_has_grown_and_is_closed_is_opened_before_it_is_parted() -> None:
+    store = Store(((0, 5), (1, 2), (2, 5)), (S.CLOSED, S.OPEN, S.OPEN))
+    assert taken(store) == ["unassign 2", "unassign 3", "assign 1", "split 1 --key b", "forget 5"]
+    assert [opening_mend(store.model, store.model.regions[one]) for one in (2, 3)] == [
+        "'regent regions assign 2' opens it",
+        "'regent regions assign 3' opens it",
+    ]
+    store = Store(((0, 5), (1, 2), (2, 5)), (S.CLOSED,) * 3)
+    assert "'regent regions assign 1' comes first" in opening_mend(store.model, store.model.regions[2])
+    store.table.state = TableState.DISABLED
+    assert all("'regent tables enable t' comes first" in one.mend for one in store.overlaps())
 
 
 def test_a_split_is_refused_where_another_region_begins_with_the_same_key() -> None:

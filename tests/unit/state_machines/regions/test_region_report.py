@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from state_machines.regions import report
 from state_machines.regions.changes import PROCESS_MEND
 from state_machines.regions.damage import Damage, RowKind
-from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope, hole_mend, row_mend
+from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope, row_mend
+from state_machines.regions.holes import hole_mend, rows_mend
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.report import Judge
 from state_machines.regions.reshaping import reshape
@@ -99,7 +100,7 @@ def test_keys_that_no_region_has_are_a_hole(
         without(model, id_)
     found = the_one(model)
     assert (found.kind, found.table, found.start, found.end, found.regions) == (K.HOLE, "t", start, end, beside)
-    assert found.mend == hole_mend("t")
+    assert found.mend == hole_mend("t", {})
     assert "no region has the keys from " in found.what
 
 
@@ -116,7 +117,7 @@ def test_a_hole_names_the_damaged_row_that_may_have_its_keys() -> None:
     model.damages.add(Damage(RowKind.REGION, "region 3", "state", "99", "a test", table="t", region=3))
     hole, damaged = judged(model).listed
     assert "(region 3: state is 99: a test)" in hole.what
-    assert hole.mend == hole_mend("t", 3), "the row that is left out has the keys"
+    assert hole.mend == rows_mend("t", model.damages.rows), "the row that is left out has the keys"
     assert "'regent regions adopt 3 --table t'" in hole.mend
     assert (damaged.kind, damaged.table, damaged.regions, damaged.mend) == (K.DAMAGED, "t", (3,), row_mend(3, "t"))
 
