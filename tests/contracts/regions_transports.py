@@ -34,7 +34,7 @@ class TransportsContract:
     def noded(self, request: pytest.FixtureRequest) -> bool:
         return bool(request.param == "zookeeper")
 
-    @pytest.mark.seed("S0-7", "S0-8", "S0-27", "S0-29", "S0-30", "S0-31", "S0-46", "S0-47", "S0-48", "S0-49", "S0-51")
+    @pytest.mark.seed("S0-8", "S0-27", "S0-29", "S0-30", "S0-31", "S0-46", "S0-47", "S0-48", "S0-49", "S0-51")
     async def test_a_table_is_created_disabled_and_enabled(self, backend: Backend, noded: bool) -> None:
         async with world(backend.client, "s1", "s2", noded=noded) as w:
             owners = await created(w)
@@ -57,7 +57,7 @@ class TransportsContract:
             await w.run(assign.NAME, TRANSIT.encode(Transit(region, "t")))
             await w.settled(COUNT)
 
-    @pytest.mark.seed("S0-11", "S0-12", "S0-53", "S0-54", "S0-55", "S0-56", "S0-64")
+    @pytest.mark.seed("S0-11", "S0-12", "S0-54", "S0-55", "S0-56", "S0-64")
     async def test_the_regions_of_a_server_that_dies_go_to_others(self, backend: Backend, noded: bool) -> None:
         async with world(backend.client, "s1", "s2", "s3", noded=noded) as w:
             owners = await created(w)
@@ -70,7 +70,7 @@ class TransportsContract:
             assert set(found.values()) == {"s2", "s3"}
             assert (await moving).state is State.SUCCESS
 
-    @pytest.mark.seed("S0-15", "S0-66", "S0-67", "S0-69", "S0-77")
+    @pytest.mark.seed("S0-15", "S0-66", "S0-67", "S0-69", "S0-72", "S0-74", "S0-77")
     async def test_a_next_daemon_goes_on_with_opens_and_closes(self, backend: Backend, noded: bool) -> None:
         async with world(backend.client, "s1", "s2", noded=noded) as w:
             owners = await created(w)
@@ -123,6 +123,53 @@ class NodesContract:
             await eventually(lambda: w.answers["s2"].refused == 1)
             assert (await w.settled(COUNT))[region] == "s1"
 
+    @pytest.mark.seed("S0-22", "S0-23", "S0-24", "S0-41", "S0-42", "S0-43", "S0-44", "S0-45", "S0-21")
+    async def test_a_close_shows_each_state_is_asked_again_and_leaves_nothing(self, backend: Backend) -> None:
+        """The daemon does nothing about CLOSING but to ask again; no time-out takes the region from its server."""
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            region = min(one for one, name in owners.items() if name == "s1")
+            closes = w.members["s1"].held[region] = asyncio.Event()
+            before = w.term.env.dispatcher.sent
+            closing = asyncio.ensure_future(w.run(close.NAME, TRANSIT.encode(Transit(region, "t"))))
+
+            async def state() -> NodeState | None:
+                found = (await w.nodes()).get(region)
+                return None if found is None else found.state
+
+            async def is_closing() -> bool:
+                return await state() is NodeState.CLOSING
+
+            await eventually(is_closing)
+            await eventually(lambda: w.term.env.dispatcher.sent >= before + 2)
+            assert (await is_closing(), w.noded_dispatcher.timeouts, closing.done()) == (True, 0, False)
+            closes.set()
+            assert (await closing).state is State.SUCCESS
+            await w.settled(COUNT - 1)
+            assert await state() is None
+
+    @pytest.mark.seed("S0-27", "S0-28", "S0-29", "S0-31", "S0-49", "S0-50", "S0-51", "S0-52", "S0-75")
+    async def test_an_open_shows_each_state_also_to_the_next_daemon_and_leaves_nothing(self, backend: Backend) -> None:
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            region = min(one for one, name in owners.items() if name == "s1")
+            opens = w.members["s2"].held[region] = asyncio.Event()
+            moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(region, "t", "s2"))))
+
+            async def is_opening() -> bool:
+                found = (await w.nodes()).get(region)
+                return found is not None and (found.state, found.server) == (NodeState.OPENING, "s2")
+
+            await eventually(is_opening)
+            await w.die()
+            assert await is_opening(), "an answer outlives the daemon"
+            await w.begin()
+            assert await is_opening()
+            opens.set()
+            assert (await moving).state is State.SUCCESS
+            assert (await w.settled(COUNT))[region] == "s2"
+            assert await w.nodes() == {}
+
     @pytest.mark.seed("S0-86")
     async def test_znodes_that_strangers_write_keep_no_region_from_its_owner(self, backend: Backend) -> None:
         async with world(backend.client, "s1", "s2", noded=True) as w:
@@ -135,7 +182,7 @@ class NodesContract:
             found = await w.settled(COUNT)
             assert found[garbage] != owners[garbage]
 
-    @pytest.mark.seed("S0-70", "S0-76")
+    @pytest.mark.seed("S0-68", "S0-70", "S0-73", "S0-76")
     async def test_a_next_daemon_deletes_what_no_procedure_awaits(self, backend: Backend) -> None:
         async with world(backend.client, "s1", "s2", noded=True) as w:
             owners = await created(w)

@@ -105,7 +105,7 @@ def test_a_region_whose_source_closes_it_still_goes_nowhere_else() -> None:
     assert [cause for cause in Cause if may_be_offline(NodeState.CLOSING, cause)] == [Cause.SOURCE]
 
 
-@pytest.mark.seed("S0-78", "S0-79", "S0-80", "S0-81")
+@pytest.mark.seed("S0-78", "S0-79", "S0-80")
 def test_the_daemon_creates_forces_and_deletes_for_the_causes_of_the_page_and_of_its_settlements_alone() -> None:
     acts = {(state, cause): master_act(state, cause) for state, cause in product((None, *NodeState), Cause)}
     creates = {cause for (_, cause), act in acts.items() if act is MasterAct.CREATE}
