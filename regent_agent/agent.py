@@ -95,10 +95,10 @@ class Agent:
 
         ``fenced_by`` gets :attr:`fence` at each registration, before anything is opened; it may have changed since.
         ``refused`` gets code and text of each refusal. The agent goes on trying: a program may end instead.
-        ``answers``: where this server answers, instead of by reports.
+        ``answers``: where this server answers, instead of by reports, to a daemon that looks there.
         """
         self._options, self._fenced_by = options, fenced_by
-        self._answers = () if answers is None else (NODES,)
+        self._answers = answers
         self.load = load
         self.server = options.server
         self._incarnation = options.incarnation or time.time_ns() // 1_000
@@ -114,7 +114,6 @@ class Agent:
             lambda: self.serving,
             side_by_side_max=options.side_by_side_max,
             queue_max=options.queue_max,
-            answers=answers,
         )
         self.owned: MappingProxyType[int, OpenedRegion] = MappingProxyType(self._work.opened)
         proof = secrets.token_bytes(PROOF_BYTES)
@@ -239,6 +238,7 @@ class Agent:
         self._fenced_by(_fence_of(registration))  # where it raises, this server registers anew
         self._registration, self._taken, self._was_member = registration, 0, True
         self._attempts.pause_ms_max = min(PAUSE_MS_MAX, registration.lease_ms // TRIES_IN_LEASE)
+        self._work.answers = self._answers if registration.nodes else None
         self._renew(sent, registration)
         self._news.anew()
         for value in registration.published:
@@ -255,7 +255,7 @@ class Agent:
         while True:
             await self._polls.open()
             sent, owned = self._lease.sending(), self._work.owned()
-            features = [*options.features, *self._answers]
+            features = [*options.features, *(() if self._answers is None else (NODES,))]
             message = Register(self.server, self._incarnation, options.address, options.software, owned, features)
             try:
                 return sent, owned, await self._polls.request(message, Registered, options.request_ms_max / 1000)

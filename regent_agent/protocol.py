@@ -300,7 +300,8 @@ class Registered(Message, frozen=True, tag="registered"):
     ``lease_ms``: the server may be fenced that long after its last poll. ``hold_ms``: longest wait for a response to a
     poll. ``suspends``: without a valid lease the server serves nothing; otherwise it is fenced by other means.
     ``fence``: the daemon's ``regions.fence``, empty from daemons that do not name it. ``requests``: tags of requests
-    that not every daemon knows, and this one does. ``published``: the values that all servers have.
+    that not every daemon knows, and this one does. ``published``: the values that all servers have. ``nodes``: whether
+    this daemon reads answers by znodes; to others a server reports.
     """
 
     epoch: int
@@ -310,6 +311,7 @@ class Registered(Message, frozen=True, tag="registered"):
     fence: str = ""
     requests: list[str] = []
     published: list[Published] = []
+    nodes: bool = False
 
 
 class Poll(Message, frozen=True, tag="poll"):

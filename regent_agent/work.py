@@ -65,9 +65,9 @@ class Work:
         *,
         side_by_side_max: int,
         queue_max: int,
-        answers: Answers | None = None,
     ) -> None:
-        self._answers = answers
+        self.answers: Answers | None = None
+        """Where operations are answered, None where their results are reported."""
         self._service, self._outbox, self._may_begin = service, outbox, may_begin
         self._side_by_side_max, self._queue_max = side_by_side_max, queue_max
         self.opened: dict[int, OpenedRegion] = {}
@@ -182,10 +182,10 @@ class Work:
             if has.token > operation.token:
                 return Result(pid, FAILED_OPEN, text=f"region {number} is here with the higher token {has.token}")
             if has.token == operation.token and number in self.opened:
-                said = self._answers is not None and await self._answers.opened(operation, has.sequence)
+                said = self.answers is not None and await self.answers.opened(operation, has.sequence)
                 return None if said else Result(pid, OPENED, has.sequence)
             await self._close_region(has)
-        if self._answers is not None and not await self._answers.begins(operation):
+        if self.answers is not None and not await self.answers.begins(operation):
             return Result(pid, FAILED_OPEN, text=NOT_MINE)
         region = OpenedRegion(
             number,
@@ -207,19 +207,23 @@ class Work:
 
     async def _is_open(self, operation: Open, region: OpenedRegion) -> Result | None:
         """Serves a region from now on, unless its znode is another server's."""
-        if self._answers is None:
+        if self.answers is None:
             self.opened[region.region] = region
             return Result(operation.pid, OPENED, region.sequence)
-        if await self._answers.opened(operation, region.sequence):
-            self.opened[region.region] = region
-            return None
+        try:
+            if await self.answers.opened(operation, region.sequence):
+                self.opened[region.region] = region
+                return None
+        except Exception:
+            await self._close_region(region)  # a daemon that takes it for open finds it missing from a list
+            raise
         await self._close_region(region)
         return Result(operation.pid, FAILED_OPEN, text=NOT_MINE)
 
     async def _close(self, operation: Close) -> Result | None:
         has = self.opened.get(operation.region) or self._closing.get(operation.region)
         mine = has is not None and has.token <= operation.token
-        answers = None if operation.reported else self._answers
+        answers = None if operation.reported else self.answers
         if answers is not None and not await answers.begins(operation) and mine:
             return Result(operation.pid, FAILED, text=NOT_MINE)
         if has is not None and mine:

@@ -193,6 +193,7 @@ MEANINGS: Final = {
     "Open.options": "options of the table",
     "Open.sources": "the region's data begins as what these have in its range, until its server sends `Independent`",
     "Close.token": "token with which the region was opened",
+    "Registered.nodes": "whether answers by [znodes](region-znodes.md) are read; else all is reported",
     "Close.reported": "its result is reported also by a server that answers by znodes: the region's znode is another's",
     "Task.what": "`fence` keeps the dead server from writing, `split` makes the edits of one part available",
     "Task.server": "the dead server",

@@ -81,6 +81,9 @@ class _Queue:
 class Dispatcher:
     """Holds the operations for each process. ``clock``: the loop's time, in seconds. ``tell``: receives each batch."""
 
+    reads_nodes = False
+    """Whether servers may answer by znodes."""
+
     def __init__(self, epoch: int, limits: Limits, clock: Callable[[], float], tell: Tell) -> None:
         self._epoch = epoch
         self._limits = limits

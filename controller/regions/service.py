@@ -141,6 +141,7 @@ class RegionService:
                     options.fence,
                     list(REQUESTS),
                     [protocol.Published(*one) for one in self._env.model.published.values()],
+                    self._env.dispatcher.reads_nodes,
                 )
             case protocol.Poll(server, incarnation, epoch, taken, load):
                 found = manager.server(server, incarnation, epoch, proof)

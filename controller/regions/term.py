@@ -50,6 +50,7 @@ from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreF
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
 from state_machines.regions.placement import placement_of
+from state_machines.regions.unassigned import Node, NodeState
 
 log = logging.getLogger("regent.regions")
 
@@ -171,11 +172,20 @@ class RegionsTerm:
         if nodes is None:
             return Dispatcher(epoch, limits, clock, self.journal.dispatched)
         timeout_s = self.options.node_timeout_ms / 1000
-        self._noded = Noded(epoch, limits, clock, self.journal.dispatched, nodes, self._is_fenced, timeout_s)
+        self._noded = Noded(
+            epoch, limits, clock, self.journal.dispatched, nodes, self._is_fenced, self._is_stale, timeout_s
+        )
         return self._noded
 
     def _is_fenced(self, key: tuple[str, int]) -> bool:
         return self.env.model.is_fenced(key)
+
+    def _is_stale(self, node: Node) -> bool:
+        """Checks whether the open of a znode is stored, or its server does not have the region that it closes."""
+        region = self.env.model.regions.get(node.region)
+        if region is None or node.state is NodeState.OPENING:
+            return region is None or region.token >= node.token
+        return region.server is None or region.server.key != (node.server, node.incarnation)
 
     async def _load(self) -> None:
         content = await self._catalog.read()

@@ -194,6 +194,25 @@ class NodesContract:
             await w.begin()
             assert await w.settled(COUNT) == owners
 
+    async def test_the_transport_is_switched_while_regions_move(self, backend: Backend) -> None:
+        """Servers report to a daemon that reads no znodes; what is left of these is stale, and goes later."""
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            region = min(one for one, name in owners.items() if name == "s1")
+            for noded in (False, True):
+                opens = w.members["s2"].held[region] = asyncio.Event()
+                moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(region, "t", "s2", f"{noded}"))))
+                await eventually(lambda: w.term.env.model.regions[region].state is RegionState.OPENING)
+                await w.die()
+                w.noded = noded
+                await w.begin()
+                opens.set()
+                assert (await moving).state is State.SUCCESS
+                assert w.owners()[region] == "s2"
+                w.members["s2"].held.clear()
+                await w.run(move.NAME, MOVE.encode(Move(region, "t", "s1", f"{noded} back")))
+            assert (await w.settled(COUNT))[region] == "s1"
+
     async def test_a_connection_that_breaks_loses_no_answer(self, backend: Backend) -> None:
         async with world(backend.client, "s1", "s2", noded=True) as w:
             owners = await created(w)

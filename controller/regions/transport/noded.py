@@ -42,9 +42,12 @@ Answered = Callable[[Server, Result], None]
 class Noded(Dispatcher):
     """A dispatcher whose operations on regions go by znodes.
 
-    ``is_fenced``: checks whether a process can write no more. ``timeout_s``: without progress in that time a znode is
+    ``is_fenced``: checks whether a process can write no more; ``is_stale``: whether the catalog has what a znode is
+    still to say, as where it was reported. ``timeout_s``: without progress in that time a znode is
     taken from its server; the version decides which of the two was faster.
     """
+
+    reads_nodes = True
 
     def __init__(
         self,
@@ -54,10 +57,12 @@ class Noded(Dispatcher):
         tell: Tell,
         nodes: Nodes,
         is_fenced: Callable[[Key], bool],
+        is_stale: Callable[[Node], bool],
         timeout_s: float,
     ) -> None:
         super().__init__(epoch, limits, clock, tell)
-        self._nodes, self._is_fenced, self._timeout_s = nodes, is_fenced, timeout_s
+        self._nodes, self._timeout_s = nodes, timeout_s
+        self._is_fenced, self._is_stale = is_fenced, is_stale
         self.answered: Answered = lambda server, result: None
         self._sent: dict[int, Sent] = {}
         self._region_of: dict[int, int] = {}
@@ -215,7 +220,7 @@ class Noded(Dispatcher):
     def _rests(self, node: Node) -> bool:
         """Checks whether no server is about to move a znode on."""
         moves = node.state in (N.OPENING, N.CLOSING) and self._failed.get(node.region) != node.token
-        return not moves or self._is_over(node)
+        return not moves or self._is_over(node) or self._is_stale(node)
 
     def _is_over(self, node: Node) -> bool:
         return self._is_fenced((node.server, node.incarnation))
