@@ -30,7 +30,7 @@ from controller.regions import (
 from controller.regions.balancing import Balancing
 from controller.regions.bypassed import picked_up, see_to
 from controller.regions.clock import SteadyClock
-from controller.regions.dispatcher import Dispatcher, Limits
+from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.fencing import lease_and_fence_in
 from controller.regions.growing import Growth
@@ -42,6 +42,7 @@ from controller.regions.metrics import RegionCounters
 from controller.regions.procedures import crash, every, publish
 from controller.regions.procedures.messages import CRASH, Crash
 from controller.regions.service import RegionService
+from controller.regions.transport import choosing
 from controller.regions.transport.noded import Noded
 from controller.regions.transport.nodes import Nodes
 from metadata_store.catalog.rows import Catalog
@@ -50,7 +51,6 @@ from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreF
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
 from state_machines.regions.placement import placement_of
-from state_machines.regions.unassigned import Node, NodeState
 
 log = logging.getLogger("regent.regions")
 
@@ -61,8 +61,6 @@ CHECKS_MISSED_MAX: Final = 5
 """Checks of leases that are missed where the process was frozen: polls may wait that it did not take."""
 UNUSABLE_LOGGED_MAX: Final = 20
 PROOFS_TOGETHER: Final = 100
-NODE_LOOK_S: Final = 0.2
-"""Pause between looks at znodes of regions in transition."""
 """Proofs of processes that are gone which one write removes."""
 
 
@@ -113,9 +111,13 @@ class RegionsTerm:
         """Returns the other daemons of the store that name themselves."""
         self._leads = leads
         self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), every.NAMES, retains=placement == "retain")
+        self._nodes, model = nodes, Regions()
         self.env = RegionsEnv(
-            Regions(),
-            self._dispatcher(epoch, limits or Limits(), clock, nodes),
+            model,
+            choosing.dispatcher_of(
+                *(epoch, limits or Limits(), clock, self.journal.dispatched),
+                *(model, nodes, options.node_timeout_ms / 1000),
+            ),
             placement_of(placement, by_table=options.balancer_by_table),
             random.Random(seed).randrange,
             options,
@@ -146,8 +148,8 @@ class RegionsTerm:
         self.ages = Ages(self.env, self.engine, options.transit_warning_ms)
         self.manager = Manager(self.env, self.engine, store, epoch)
         self.env.submitted = self.manager.submitted
-        if self._noded is not None:
-            self._noded.answered = self.manager.answered
+        if isinstance(self.env.dispatcher, Noded):
+            self.env.dispatcher.answered = self.manager.answered
         self.suspended = suspended
         counters = counters or RegionCounters()
         self.growth = Growth(
@@ -165,27 +167,6 @@ class RegionsTerm:
         """Builds the model, and enters the procedures that go on; raises ``StoreFailed``."""
         with loading.no_collections():
             await self._load()
-
-    def _dispatcher(self, epoch: int, limits: Limits, clock: Callable[[], float], nodes: Nodes | None) -> Dispatcher:
-        """Makes what brings operations to servers: by polls, or with answers by znodes."""
-        self._nodes, self._noded = nodes, None
-        if nodes is None:
-            return Dispatcher(epoch, limits, clock, self.journal.dispatched)
-        timeout_s = self.options.node_timeout_ms / 1000
-        self._noded = Noded(
-            epoch, limits, clock, self.journal.dispatched, nodes, self._is_fenced, self._is_stale, timeout_s
-        )
-        return self._noded
-
-    def _is_fenced(self, key: tuple[str, int]) -> bool:
-        return self.env.model.is_fenced(key)
-
-    def _is_stale(self, node: Node) -> bool:
-        """Checks whether the open of a znode is stored, or its server does not have the region that it closes."""
-        region = self.env.model.regions.get(node.region)
-        if region is None or node.state is NodeState.OPENING:
-            return region is None or region.token >= node.token
-        return region.server is None or region.server.key != (node.server, node.incarnation)
 
     async def _load(self) -> None:
         content = await self._catalog.read()
@@ -270,7 +251,7 @@ class RegionsTerm:
             self.growth.keep(),
             self.balancing.keep(),
             self._startup(),
-            *(() if self._nodes is None else (self._nodes.keep(), self._node_looks())),
+            *choosing.works_of(self.env.dispatcher, self._nodes),
             *(() if lost is None else (lost,)),
         ]
         self._tasks = [asyncio.ensure_future(one) for one in works]
@@ -388,12 +369,6 @@ class RegionsTerm:
         while True:
             await asyncio.sleep(self.options.transit_check_ms / 1000)
             await in_transition.tell_overdue(self.env, self.engine.records, self.options.transit_warning_ms)
-
-    async def _node_looks(self) -> None:
-        """Looks for znodes that do not progress, or that nothing awaits."""
-        while self._noded is not None:
-            await asyncio.sleep(NODE_LOOK_S)
-            self._noded.look()
 
     async def _startup(self) -> None:
         """Places regions once enough servers have come, or the wait is over.

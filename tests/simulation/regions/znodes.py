@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from controller.regions.transport.noded import Noded
 from controller.regions.transport.nodes import Nodes
 from controller.regions.zookeeper_claim import ROOT
 from metadata_store.catalog.unassigned import FOLDER, UnreadableNode, decode, region_of
@@ -96,7 +97,8 @@ class Sessions(MemoryServer):
     def _unstored(self, before: Node) -> str:
         """A znode goes once the row says what it said."""
         term = self._world.term
-        sent = None if term is None or term._noded is None else term._noded._sent.get(before.region)
+        dispatcher = None if term is None else term.env.dispatcher
+        sent = dispatcher._sent.get(before.region) if isinstance(dispatcher, Noded) else None
         awaited = sent is not None and isinstance(sent.operation, Open) and sent.operation.token == before.token
         if before.state is N.OPENED and awaited:
             return "deleted an answer that is not stored"
