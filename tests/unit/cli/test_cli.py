@@ -97,7 +97,7 @@ WITHOUT_MODEL = {
     "Loss", "Scenario", "PlannedGoal",
 }  # fmt: skip
 """Kinds that commands make themselves."""
-COLUMNS_OF = {"RegionLoad": "Region"}
+COLUMNS_OF = {"RegionLoad": "Region", "ForeseenMove": "BalanceMove"}
 """Lists that show other fields of a kind."""
 
 
