@@ -14,8 +14,8 @@ from regent_agent.protocol import Close, Open
 class Answers(Protocol):
     """Moves the znode of a region. Each move is a compare-and-set on the version that was read.
 
-    A call returns once its outcome is certain: after a lost response it reads the znode again. An exception of
-    :meth:`begins` is a failure of the operation; the other two end by their result, or with the process.
+    A call returns once its outcome is certain: after a lost response it reads the znode again. An exception means that
+    it cannot become certain, as where the ZooKeeper session has ended: an open fails then, and a close is reported.
     """
 
     async def begins(self, operation: Open | Close) -> bool:

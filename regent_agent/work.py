@@ -210,10 +210,11 @@ class Work:
         if self.answers is None:
             self.opened[region.region] = region
             return Result(operation.pid, OPENED, region.sequence)
+        answers = self.answers
         try:
-            if await self.answers.opened(operation, region.sequence):
+            if await answers.opened(operation, region.sequence):
                 self.opened[region.region] = region
-                return None
+                return None if self.answers is answers else Result(operation.pid, OPENED, region.sequence)
         except Exception:
             await self._close_region(region)  # a daemon that takes it for open finds it missing from a list
             raise
@@ -224,13 +225,28 @@ class Work:
         has = self.opened.get(operation.region) or self._closing.get(operation.region)
         mine = has is not None and has.token <= operation.token
         answers = None if operation.reported else self.answers
-        if answers is not None and not await answers.begins(operation) and mine:
+        try:
+            may_close = answers is None or await answers.begins(operation)
+        except Exception as error:
+            log.warning("%s has no znode, and is reported: %s", _name(operation), error)
+            answers, may_close = None, True
+        if mine and not may_close:
             return Result(operation.pid, FAILED, text=NOT_MINE)
         if has is not None and mine:
             await self._close_region(has)
-        if answers is not None and await answers.closed(operation):
-            return None
-        return Result(operation.pid, CLOSED)
+        told = answers is not None and await self._has_told(answers, operation)
+        return None if told else Result(operation.pid, CLOSED)
+
+    async def _has_told(self, answers: Answers, operation: Close) -> bool:
+        """Moves the znode of a region that is closed; returns whether a daemon that reads it has the answer.
+
+        The daemon may have become one that reads no znodes meanwhile, or the session of this server has ended.
+        """
+        try:
+            return await answers.closed(operation) and self.answers is answers
+        except Exception as error:
+            log.warning("%s is reported, because its znode cannot be moved: %s", _name(operation), error)
+            return False
 
     async def _close_region(self, region: OpenedRegion) -> None:
         self.opened.pop(region.region, None)

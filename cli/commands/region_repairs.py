@@ -79,9 +79,13 @@ def forget(
 
 def remove_row(
     place: Annotated[str, typer.Argument(help="Where the row is, as 'regent regions report' names it.")],
+    ended: Annotated[
+        bool, typer.Option("--ended", help="The process that the row is about has ended: you have made sure of that.")
+    ] = False,
 ) -> Request:
     """Remove a row that cannot be read, and that no other command mends; --dry-run says what is lost with it.
 
-    The row of a process that it does not name goes only once each process has come, or has stopped.
+    The row of a process that it does not name goes only once each process has come, or has stopped. Where servers are
+    not fenced by their lease no time tells that: end the process, and say so with --ended.
     """
-    return "/v1/regions/rows/remove", {"place": place}
+    return "/v1/regions/rows/remove", {"place": place, "ended": ended}

@@ -85,10 +85,13 @@ def _table_mend(table: str) -> str:
     return f"'regent tables adopt {table}' stores the row of the table again"
 
 
-def removal_problem(model: Regions, damage: Damage | None, place: str, lease_left_s: float) -> Refusal | None:
+def removal_problem(
+    model: Regions, damage: Damage | None, place: str, lease_left_s: float | None, *, is_ended: bool = False
+) -> Refusal | None:
     """Returns why the row at a place is not removed; None where it is.
 
-    ``lease_left_s``: until no process serves that has not come since the term began.
+    ``lease_left_s``: until no process serves that has not come since the term began; None where no time tells that,
+    because servers are not fenced by their lease. ``is_ended``: an operator says that the process has ended.
     """
     if damage is None:
         what = f"no row at {place!r} is left out"
@@ -97,17 +100,21 @@ def removal_problem(model: Regions, damage: Damage | None, place: str, lease_lef
         return Refusal(f"the row is closed to this daemon ({damage})", ACL)
     if other := other_mend(damage):
         return Refusal(f"what the row is about is known ({damage})", other)
-    return _process_problem(model, damage, lease_left_s) if damage.kind is RowKind.SERVER else None
+    if damage.kind is not RowKind.SERVER:
+        return None
+    return _process_problem(model, damage, 0.0 if is_ended else lease_left_s)
 
 
-def _process_problem(model: Regions, damage: Damage, lease_left_s: float) -> Refusal | None:
+def _process_problem(model: Regions, damage: Damage, lease_left_s: float | None) -> Refusal | None:
     """Returns why the row of a process stays that does not name it."""
     if model.strangers:
         name, incarnation = min(model.strangers)
         what = f"regions that are left out may be open at that process, such as those of {name},{incarnation}"
         return Refusal(what, f"'regent servers recover {name},{incarnation}' comes first, then restart the daemon")
+    what = f"the process of that row may serve still ({damage})"
+    if lease_left_s is None:
+        return Refusal(what, "end that process, and repeat it with --ended: servers here go on without a lease")
     if lease_left_s > 0:
-        what = f"the process of that row may serve still ({damage})"
         return Refusal(what, f"repeat it in {lease_left_s:.0f} s: until then each process has come, or has stopped")
     return None
 

@@ -213,13 +213,83 @@ class NodesContract:
                 await w.run(move.NAME, MOVE.encode(Move(region, "t", "s1", f"{noded} back")))
             assert (await w.settled(COUNT))[region] == "s1"
 
-    async def test_a_connection_that_breaks_loses_no_answer(self, backend: Backend) -> None:
+    async def test_a_connection_that_breaks_while_a_znode_moves_loses_no_answer(self, backend: Backend) -> None:
+        """The watches of the daemon's session are gone with its connection."""
         async with world(backend.client, "s1", "s2", noded=True) as w:
             owners = await created(w)
-            moved = [one for one, name in owners.items() if name == "s1"]
-            moving = [asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(one, "t", "s2")))) for one in moved]
-            for zk in w.sessions.values():
-                backend.suspend(zk)
-                backend.resume(zk)
-            assert {(await one).state for one in moving} == {State.SUCCESS}
-            assert set((await w.settled(COUNT)).values()) == {"s2"}
+            region = min(one for one, name in owners.items() if name == "s1")
+            opens = w.members["s2"].held[region] = asyncio.Event()
+            moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(region, "t", "s2"))))
+
+            async def is_in(state: NodeState) -> bool:
+                found = (await w.nodes()).get(region)
+                return found is not None and found.state is state
+
+            await eventually(lambda: is_in(NodeState.OPENING))
+            backend.suspend(w.daemons_zk)
+            opens.set()
+            await eventually(lambda: is_in(NodeState.OPENED))
+            backend.resume(w.daemons_zk)
+            assert (await moving).state is State.SUCCESS
+            assert (await w.settled(COUNT))[region] == "s2"
+
+    async def test_an_open_that_takes_longer_than_the_limit_gets_twice_the_time_of_the_one_before(
+        self, backend: Backend
+    ) -> None:
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            region = min(owners)
+            await w.run(close.NAME, TRANSIT.encode(Transit(region, "t")))
+            for member in w.members.values():
+                member.slow_s = 1.6
+            assert (await w.run(assign.NAME, TRANSIT.encode(Transit(region, "t")))).state is State.SUCCESS
+            assert w.noded_dispatcher.timeouts >= 1
+            await w.settled(COUNT)
+
+    async def test_a_znode_that_cannot_be_deleted_keeps_no_other_region_from_its_server(
+        self, backend: Backend, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A stranger makes a child below it."""
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            first, other = sorted(one for one, name in owners.items() if name == "s1")[:2]
+            opens = w.members["s2"].held[first] = asyncio.Event()
+            moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(first, "t", "s2"))))
+
+            async def is_opening() -> bool:
+                found = (await w.nodes()).get(first)
+                return found is not None and found.state is NodeState.OPENING
+
+            await eventually(is_opening)
+            child = f"{path_of(ROOT, first)}/child"
+            await w.zk.create(child, b"foreign")
+            opens.set()
+            assert (await moving).state is State.SUCCESS
+            await w.run(move.NAME, MOVE.encode(Move(other, "t", "s2")))
+            assert w.owners()[other] == "s2"
+            assert any("cannot be written (NOT_EMPTY)" in one.getMessage() for one in caplog.records)
+            await w.zk.delete(child, ANY_VERSION)
+            await w.settled(COUNT)
+
+    async def test_a_server_whose_session_has_ended_closes_its_regions_all_the_same(self, backend: Backend) -> None:
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            region = min(one for one, name in owners.items() if name == "s1")
+            await w.sessions["s1"].close()
+            assert (await w.run(move.NAME, MOVE.encode(Move(region, "t", "s2")))).state is State.SUCCESS
+            assert (await w.settled(COUNT))[region] == "s2"
+
+    async def test_the_transport_is_switched_while_a_region_closes(self, backend: Backend) -> None:
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            region = min(one for one, name in owners.items() if name == "s1")
+            closes = w.members["s1"].held[region] = asyncio.Event()
+            moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(region, "t", "s2"))))
+            await eventually(lambda: w.term.env.model.regions[region].state is RegionState.CLOSING)
+            await w.die()
+            w.noded = False
+            await w.begin()
+            await eventually(lambda: w.agents["s1"]._work.answers is None)
+            closes.set()
+            assert (await moving).state is State.SUCCESS
+            assert w.owners()[region] in ("s1", "s2")

@@ -46,9 +46,10 @@ LOSES: Final = {
 
 
 class RowRemoval(Change):
-    """A row that is removed. ``place``: as a report names it."""
+    """A row that is removed. ``place``: as a report names it. ``ended``: the process has ended that it is about."""
 
     place: Annotated[str, Field(min_length=1, max_length=PLACE_CHARS_MAX)]
+    ended: bool = False
 
 
 class TableAdoption(Change):
@@ -80,9 +81,9 @@ class Rows:
             return again
         env = term.env
         damage = env.model.damages.at(request.place)
-        _refuse(removal_problem(env.model, damage, request.place, rows.lease_left_s(env)))
+        _refuse(removal_problem(env.model, damage, request.place, rows.lease_left_s(env), is_ended=request.ended))
         assert damage is not None
-        task = rows.RowTask(request.place, str(damage), request.reason)
+        task = rows.RowTask(request.place, str(damage), request.reason, request.ended)
         return await start(term, rows.REMOVE, rows.ROW_TASK.encode(task), caller, request, _about(damage))
 
     async def adopt_table(self, table: str, request: TableAdoption, principal: str) -> Procedure:

@@ -26,19 +26,26 @@ ADOPT: Final = "adopt_table"
 
 
 class RowTask(Message, frozen=True):
-    """A row that goes. ``place``: where it is; ``fault``: the sentence of its damage, as the operator has read it."""
+    """A row that goes. ``place``: where it is; ``fault``: the sentence of its damage, as the operator has read it.
+
+    ``is_ended``: the operator says that the process has ended which the row is about.
+    """
 
     place: str
     fault: str = ""
     why: str = ""
+    is_ended: bool = False
 
 
 ROW_TASK = Codec(RowTask)
 
 
-def lease_left_s(env: RegionsEnv) -> float:
-    """Returns the time until no process serves that has not come to this daemon since the term began."""
-    return env.restored_ends_s - env.clock()
+def lease_left_s(env: RegionsEnv) -> float | None:
+    """Returns the time until no process serves that has not come to this daemon since the term began.
+
+    None where a server goes on without a lease, because it is fenced in another way.
+    """
+    return env.restored_ends_s - env.clock() if env.former.fence == "lease" else None
 
 
 async def remove(env: RegionsEnv, record: Record) -> Outcome | Effect:
@@ -49,7 +56,9 @@ async def remove(env: RegionsEnv, record: Record) -> Outcome | Effect:
         return Done(b"it is gone already")
     if str(damage) != task.fault:
         return Failed(f"{REMOVE}: another row is there by now ({damage}): begin it again")
-    if (refusal := removal_problem(env.model, damage, task.place, lease_left_s(env))) is not None:
+    if (
+        refusal := removal_problem(env.model, damage, task.place, lease_left_s(env), is_ended=task.is_ended)
+    ) is not None:
         return Failed(f"{REMOVE}: {refusal}")
 
     def entered(_: Change) -> None:

@@ -9,6 +9,7 @@ named the feature answers by reports alone, so no znode is taken from it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -19,8 +20,12 @@ from regent_agent.protocol import NODES, Close, Open, Operation, Result
 from state_machines.regions.model import Server
 from state_machines.regions.unassigned import Cause, Node, NodeState, may_be_offline
 
+log = logging.getLogger("regent.regions")
+
 LINGER_S: Final = 0.2
 """Time in which the next open of a closed region takes its znode over; then it is deleted."""
+DOUBLED_MAX: Final = 6
+"""Times that the limit of an open is doubled where its znodes were taken from servers."""
 NOBODY: Final = ""
 """Names the server of a znode that no server may move on."""
 N = NodeState
@@ -78,7 +83,9 @@ class Noded(Dispatcher):
         """When znodes are listed next: a server may have made one after its operation was taken back."""
         self.timeouts = 0
         """Znodes that were taken from their servers."""
-        nodes.changed, nodes.permits = self._changed, self._permits
+        self._taken: dict[int, int] = {}
+        """How often the znode of a region was taken from a server since it was open last."""
+        nodes.changed, nodes.permits, nodes.dropped = self._changed, self._permits, self._refused
 
     # -- for procedures
 
@@ -145,7 +152,8 @@ class Noded(Dispatcher):
             for region in self._nodes.known.keys() - self._sent.keys() - self._closed.keys():
                 self._settle(region)
         for region, sent in list(self._sent.items()):
-            is_late = now_s - sent.since_s >= self._timeout_s and NODES in sent.server.features
+            longest_s = self._timeout_s * (1 << self._taken.get(region, 0))
+            is_late = now_s - sent.since_s >= longest_s and NODES in sent.server.features
             if is_late and self._expected.get(sent.pid) == sent.server.key:
                 self._sent[region] = sent._replace(since_s=now_s)
                 self._timed_out(region, sent)
@@ -159,13 +167,29 @@ class Noded(Dispatcher):
         if found is None or found.node is None or found.node.state not in (N.OFFLINE, N.OPENING):
             return
         self.timeouts += 1
-        text = f"its znode was {found.node.state} for {self._timeout_s:g} s, and was taken from it"
+        times = self._taken[region] = min(self._taken.get(region, 0) + 1, DOUBLED_MAX)
+        text = f"its znode stayed {found.node.state}, and was taken from it (regions.node_timeout_ms; {times} by now)"
+        log.warning("region=%d: %s: %s; another server gets twice the time", region, sent.server, text)
 
         def done() -> None:
-            if (awaited := self._sent.get(region)) is not None and awaited.pid == sent.pid:
-                self.answered(sent.server, Result(sent.pid, protocol.BUSY, text=text))
+            self._fail(region, sent.pid, text)
 
         self._nodes.want(region, found.node._replace(state=N.OFFLINE, server=NOBODY, incarnation=0), done)
+
+    def _fail(self, region: int, pid: int, text: str) -> None:
+        """Has an open count as failed that is awaited still: its procedure pauses, and chooses a server anew."""
+        sent = self._sent.get(region)
+        if sent is not None and sent.pid == pid:
+            self.answered(sent.server, Result(pid, protocol.FAILED_OPEN, text=text))
+
+    def _refused(self, region: int, found: Found | None) -> None:
+        """Has an open fail whose znode may not be written: another process may have the region by what it says."""
+        sent = self._sent.get(region)
+        if sent is not None and isinstance(sent.operation, Open) and found is not None and found.node is not None:
+            node = found.node
+            self._fail(
+                region, sent.pid, f"its znode is {node.state} at {node.server},{node.incarnation}, which may go on"
+            )
 
     # -- what the daemon writes
 
@@ -213,6 +237,7 @@ class Noded(Dispatcher):
         """Deletes a znode that no operation awaits, unless a server is about to move it on."""
         found = self._nodes.known.get(region)
         if found is None:
+            self._failed.pop(region, None)
             self._nodes.unfollow(region)
         elif found.node is None or self._rests(found.node):
             self._delete(region)
@@ -232,6 +257,8 @@ class Noded(Dispatcher):
             return node is None or (self._rests(node) if region not in self._sent else node.state is N.OPENED)
         if node is None or node.state is N.CLOSED:
             return True  # one that cannot be read is no server's
+        if self._is_stale(node) and node.state is N.CLOSING:
+            return True  # its server has the region no more
         if self._is_over(node):
             return may_be_offline(node.state, Cause.DESTINATION) or may_be_offline(node.state, Cause.SOURCE)
         if node.state is N.OPENED:
@@ -255,6 +282,7 @@ class Noded(Dispatcher):
             if isinstance(operation, Open) and self._nodes.wants(region) is None and node.server != NOBODY:
                 self._offline(sent)  # it could not be written as it was
         elif node.state is N.OPENED and isinstance(operation, Open):
+            self._taken.pop(region, None)
             self.answered(sent.server, Result(sent.pid, protocol.OPENED, node.sequence))
         elif node.state is N.CLOSED and isinstance(operation, Close):
             self.answered(sent.server, Result(sent.pid, protocol.CLOSED))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
@@ -27,6 +28,11 @@ log = logging.getLogger("regent.regions")
 
 WRITTEN_TOGETHER: Final = 400
 """Znodes of one multi."""
+ASIDE_S: Final = (1.0, 5.0, 30.0)
+"""Pauses before a write is tried again that ZooKeeper refuses for what no version explains: an ACL, a child."""
+RACES: Final = frozenset({Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS})
+RACES_MAX: Final = 20
+"""Refusals in a row that a faster writer explains."""
 SHOWN_MAX: Final = 5
 """Unreadable znodes that one reading logs."""
 
@@ -70,6 +76,11 @@ class Nodes:
         self._work = asyncio.Event()
         self.changed: Changed = lambda region, found: None
         self.permits: Judge = lambda region, found, wanted: True
+        self.dropped: Callable[[int, Found | None], None] = lambda region, found: None
+        """Takes a region whose write is not permitted any more, with what its znode holds."""
+        self._aside: dict[int, tuple[float, int]] = {}
+        """Regions whose write was refused: until when it waits, and how often that was."""
+        self._refusals: Counter[int] = Counter()
         self.unreadable = self.refused = 0
         """Znodes that could not be read, and writes that were not permitted any more."""
 
@@ -137,7 +148,7 @@ class Nodes:
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._dirty or self._wanted or self._lists:
+            while self._dirty or self._lists or not all(map(self._waits, self._wanted)):
                 await self._once(self._find_new)
                 await self._once(self._read)
                 await self._once(self._write)
@@ -201,6 +212,9 @@ class Nodes:
         for region, one in found:
             before = self.known.get(region)
             if not isinstance(one, Znode):
+                if one is not Code.NO_NODE:
+                    self._has_failed(region, one)
+                    self._dirty.pop(region, None)
                 self.known.pop(region, None)
                 now = None
             else:
@@ -222,7 +236,8 @@ class Nodes:
     # -- writing
 
     async def _write(self) -> None:
-        some = [(region, one) for region, one in islice(self._wanted.items(), WRITTEN_TOGETHER)]
+        free = ((region, one) for region, one in self._wanted.items() if not self._waits(region))
+        some = list(islice(free, WRITTEN_TOGETHER))
         some = [(region, one) for region, one in some if self._is_permitted(region, one)]
         ops = [(region, one, op) for region, one in some if (op := self._op(region, one)) is not None]
         failed: MultiFailed | None = None
@@ -233,12 +248,33 @@ class Nodes:
                 await self._find_out([region for region, *_ in ops])
                 return
         if failed is not None and failed.index:
-            self.look(ops[failed.index - 1][0])  # the others are written again
+            self._has_failed(ops[failed.index - 1][0], failed.code)  # the others are written again
             return
         if failed is not None:
             raise failed
         for region, one in some:
             self._written(region, one)
+
+    def _waits(self, region: int) -> bool:
+        aside = self._aside.get(region)
+        return aside is not None and aside[0] > asyncio.get_running_loop().time()
+
+    def _has_failed(self, region: int, code: Code) -> None:
+        """Has a znode read whose write was refused. One that is refused again and again is put aside for a time."""
+        self.look(region)
+        self._refusals[region] += 1
+        if code in RACES and self._refusals[region] <= RACES_MAX:
+            return
+        times = self._aside.get(region, (0.0, 0))[1]
+        pause_s = ASIDE_S[min(times, len(ASIDE_S) - 1)]
+        loop = asyncio.get_running_loop()
+        self._aside[region] = loop.time() + pause_s, times + 1
+        loop.call_later(pause_s, self._work.set)
+        log.warning(
+            "%s cannot be written (%s), and is tried again in %.0f s; region %d waits for that: look at its ACL and "
+            "children, or delete it with these",
+            *(path_of(self._root, region), code.name, pause_s, region),
+        )
 
     def _is_permitted(self, region: int, wanted: Wanted) -> bool:
         found = self.known.get(region)
@@ -249,6 +285,7 @@ class Nodes:
         self.refused += 1
         if self._wanted.get(region) is wanted:
             del self._wanted[region]
+            self.dropped(region, found)
         return False
 
     def _op(self, region: int, wanted: Wanted) -> Op | None:
@@ -260,6 +297,8 @@ class Nodes:
 
     def _written(self, region: int, wanted: Wanted) -> None:
         """Enters a write that was applied."""
+        self._aside.pop(region, None)
+        self._refusals.pop(region, None)
         before = self.known.pop(region, None)
         if wanted.node is not None:
             self.known[region] = Found(wanted.node, 0 if before is None else before.version + 1)

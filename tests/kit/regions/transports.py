@@ -48,10 +48,12 @@ class Member(RegionService):
         self.name, self.storage = name, storage
         self.held: dict[int, asyncio.Event] = {}
         self.broken: set[int] = set()
+        self.slow_s = 0.0
 
     async def open(self, region: OpenedRegion) -> int:
         if (event := self.held.get(region.region)) is not None:
             await event.wait()
+        await asyncio.sleep(self.slow_s)
         if region.region in self.broken:
             raise OSError("its file is broken")
         assert region.token >= self.storage.tokens.get(region.region, 0), "the storage refuses a low token"
@@ -68,17 +70,26 @@ class World:
     """Daemons one after the other, and servers by name. ``noded``: whether servers answer by znodes."""
 
     def __init__(self, connect: Callable[[], ZooKeeper], *, noded: bool, options: Options = OPTIONS) -> None:
-        self.connect, self.noded, self.options = connect, noded, options
+        self.noded, self.options = noded, options
+        self.made: list[ZooKeeper] = []
+        """Sessions in the order in which they were made."""
+        self._connect = connect
         self.storage = Storage()
         self.members: dict[str, Member] = {}
         self.agents: dict[str, Agent] = {}
         self.answers: dict[str, NodeAnswers] = {}
         self.sessions: dict[str, ZooKeeper] = {}
         self._port = 0
-        self.zk = connect()
+        self.daemons_zk: ZooKeeper
+        self.zk = self.connect()
         self._running: asyncio.Task[None] | None = None
         self.listener: RegionListener
         self.domain: RegionsDomain
+
+    def connect(self) -> ZooKeeper:
+        """Makes a session."""
+        self.made.append(self._connect())
+        return self.made[-1]
 
     @property
     def term(self) -> RegionsTerm:
@@ -104,7 +115,7 @@ class World:
         )
         self._running = asyncio.ensure_future(self.domain.run())
         await eventually(lambda: self.domain.term is not None)
-        self._port = self.listener.port
+        self._port, self.daemons_zk = self.listener.port, self.made[-1]
 
     async def die(self) -> None:
         """Ends the daemon."""

@@ -45,7 +45,7 @@ async def test_a_dry_run_says_for_each_kind_of_row_what_is_lost_with_it() -> Non
     assert [one for one, _ in NAMELESS] == list(RowKind)
     said = dict[RowKind, str]()
     async with changed(RegionDisk(), lambda *_: None) as (term, _):
-        await asyncio.sleep(rows.lease_left_s(term.env) + 0.1)
+        await asyncio.sleep((rows.lease_left_s(term.env) or 0.0) + 0.1)
         for kind, row in NAMELESS:
             fault = fault_of(row)
             assert fault is not None

@@ -119,7 +119,7 @@ async def test_the_row_of_a_process_that_it_does_not_name_goes_once_that_cannot_
         data = rows.ROW_TASK.encode(rows.RowTask(place, str(term.env.model.damages.at(place))))
         record = await term.engine.result(await procedure(term, rows.REMOVE, data))
         assert (record.state, "may serve still" in record.error) == (State.ROLLEDBACK, True), "the step judges it, too"
-        await asyncio.sleep(rows.lease_left_s(term.env) + 0.1)
+        await asyncio.sleep((rows.lease_left_s(term.env) or 0.0) + 0.1)
         planned = await removes(term, place, dry_run=True)
         assert planned.detail.endswith("its regions lack the edits that are in it alone")
         assert (await result_of(term, await removes(term, place))).state is State.SUCCESS

@@ -99,7 +99,7 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
     (
         ("regions", "remove-row", "row 3 of table mark", "--yes", *WHY),
         "rows/remove",
-        {"place": "row 3 of table mark", **SAID},
+        {"place": "row 3 of table mark", "ended": False, **SAID},
     ),
     (
         ("tables", "clone", "a/b", "--snapshot", "s", *WHY),

@@ -113,6 +113,13 @@ def test_the_row_of_a_process_goes_after_its_regions_and_its_lease() -> None:
     assert refusal is not None
     assert refusal.remedy == "repeat it in 3 s: until then each process has come, or has stopped"
     assert removal_problem(model, one, PLACE, 0.0) is None
+    refusal = removal_problem(model, one, PLACE, None)
+    assert refusal is not None
+    assert refusal.remedy.startswith("end that process, and repeat it with --ended")
+    assert removal_problem(model, one, PLACE, None, is_ended=True) is None
+    model.strangers = {("s1", 5): 2}
+    assert removal_problem(model, one, PLACE, None, is_ended=True) is not None, "its regions come first"
+    model.strangers = {}
     assert removal_problem(model, damage(K.MARK), PLACE, 2.6) is None, "it is no process"
 
 
