@@ -60,7 +60,7 @@ class RegionsSettings(Section):
     node_timeout_ms: int = key(
         30_000,
         "Time, in milliseconds, after which a znode of a region in transition that has not moved is taken from its "
-        "server. The version of the znode decides which of the two was faster.",
+        "server, and its open counts as failed. The next server gets twice the time.",
         ge=1_000,
         le=3_600_000,
     )
