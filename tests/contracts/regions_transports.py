@@ -206,6 +206,7 @@ class NodesContract:
                 await w.die()
                 w.noded = noded
                 await w.begin()
+                await eventually(lambda: all(one.here for one in w.term.env.model.servers.values()))
                 opens.set()
                 assert (await moving).state is State.SUCCESS
                 assert w.owners()[region] == "s2"
