@@ -183,13 +183,16 @@ class Noded(Dispatcher):
             self.answered(sent.server, Result(pid, protocol.FAILED_OPEN, text=text))
 
     def _refused(self, region: int, found: Found | None) -> None:
-        """Has an open fail whose znode may not be written: another process may have the region by what it says."""
-        sent = self._sent.get(region)
-        if sent is not None and isinstance(sent.operation, Open) and found is not None and found.node is not None:
-            node = found.node
-            self._fail(
-                region, sent.pid, f"its znode is {node.state} at {node.server},{node.incarnation}, which may go on"
-            )
+        """Has an open fail whose znode may not be written: another process may have the region by what it says.
+
+        Where it is of this open, its own server was faster, and what it has written is the answer.
+        """
+        sent, node = self._sent.get(region), None if found is None else found.node
+        if sent is None or node is None or not isinstance(sent.operation, Open):
+            return
+        if not node.is_of(*sent.server.key, sent.operation.token):
+            text = f"its znode is {node.state} at {node.server},{node.incarnation}, which may go on"
+            self._fail(region, sent.pid, text)
 
     # -- what the daemon writes
 
