@@ -165,6 +165,10 @@ def repair(world: World, row: RegionRow, how: str) -> None:
     does(world, work, operator_of(world))
 
 
+SUBJECT: Final = 2
+"""Place of what a command is about."""
+
+
 def repair_all(world: World) -> None:
     """Does what the report names for tables and regions that have lost rows, those whose ids are known first."""
     term = world.term
@@ -178,9 +182,9 @@ def repair_all(world: World) -> None:
 
     async def work(operator: Operator) -> None:
         for one in found_in(term):
-            for command in Refusal(one.mend).commands:
-                if acts(command) and command.split()[1] in REPAIRS:
-                    await operator.does(command)
+            for words in map(str.split, filter(acts, Refusal(one.mend).commands)):
+                if words[1] in REPAIRS and len(words) > SUBJECT:  # a part that a split makes has no id yet
+                    await operator.does(" ".join(words))
 
     does(world, work, operator_of(world))
 
