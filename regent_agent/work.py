@@ -6,7 +6,7 @@ import asyncio
 import logging
 import operator
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -182,8 +182,9 @@ class Work:
             if has.token > operation.token:
                 return Result(pid, FAILED_OPEN, text=f"region {number} is here with the higher token {has.token}")
             if has.token == operation.token and number in self.opened:
-                said = self.answers is not None and await self.answers.opened(operation, has.sequence)
-                return None if said else Result(pid, OPENED, has.sequence)
+                answers = self.answers
+                told = answers is not None and await self._has_told(operation, answers.opened(operation, has.sequence))
+                return None if told else Result(pid, OPENED, has.sequence)
             await self._close_region(has)
         if self.answers is not None and not await self.answers.begins(operation):
             return Result(pid, FAILED_OPEN, text=NOT_MINE)
@@ -234,16 +235,16 @@ class Work:
             return Result(operation.pid, FAILED, text=NOT_MINE)
         if has is not None and mine:
             await self._close_region(has)
-        told = answers is not None and await self._has_told(answers, operation)
+        told = answers is not None and await self._has_told(operation, answers.closed(operation))
         return None if told else Result(operation.pid, CLOSED)
 
-    async def _has_told(self, answers: Answers, operation: Close) -> bool:
-        """Moves the znode of a region that is closed; returns whether a daemon that reads it has the answer.
+    async def _has_told(self, operation: Open | Close, move: Awaitable[bool]) -> bool:
+        """Moves the znode of an operation that is done; returns whether a daemon that reads it has the answer.
 
         The daemon may have become one that reads no znodes meanwhile, or the session of this server has ended.
         """
         try:
-            return await answers.closed(operation) and self.answers is answers
+            return await move and self.answers is not None
         except Exception as error:
             log.warning("%s is reported, because its znode cannot be moved: %s", _name(operation), error)
             return False

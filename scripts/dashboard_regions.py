@@ -173,6 +173,12 @@ GROWTH: Final = [
         },
         values=WELL,
     ),
+    Panel(
+        "Znodes of regions in transition",
+        "Those that did not go as they should, in the last 10 minutes (regions.transport).",
+        {"{{cause}}": f"sum by (cause) (increase({of('regent_region_node_faults_total')}[10m])) or {none_of('cause')}"},
+        values=WELL,
+    ),
     Panel("Oldest former region", "Its age.", {"age": largest("regent_region_parents_age_seconds")}, "s"),
 ]
 BALANCE: Final = [

@@ -61,7 +61,7 @@ class Balancing:
         """The servers at the last look that came to its end."""
         self._seen = self._members
         self._latest = ""
-        """What has put the next look off at last: a change of the servers, or why no balance could begin."""
+        """The latest cause that delayed the next look: a change of the servers, or a look that began no balance."""
         self._pace = Pace(env.options.balancer_period_ms, env.options.balancer_joins_ms, env.now_ms())
 
     async def keep(self) -> None:
@@ -126,7 +126,7 @@ class Balancing:
         self._latest = f"the last look began no balance{f' ({why})' if why else ''}"
 
     def _why(self, members: Membership) -> str:
-        """Returns why a look finds a balance due: what has changed since the last one that was made, if anything."""
+        """Returns the cause of a balance, with the changes of the servers since the last look that came to its end."""
         if change := difference(self._members, members):
             return f"{UNEVEN}: {change}"
         return f"{UNEVEN}: the balance before has left moves to this one" if self._has_rest else WHY

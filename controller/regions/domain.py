@@ -199,6 +199,8 @@ class RegionsDomain:
             )
             model, term.env.shown_ms, term.complaint = term.env.model, clock.shown_ms, opened.complaint
             term.daemons = opened.daemons
+            if opened.nodes is not None:
+                opened.nodes.faults = self.counters.node_faults
             await term.load()
             self._seen.forget(above)
             self.term = term

@@ -35,7 +35,7 @@ def membership(model: Regions) -> Membership:
 
 
 def difference(before: Membership, after: Membership) -> str:
-    """Returns what has changed, in words; empty where nothing has."""
+    """Names the changes between two moments in a sentence; empty where there is none."""
     return named(_changes(before, after), NAMED_MAX)
 
 

@@ -48,6 +48,12 @@ class RegionCounters:
     hellos_refused: Counter[str] = field(default_factory=Counter)
     loads_ignored: int = 0
     """Loads that came of regions which their server does not have open."""
+    node_faults: Counter[str] = field(default_factory=Counter)
+    """Znodes of regions in transition that did not go as they should, by the cause.
+
+    *timed_out*: one was taken from its server; *refused*: ZooKeeper does not take or show it; *late*: a server was
+    faster than a write of the daemon, or may be; *unreadable*: it holds something else.
+    """
     grown: Counter[str] = field(default_factory=Counter)
     """Splits and merges that began by themselves, by their cause."""
     balances: int = 0
@@ -209,6 +215,7 @@ def _counters(c: RegionCounters) -> Iterator[Metric]:
     yield by_label("regent_region_refusals", "Refused requests of servers and clients", "code", c.refusals)
     yield by_label("regent_region_hellos_refused", "Connections that ended at their Hello", "cause", c.hellos_refused)
     yield counter("regent_region_loads_ignored", "Loads of regions that their server does not have", c.loads_ignored)
+    yield by_label("regent_region_node_faults", "Znodes that did not go as they should", "cause", c.node_faults)
     yield by_label("regent_region_reshapes", "Splits and merges that began by themselves", "cause", c.grown)
     yield counter("regent_region_balances", "Balances that have made a plan", c.balances)
     yield gauge("regent_region_balance_cost", "Cost that the latest of them found, 0 is even", c.balance_cost)

@@ -30,12 +30,13 @@ def heirs_without_sources(model: Regions, id_: int) -> list[Region]:
 def may_leave_hole(region: Region) -> Refusal | None:
     """Returns why a region is not forgotten that is the only one with its keys; None where it may be.
 
-    One that is open is served. A table that is disabled is not followed to the end of its keys.
+    One that is open is served. Of a table that is disabled no report shows a hole behind its last region.
     """
     if region.state is RegionState.OPEN:
         what = f"region {region} is open, and the only one with some of its keys"
         return Refusal(what, f"'regent regions unassign {region.id}' closes it first")
     if region.table.state is not TableState.ENABLED:
-        what = f"table {region.table.name!r} is {region.table.state.name.lower()}: keys of it would be missed by nobody"
+        state = region.table.state.name.lower()
+        what = f"table {region.table.name!r} is {state}: no report shows a hole behind its last region then"
         return Refusal(what, f"'regent tables enable {region.table.name}' comes first")
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from controller.regions.procedures import assign, close, move
@@ -16,7 +17,7 @@ from state_machines.regions.states import RegionState
 from state_machines.regions.unassigned import Node, NodeState
 from tests.contracts.support import Backend
 from tests.kit.deadlines import eventually
-from tests.kit.regions.transports import World, world
+from tests.kit.regions.transports import OPTIONS, World, world
 
 COUNT = 6
 
@@ -116,7 +117,7 @@ class NodesContract:
             hangs = w.members["s2"].held[region] = asyncio.Event()
             moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(region, "t", "s2"))))
             await eventually(lambda: w.agents["s1"].owned.get(region) is not None and moving.done(), within_s=20)
-            assert w.noded_dispatcher.timeouts == 1
+            assert w.faults["timed_out"] == 1
             assert w.owners()[region] == "s1"
             w.storage.tokens[region] = 0  # a storage that would take both
             hangs.set()
@@ -142,7 +143,7 @@ class NodesContract:
 
             await eventually(is_closing)
             await eventually(lambda: w.term.env.dispatcher.sent >= before + 2)
-            assert (await is_closing(), w.noded_dispatcher.timeouts, closing.done()) == (True, 0, False)
+            assert (await is_closing(), w.faults["timed_out"], closing.done()) == (True, 0, False)
             closes.set()
             assert (await closing).state is State.SUCCESS
             await w.settled(COUNT - 1)
@@ -215,8 +216,9 @@ class NodesContract:
             assert (await w.settled(COUNT))[region] == "s1"
 
     async def test_a_connection_that_breaks_while_a_znode_moves_loses_no_answer(self, backend: Backend) -> None:
-        """The watches of the daemon's session are gone with its connection."""
-        async with world(backend.client, "s1", "s2", noded=True) as w:
+        """The watches of the daemon's session are gone with its connection, and no time-out has it look again."""
+        options = msgspec.structs.replace(OPTIONS, node_timeout_ms=60_000)
+        async with world(backend.client, "s1", "s2", noded=True, options=options) as w:
             owners = await created(w)
             region = min(one for one, name in owners.items() if name == "s1")
             opens = w.members["s2"].held[region] = asyncio.Event()
@@ -231,7 +233,8 @@ class NodesContract:
             opens.set()
             await eventually(lambda: is_in(NodeState.OPENED))
             backend.resume(w.daemons_zk)
-            assert (await moving).state is State.SUCCESS
+            await eventually(moving.done)
+            assert moving.result().state is State.SUCCESS
             assert (await w.settled(COUNT))[region] == "s2"
 
     async def test_an_open_that_takes_longer_than_the_limit_gets_twice_the_time_of_the_one_before(
@@ -244,7 +247,7 @@ class NodesContract:
             for member in w.members.values():
                 member.slow_s = 1.6
             assert (await w.run(assign.NAME, TRANSIT.encode(Transit(region, "t")))).state is State.SUCCESS
-            assert w.noded_dispatcher.timeouts >= 1
+            assert w.faults["timed_out"] >= 1
             await w.settled(COUNT)
 
     async def test_a_znode_that_cannot_be_deleted_keeps_no_other_region_from_its_server(

@@ -1,4 +1,4 @@
-"""Says what the numbers count that are results of procedures, and what repairs did; leaves out what is no news."""
+"""Turns results of procedures into sentences: names what a number counts, and what a repair did."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNDONE: Final[Mapping[str, str]] = {
 """What regions are that a result counts, by kind: those with which the procedure has not come to its end."""
 
 
-REST: Final = "shows what is left to mend"
+REST: Final = "lists the faults that remain"
 
 
 def labelled(record: Record, task: object, result: str) -> str:

@@ -42,7 +42,7 @@ LOSES: Final = {
     RowKind.MARK: "what it meant holds no longer",
     RowKind.PUBLISHED: "servers have no value of its name until 'regent published put NAME VALUE' stores one",
 }
-"""What is lost with a row, by its kind."""
+"""Consequence of the removal of a row, by its kind."""
 
 
 class RowRemoval(Change):
@@ -53,9 +53,9 @@ class RowRemoval(Change):
 
 
 class TableAdoption(Change):
-    """The row of a table that is stored again. What is absent is as its damaged row has it, where that can be read.
+    """The row of a table to store again. An absent field has the value of the damaged row, where that can be read.
 
-    ``enabled``: else it is closed once the daemon has it.
+    ``enabled``: False has the table closed once the daemon has it.
     """
 
     kind: Literal["meta", "system", "user"] | None = None

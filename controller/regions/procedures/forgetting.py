@@ -232,13 +232,15 @@ async def tell(env: RegionsEnv, record: Record) -> Outcome:
 
 
 async def leave(env: RegionsEnv, record: Record) -> Outcome | Effect:
-    """Lets the region go: it stays, and is picked up where it is on its way."""
-    region = env.model.regions.get(REPAIR.decode(record.data).region)
+    """Lets go the region, and heirs that were to get its row: each stays, and is picked up where it is on its way."""
+    model, id_ = env.model, REPAIR.decode(record.data).region
+    some = [model.regions.get(id_), *heirs_without_sources(model, id_)]
 
     def entered(_: Change) -> None:
-        if region is not None and region.pid == record.pid:
-            env.model.detach(region, record.pid)
-            env.left.append(Left(region, record.pid, undone=True))
+        for region in some:
+            if region is not None and region.pid == record.pid:
+                model.detach(region, record.pid)
+                env.left.append(Left(region, record.pid, undone=True))
 
     return Effect(Done(), (), entered)
 

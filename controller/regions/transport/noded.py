@@ -48,8 +48,8 @@ class Noded(Dispatcher):
     """A dispatcher whose operations on regions go by znodes.
 
     ``is_fenced``: checks whether a process can write no more; ``is_stale``: whether the catalog has what a znode is
-    still to say, as where it was reported. ``timeout_s``: without progress in that time a znode is
-    taken from its server; the version decides which of the two was faster.
+    still to say, as where it was reported. ``timeout_s``: without progress in that time a znode is taken from its
+    server; the version decides which of the two was faster.
     """
 
     reads_nodes = True
@@ -81,8 +81,6 @@ class Noded(Dispatcher):
         """From then on each procedure of an earlier daemon has sent its operation again."""
         self._lists_s = self._sweeps_s
         """When znodes are listed next: a server may have made one after its operation was taken back."""
-        self.timeouts = 0
-        """Znodes that were taken from their servers."""
         self._taken: dict[int, int] = {}
         """How often the znode of a region was taken from a server since it was open last."""
         nodes.changed, nodes.permits, nodes.dropped = self._changed, self._permits, self._refused
@@ -166,12 +164,13 @@ class Noded(Dispatcher):
             return
         if found is None or found.node is None or found.node.state not in (N.OFFLINE, N.OPENING):
             return
-        self.timeouts += 1
-        times = self._taken[region] = min(self._taken.get(region, 0) + 1, DOUBLED_MAX)
-        text = f"its znode stayed {found.node.state}, and was taken from it (regions.node_timeout_ms; {times} by now)"
-        log.warning("region=%d: %s: %s; another server gets twice the time", region, sent.server, text)
+        state = found.node.state
 
         def done() -> None:
+            self._nodes.faults["timed_out"] += 1
+            times = self._taken[region] = min(self._taken.get(region, 0) + 1, DOUBLED_MAX)
+            text = f"its znode stayed {state}, and was taken from it (regions.node_timeout_ms; {times} by now)"
+            log.warning("region=%d: %s: %s; another server gets twice the time", region, sent.server, text)
             self._fail(region, sent.pid, text)
 
         self._nodes.want(region, found.node._replace(state=N.OFFLINE, server=NOBODY, incarnation=0), done)

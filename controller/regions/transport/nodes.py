@@ -28,6 +28,8 @@ log = logging.getLogger("regent.regions")
 
 WRITTEN_TOGETHER: Final = 400
 """Znodes of one multi."""
+AGAIN_S: Final = 0.05
+"""Pause after a request without a response."""
 ASIDE_S: Final = (1.0, 5.0, 30.0)
 """Pauses before a write is tried again that ZooKeeper refuses for what no version explains: an ACL, a child."""
 RACES: Final = frozenset({Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS})
@@ -81,8 +83,8 @@ class Nodes:
         self._aside: dict[int, tuple[float, int]] = {}
         """Regions whose write was refused: until when it waits, and how often that was."""
         self._refusals: Counter[int] = Counter()
-        self.unreadable = self.refused = 0
-        """Znodes that could not be read, and writes that were not permitted any more."""
+        self.faults: Counter[str] = Counter()
+        """What did not go as it should, by its cause, see :class:`controller.regions.metrics.RegionCounters`."""
 
     # -- for the transport
 
@@ -159,6 +161,7 @@ class Nodes:
             await work()
         except (NotConnected, OutcomeUnknown):
             self.reconnected()
+            await asyncio.sleep(AGAIN_S)  # one that answers nothing may be connected
             await self._connected()
         except (ZkError, Fenced) as error:
             raise StoreFailed(f"{self._folder[:-1]}: {error}") from error
@@ -213,8 +216,7 @@ class Nodes:
             before = self.known.get(region)
             if not isinstance(one, Znode):
                 if one is not Code.NO_NODE:
-                    self._has_failed(region, one)
-                    self._dirty.pop(region, None)
+                    self._has_failed(region, one, "read")
                 self.known.pop(region, None)
                 now = None
             else:
@@ -227,7 +229,7 @@ class Nodes:
         try:
             return Found(decode(znode.data, region), znode.stat.version)
         except UnreadableNode as error:
-            self.unreadable += 1
+            self.faults["unreadable"] += 1
             if log_it:
                 path = path_of(self._root, region)
                 log.warning("%s cannot be read (%s): the next operation on region %d replaces it", path, error, region)
@@ -248,7 +250,9 @@ class Nodes:
                 await self._find_out([region for region, *_ in ops])
                 return
         if failed is not None and failed.index:
-            self._has_failed(ops[failed.index - 1][0], failed.code)  # the others are written again
+            region = ops[failed.index - 1][0]
+            self.look(region)
+            self._has_failed(region, failed.code, "written")  # the others are written again
             return
         if failed is not None:
             raise failed
@@ -259,9 +263,8 @@ class Nodes:
         aside = self._aside.get(region)
         return aside is not None and aside[0] > asyncio.get_running_loop().time()
 
-    def _has_failed(self, region: int, code: Code) -> None:
-        """Has a znode read whose write was refused. One that is refused again and again is put aside for a time."""
-        self.look(region)
+    def _has_failed(self, region: int, code: Code, done: str) -> None:
+        """Puts the write of a znode aside for a time that ZooKeeper refuses again and again, or does not show."""
         self._refusals[region] += 1
         if code in RACES and self._refusals[region] <= RACES_MAX:
             return
@@ -269,11 +272,12 @@ class Nodes:
         pause_s = ASIDE_S[min(times, len(ASIDE_S) - 1)]
         loop = asyncio.get_running_loop()
         self._aside[region] = loop.time() + pause_s, times + 1
+        self.faults["refused"] += 1
         loop.call_later(pause_s, self._work.set)
         log.warning(
-            "%s cannot be written (%s), and is tried again in %.0f s; region %d waits for that: look at its ACL and "
+            "%s cannot be %s (%s), and is left alone for %.0f s; region %d waits for that: look at its ACL and "
             "children, or delete it with these",
-            *(path_of(self._root, region), code.name, pause_s, region),
+            *(path_of(self._root, region), done, code.name, pause_s, region),
         )
 
     def _is_permitted(self, region: int, wanted: Wanted) -> bool:
@@ -282,7 +286,7 @@ class Nodes:
             return True
         if self.permits(region, found, wanted):
             return True
-        self.refused += 1
+        self.faults["late"] += 1
         if self._wanted.get(region) is wanted:
             del self._wanted[region]
             self.dropped(region, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,7 +14,6 @@ from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
 from controller.regions.term import RegionsTerm
-from controller.regions.transport.noded import Noded
 from controller.regions.zookeeper_claim import ROOT
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from metadata_store.catalog.unassigned import decode, folder_of
@@ -97,10 +97,9 @@ class World:
         return self.domain.term
 
     @property
-    def noded_dispatcher(self) -> Noded:
-        found = self.term.env.dispatcher
-        assert isinstance(found, Noded)
-        return found
+    def faults(self) -> Counter[str]:
+        """Returns what did not go as it should with znodes, by its cause."""
+        return self.domain.counters.node_faults
 
     async def begin(self) -> None:
         """Starts a daemon, and waits until it is active."""

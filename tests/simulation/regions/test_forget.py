@@ -19,6 +19,7 @@ from controller.regions.procedures.repair import REPAIR, Repair
 from metadata_store.catalog.judging import STATES
 from metadata_store.catalog.rows import HeirRow, ParentRow, RegionRow, Source
 from regent_agent import protocol
+from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Next, Wait
 from state_machines.procedures.record import child
 from state_machines.procedures.states import State
@@ -406,6 +407,14 @@ async def test_a_row_under_a_wrong_id_goes_to_the_heirs_without_one_and_no_data_
         assert (record.state, (HeirRow, (EXTRA,)) in disk.small) == (State.ROLLEDBACK, True)
         assert "procedure 999999 has region" in record.error
         env.model.detach(env.model.regions[other], 999_999)
+        begun = replace(child(forgetting.NAME, REPAIR.encode(Repair(EXTRA, "", what="sources"))), pid=10**6)
+        assert isinstance(await forgetting.remove(env, begun), Effect)
+        assert env.model.regions[other].pid == begun.pid
+        undone = await forgetting.leave(env, begun)  # its write was refused for good
+        assert isinstance(undone, Effect)
+        assert undone.entered is not None
+        undone.entered(Change())
+        assert env.model.regions[other].pid == 0, "the heir is let go"
         assert (await result_of(term, await forgets(term, EXTRA))).state is State.SUCCESS
         assert disk.small[HeirRow, (other,)] == HeirRow(other, (Source(5, KEYS[1], KEYS[3], 1, 1),))
         assert set(env.model.sources) == {mine, other}

@@ -89,6 +89,94 @@ async def test_a_service_is_given_all_that_the_daemon_says_of_a_region_and_of_a_
     assert service.splits == [("s9", 3, "s9/1")]
 
 
+class Znodes:
+    """Answers by znodes. ``says``: the outcome of each move, by its name; an exception: it has none."""
+
+    def __init__(self) -> None:
+        self.says: dict[str, bool | Exception] = {}
+        self.moves: list[str] = []
+
+    async def begins(self, operation: Open | Close) -> bool:
+        return self._move(f"begins {type(operation).__name__.lower()}")
+
+    async def opened(self, operation: Open, sequence: int) -> bool:
+        return self._move("opened")
+
+    async def closed(self, operation: Close) -> bool:
+        return self._move("closed")
+
+    def _move(self, name: str) -> bool:
+        self.moves.append(name)
+        found = self.says.get(name, True)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+ENDED = OSError("the session has ended")
+
+
+@pytest.mark.parametrize(
+    ("says", "outcome", "is_open"),
+    [
+        ({}, None, True),
+        ({"begins open": False}, FAILED_OPEN, False),
+        ({"begins open": ENDED}, FAILED_OPEN, False),
+        ({"opened": False}, FAILED_OPEN, False),
+        ({"opened": ENDED}, FAILED_OPEN, False),
+    ],
+)
+async def test_an_open_counts_once_its_znode_says_so(
+    says: dict[str, bool | Exception], outcome: str | None, is_open: bool
+) -> None:
+    """Without that the region is closed again, and the agent reports that it is not open."""
+    bench = Bench()
+    bench.work.answers = znodes = Znodes()
+    znodes.says = says
+    assert [one.outcome for one in await bench.done(opens(7, 1))] == [outcome] * (outcome is not None)
+    assert (bench.owned() == [(1, 7)], 1 in bench.work.opened) == (is_open, is_open)
+
+
+@pytest.mark.parametrize("says", [True, False, ENDED])
+async def test_an_open_that_comes_again_is_open_whatever_became_of_its_znode(says: bool | Exception) -> None:
+    """The daemon has stored the owner, deleted the znode, and died; or the server's session has ended meanwhile."""
+    bench = Bench()
+    bench.work.answers = znodes = Znodes()
+    await bench.done(opens(7, 1))
+    znodes.says["opened"] = says
+    again = await bench.done(Open(8, 1, 7, "t", b"", b"", 0))
+    assert [one.outcome for one in again] == ([] if says is True else [OPENED])
+    assert (bench.owned(), bench.service.calls) == ([(1, 7)], [("open", 1, 7)])
+
+
+@pytest.mark.parametrize(
+    ("says", "outcome", "is_open"),
+    [
+        ({}, None, False),
+        ({"begins close": False}, FAILED, True),
+        ({"begins close": ENDED}, CLOSED, False),
+        ({"closed": False}, CLOSED, False),
+        ({"closed": ENDED}, CLOSED, False),
+    ],
+)
+async def test_a_close_is_reported_where_its_znode_does_not_say_it(
+    says: dict[str, bool | Exception], outcome: str | None, is_open: bool
+) -> None:
+    bench = Bench()
+    bench.work.answers = znodes = Znodes()
+    await bench.done(opens(7, 1))
+    znodes.says = says
+    assert [one.outcome for one in await bench.done(closes(9, 1, 7))] == [outcome] * (outcome is not None)
+    assert (bench.owned() == [(1, 7)]) is is_open
+
+
+async def test_a_close_that_is_to_be_reported_moves_no_znode() -> None:
+    bench = Bench()
+    bench.work.answers = znodes = Znodes()
+    [closed] = await bench.done(Close(9, 1, 7, reported=True))
+    assert (closed.outcome, znodes.moves) == (CLOSED, [])
+
+
 async def test_a_close_with_a_later_token_closes_the_region() -> None:
     bench = Bench()
     await bench.done(opens(7, 1))

@@ -237,7 +237,7 @@ def region_metrics(view: Any = None) -> set[str]:
     """Returns the names of all samples of a scrape."""
     counters = RegionCounters()
     counted = counters.submitted, counters.failed, counters.refusals, counters.hellos_refused, counters.grown
-    for counts in (*counted, counters.balance_moves_left_out):
+    for counts in (*counted, counters.balance_moves_left_out, counters.node_faults):
         counts["crash"] += 1
     counters.times["crash"].record(1.0)
     regions = RegionsCollector(counters, (view or RegionsView()).region_gauges)

@@ -15,7 +15,7 @@ WHOLE = TABLE_TASK.encode(TableTask("t"))
 NAME = CRASH.encode(Crash("a", 5))
 ADOPTED = REPAIR.encode(Repair(17, "t", "lost", b"a", b"n", made=True))
 FORGOTTEN = REPAIR.encode(Repair(17, "", "wrong", what="damaged"))
-LEFT = "shows what is left to mend"
+LEFT = "lists the faults that remain"
 LISTED = f"'regent regions list --table t' shows them, 'regent regions report --table t' {LEFT}"
 EXPLAINED = f"'regent regions explain 17' shows where it is, 'regent regions report --table t' {LEFT}"
 
