@@ -126,7 +126,7 @@ class StallGuard:
     def _watch(self) -> None:
         while not self._stop.wait(self.limit_s / 4):
             lag = self.stalled_s()
-            if lag > self.limit_s:
+            if lag > self.limit_s and not self._stop.is_set():
                 self._end(lag)
 
     def _end(self, lag: float) -> None:
