@@ -14,6 +14,8 @@ from regent_agent.protocol import Close, Open
 class Answers(Protocol):
     """Moves the znode of a region. Each move is a compare-and-set on the version that was read.
 
+    Versions begin anew where a znode is deleted and made again. So a write counts only where the znode was made by the
+    transaction that was read (``czxid``), and an open ends on the znode that it has begun with.
     A call returns once its outcome is certain: after a lost response it reads the znode again. An exception means that
     it cannot become certain, as where the ZooKeeper session has ended: an open fails then, and a close is reported.
     """

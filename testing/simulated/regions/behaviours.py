@@ -1,4 +1,4 @@
-"""Nine ways in which a server behaves (HBase's mock executors of ``TestAssignmentManager``).
+"""Nine ways in which a server behaves (HBase's mock executors of ``TestAssignmentManager``), and one of its own.
 
 A behaviour acts before each open and close: it takes time, raises, or never returns. What hangs ends with the process;
 the runner of the server kills it, and starts it again where the behaviour says so.
@@ -19,6 +19,8 @@ SLOW_S: Final = 7.0
 HANG_S: Final = 4.0
 """Time after which a server that hangs crashes."""
 FAILS: Final = 0.35
+UNHURRIED_S: Final = (0.4, 1.6)
+"""Around the shorter time that the simulation gives a znode: its end and that of the work meet."""
 
 
 class Failed(Exception):
@@ -132,6 +134,13 @@ class QueueTooBigOnce(Good):
     queue_max = 0
 
 
+class Unhurried(Good):
+    """Takes about as long for everything as a znode may stay without progress."""
+
+    async def _work(self) -> None:
+        await asyncio.sleep(self.chance.uniform(*UNHURRIED_S))
+
+
 BEHAVIOURS: Final = {
     "good": Good,
     "random": RandomFailures,
@@ -143,3 +152,6 @@ BEHAVIOURS: Final = {
     "close-hang-crash": HangsOnCloseThenCrashes,
     "queue-once": QueueTooBigOnce,
 }
+"""Those that a run draws for its servers."""
+UNHURRIED: Final = "unhurried"
+BY_NAME: Final = {**BEHAVIOURS, UNHURRIED: Unhurried}

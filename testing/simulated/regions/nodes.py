@@ -9,7 +9,8 @@ from typing import Final
 
 from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, mark_of, path_of
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
-from metadata_store.port import ANY_VERSION, Create, SetData, ZooKeeper
+from metadata_store.port import ANY_VERSION, Create, SetData, Stat, ZooKeeper
+from metadata_store.port import Node as Znode
 from regent_agent.protocol import Close, Open
 from state_machines.regions.unassigned import Asked, Node, NodeState, ServerAct, seen_by, server_act
 
@@ -31,10 +32,16 @@ class NodeAnswers:
 
     def __init__(self, zk: ZooKeeper, root: str, process: Callable[[], tuple[str, int]]) -> None:
         self._zk, self._root, self._process = zk, root, process
+        self._made: dict[int, tuple[int, int]] = {}
+        """The znodes that opens have begun with, by region: token, and the transaction that made it.
+
+        Versions begin anew with each znode, so a write can meet another one than was read.
+        """
         self.refused = 0
 
     async def begins(self, operation: Open | Close) -> bool:
         """Moves the znode to OPENING, or creates it as CLOSING."""
+        self._made.pop(operation.region, None)
         asked = Asked.OPEN if isinstance(operation, Open) else Asked.CLOSE
         return await self._does(asked, operation)
 
@@ -42,6 +49,7 @@ class NodeAnswers:
         """Moves the znode to OPENED, and makes a mark with it, which tells that after a lost response."""
         mark = mark_of(self._root, operation.region, operation.token)
         is_open = await self._does(Asked.OPEN_DONE, operation, sequence)
+        self._made.pop(operation.region, None)
         with suppress(ZooKeeperError):  # it goes with the session at the latest
             await self._zk.delete(mark, ANY_VERSION)
         return is_open
@@ -70,12 +78,14 @@ class NodeAnswers:
 
     async def _once(self, asked: Asked, operation: Open | Close, sequence: int) -> bool | None:
         path, mark = path_of(self._root, operation.region), mark_of(self._root, operation.region, operation.token)
-        if asked is Asked.OPEN_DONE and await self._zk.exists(mark) is not None:
-            return True
         znode = await self._zk.get(path)
+        if asked is Asked.OPEN_DONE and (told := await self._zk.exists(mark)) is not None:
+            return self._is_made_by(znode, operation) or znode is None or znode.stat.czxid > told.czxid
         try:
             node = None if znode is None else decode(znode.data, operation.region)
         except UnreadableNode:
+            return False
+        if znode is not None and not self._is_made_by(znode, operation):
             return False
         me = self._process()
         act = server_act(seen_by(node, *me, operation.token), asked)
@@ -85,7 +95,15 @@ class NodeAnswers:
         elif act in TO and node is not None and znode is not None:
             new = node._replace(state=TO[act], pid=operation.pid, sequence=sequence or node.sequence)
             marks = [Create(mark, None, ephemeral=True)] if act is ServerAct.TO_OPENED else []
-            await self._zk.multi([SetData(path, encode(new), znode.stat.version), *marks])
+            if act is ServerAct.TO_OPENING:
+                self._made[operation.region] = operation.token, znode.stat.czxid
+            [written, *_] = await self._zk.multi([SetData(path, encode(new), znode.stat.version), *marks])
+            return isinstance(written, Stat) and written.czxid == znode.stat.czxid
         elif act is ServerAct.WAITS:
             return None
         return act is not ServerAct.REFUSES
+
+    def _is_made_by(self, znode: Znode | None, operation: Open | Close) -> bool:
+        """Checks whether a znode is the one that an open has begun with; True where it has begun with none."""
+        token, czxid = self._made.get(operation.region, (0, 0))
+        return token != operation.token or (znode is not None and znode.stat.czxid == czxid)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from testing.simulated.regions.behaviours import BEHAVIOURS
+from testing.simulated.regions.behaviours import BEHAVIOURS, UNHURRIED
 from tests.kit.simulation.script import Action
 from tests.simulation.regions.doubling import PARTS
 from tests.simulation.regions.named import named
@@ -55,6 +55,8 @@ OLD: Final = 0.2
 """Part of these in which some servers are of a version that can do less."""
 NODED: Final = 0.25
 """Part of the runs whose servers answer by znodes."""
+HURRIES_NOT: Final = 0.4
+"""Part of the servers there that take about as long as a znode may stay as it is."""
 OF_STORES: Final = frozenset({"copy-store", "restore-store", "ignore-locks"})
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
 """Names, classes and numbers of regions."""
@@ -110,9 +112,12 @@ def generate(seed: int) -> RegionPlan:
 
 def _transported(plan: RegionPlan) -> RegionPlan:
     """Draws the transport, by a draw of its own. There no store goes back, which would leave znodes of a later time."""
-    if random.Random(f"{plan.seed} transport").random() >= NODED:
+    chance = random.Random(f"{plan.seed} transport")
+    if chance.random() >= NODED:
         return plan
-    return replace(plan, transport="zookeeper").with_actions(one for one in plan.actions if one.verb not in OF_STORES)
+    servers = tuple(UNHURRIED if chance.random() < HURRIES_NOT else one for one in plan.servers)
+    actions = tuple(one for one in plan.actions if one.verb not in OF_STORES)
+    return replace(plan, transport="zookeeper", servers=servers, actions=actions)
 
 
 def _shaped(seed: int, plan: RegionPlan, times: list[float]) -> tuple[RegionPlan, list[Action]]:

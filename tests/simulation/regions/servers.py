@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from regent_agent.agent import Agent, Died
 from regent_agent.options import AgentOptions
 from regent_agent.service import OpenedRegion
-from testing.simulated.regions.behaviours import BEHAVIOURS
+from testing.simulated.regions.behaviours import BY_NAME
 from testing.simulated.regions.service import FEATURES, SimulatedService
 from testing.simulated.regions.storage import Key, is_in
 from tests.kit.simulation.loop import Life, Process
@@ -34,7 +34,7 @@ class ServerProcess:
         self.node = node
         self.key: Key = node.name, incarnation
         self.process = Process(world.loop, f"{node.name},{incarnation}")
-        self.behaviour = BEHAVIOURS[behaviour](random.Random(f"{world.plan.seed} {node.name} {incarnation}"))
+        self.behaviour = BY_NAME[behaviour](random.Random(f"{world.plan.seed} {node.name} {incarnation}"))
         self.service = SimulatedService(
             self.key, world.storage, self.behaviour, world.judge.opens.opened, lambda: node.late_s
         )

@@ -33,6 +33,8 @@ PAUSE_S_MAX: Final = 0.05
 """Longest time of a request of a server on its way."""
 BREAKS: Final = 0.02
 """Part of the writes whose connection breaks: their response is lost, and with it all watches."""
+AWAY_S_MAX: Final = 1.0
+"""Longest time from such a break until the next request arrives."""
 NO_ONE: Final[Identity] = frozenset()
 N = NodeState
 
@@ -45,6 +47,8 @@ class Sessions(MemoryServer):
         self._world = world
         self.keys: dict[int, Key] = {}
         """The processes of servers, by their sessions; all others are daemons."""
+        self.read: dict[tuple[int, str], int] = {}
+        """The transactions that made the znodes which sessions have read last."""
         self.failed: set[int] = set()
         """Operations that servers have reported as failed: they do not move the znodes of these any more."""
 
@@ -52,12 +56,22 @@ class Sessions(MemoryServer):
         """Carries out one write, and judges what it has made of znodes."""
         paths = [op.path for op in ops if op.path.startswith(f"{ROOT}/{FOLDER}/")]
         before = [self._node(path) for path in paths]
+        anew = {path for path in paths if session in self.keys and self._is_anew(session, path)}
         try:
             return super().write(session, ops, single=single)
         finally:
             for path, node in zip(paths, before, strict=True):
-                if (now := self._node(path)) != node:
+                if (now := self._node(path)) != node and path not in anew:
                     self._judge(session, node, now)
+            self._world.counts["znodes made anew under a write"] += len(anew)
+
+    def _is_anew(self, session: int, path: str) -> bool:
+        """Checks whether a server writes to another znode than it has read: versions begin anew, and it sees it after.
+
+        What it does then is judged by what it serves.
+        """
+        [found] = self.tree.nodes([path], NO_ONE)
+        return isinstance(found, Znode) and self.read.get((session, path), found.stat.czxid) != found.stat.czxid
 
     def _node(self, path: str) -> Node | None:
         [found] = self.tree.nodes([path], NO_ONE)
@@ -126,20 +140,33 @@ class SimZooKeeper(MemoryZooKeeper):
         super().__init__(world.zookeeper, session_timeout_ms=3_600_000)
         self._world, self._process = world, process
         self._chance = random.Random(f"{world.plan.seed} {process.name} zookeeper {world.loop.now_s}")
+        self._away_until_s = 0.0
 
     def _hand_over(self, item: Callable[[], None]) -> None:
         self._items.append(item)
         self._process.call_soon(self._drain)
 
     async def _arrive(self) -> Identity:
-        await asyncio.sleep(self._chance.random() * PAUSE_S_MAX)
+        away_s = max(0.0, self._away_until_s - self._world.loop.now_s)
+        await asyncio.sleep(away_s + self._chance.random() * PAUSE_S_MAX)
         return await super()._arrive()
+
+    async def get(self, path: str) -> Znode | None:
+        """Reads a znode, and notes which one it was."""
+        found = await super().get(path)
+        if found is not None and isinstance(self.server, Sessions):
+            self.server.read[self.session_id, path] = found.stat.czxid
+        return found
 
     async def _submit(self, ops: Sequence[Write], single: bool) -> list[OpResult]:
         if self._chance.random() < BREAKS:
             self._world.counts["znode responses lost"] += 1
             self.server.lose_replies(self.session_id)
-        return await super()._submit(ops, single)
+        try:
+            return await super()._submit(ops, single)
+        except OutcomeUnknown:
+            self._away_until_s = self._world.loop.now_s + self._chance.random() * AWAY_S_MAX
+            raise
 
 
 class DaemonHooks:

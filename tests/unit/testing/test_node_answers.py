@@ -1,0 +1,147 @@
+"""A server that answers by znodes: its write may meet another znode than it has read, whose versions begin anew."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from controller.regions.zookeeper_claim import ROOT
+from metadata_store.catalog.unassigned import OPENED, decode, encode, folder_of, mark_of, path_of
+from metadata_store.port import ANY_VERSION, Node
+from regent_agent.protocol import Close, Open
+from state_machines.regions.unassigned import Node as RegionNode
+from state_machines.regions.unassigned import NodeState
+from testing.memory import MemoryServer, MemoryZooKeeper
+from testing.simulated.regions.nodes import NodeAnswers
+
+REGION, TOKEN = 7, 5
+N = NodeState
+MINE = RegionNode(N.OFFLINE, REGION, TOKEN, TOKEN, "a", 1)
+OTHERS = RegionNode(N.OFFLINE, REGION, TOKEN + 1, TOKEN + 1, "b", 1)
+PATH = path_of(ROOT, REGION)
+OPEN = Open(TOKEN, REGION, TOKEN, "t", b"", b"", 0)
+
+
+class Interrupted(MemoryZooKeeper):
+    """A session for which something happens between a read of the znode and the next request."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        super().__init__(server)
+        self.after_read: list[Callable[[], Awaitable[None]]] = []
+
+    async def get(self, path: str) -> Node | None:
+        found = await super().get(path)
+        if path == PATH and self.after_read:
+            await self.after_read.pop(0)()
+        return found
+
+
+class Stage:
+    """The daemon's session, and a server with its own."""
+
+    def __init__(self) -> None:
+        self.server = MemoryServer()
+        self.daemon = MemoryZooKeeper(self.server)
+        self.zk = Interrupted(self.server)
+        self.answers = NodeAnswers(self.zk, ROOT, lambda: ("a", 1))
+
+    async def begin(self) -> None:
+        for zk in (self.daemon, self.zk):
+            await zk.connect(1.0)
+        for path in ("/regent", ROOT, folder_of(ROOT), f"{ROOT}/{OPENED}"):
+            await self.daemon.create(path, None)
+        await self.daemon.create(PATH, encode(MINE))
+
+    async def made_anew(self, *states: NodeState) -> None:
+        """Has the daemon give the region to another server, by a znode of its own, which gets as far as ``states``."""
+        await self.daemon.delete(PATH, ANY_VERSION)
+        await self.daemon.create(PATH, encode(OTHERS))
+        for state in states:
+            await self.daemon.set(PATH, encode(OTHERS._replace(state=state)), ANY_VERSION)
+
+    async def state(self) -> tuple[NodeState, str] | None:
+        found = await self.daemon.get(PATH)
+        node = None if found is None else decode(found.data, REGION)
+        return None if node is None else (node.state, node.server)
+
+
+@pytest.fixture
+async def stage() -> Stage:
+    found = Stage()
+    await found.begin()
+    return found
+
+
+async def test_an_open_begins_ends_and_is_told_once(stage: Stage) -> None:
+    assert await stage.answers.begins(OPEN)
+    assert await stage.state() == (N.OPENING, "a")
+    assert await stage.answers.opened(OPEN, 3)
+    assert await stage.state() == (N.OPENED, "a")
+    assert await stage.daemon.exists(mark_of(ROOT, REGION, TOKEN)) is None
+
+
+async def test_no_open_begins_whose_write_met_the_znode_of_another_server(stage: Stage) -> None:
+    stage.zk.after_read.append(stage.made_anew)
+    assert not await stage.answers.begins(OPEN)
+
+
+async def test_no_open_begins_whose_write_met_such_a_znode_and_whose_response_was_lost(stage: Stage) -> None:
+    async def made_anew() -> None:
+        await stage.made_anew()
+        stage.server.lose_replies(stage.zk.session_id)
+
+    stage.zk.after_read.append(made_anew)
+    assert not await stage.answers.begins(OPEN)
+    assert stage.zk.after_read == [], "it was read again"
+
+
+async def test_an_open_ends_on_no_znode_but_the_one_that_it_has_begun_with(stage: Stage) -> None:
+    assert await stage.answers.begins(OPEN)
+
+    async def made_anew() -> None:
+        await stage.made_anew(N.OPENING)
+
+    stage.zk.after_read.append(made_anew)
+    assert not await stage.answers.opened(OPEN, 3)
+
+
+async def test_an_open_whose_response_was_lost_has_not_ended_on_the_znode_of_another_server(stage: Stage) -> None:
+    assert await stage.answers.begins(OPEN)
+
+    async def made_anew() -> None:
+        await stage.made_anew(N.OPENING)
+        stage.server.lose_replies(stage.zk.session_id)
+
+    stage.zk.after_read.append(made_anew)
+    assert not await stage.answers.opened(OPEN, 3)
+
+
+@pytest.mark.parametrize("then", ["stays", "goes", "is made anew"])
+async def test_an_open_whose_response_was_lost_has_ended_whatever_became_of_its_znode(stage: Stage, then: str) -> None:
+    assert await stage.answers.begins(OPEN)
+
+    async def lost() -> None:
+        stage.server.lose_replies(stage.zk.session_id)
+
+    if then != "stays":
+        before = stage.zk.get
+
+        async def get(path: str) -> Node | None:
+            if await stage.state() == (N.OPENED, "a"):
+                await (stage.daemon.delete(PATH, ANY_VERSION) if then == "goes" else stage.made_anew())
+            return await before(path)
+
+        stage.zk.get = get  # type: ignore[method-assign]
+    stage.zk.after_read.append(lost)
+    assert await stage.answers.opened(OPEN, 3)
+
+
+async def test_a_close_makes_a_znode_of_its_own_after_an_open(stage: Stage) -> None:
+    assert await stage.answers.begins(OPEN)
+    assert await stage.answers.opened(OPEN, 3)
+    await stage.daemon.delete(PATH, ANY_VERSION)
+    close = Close(TOKEN + 1, REGION, TOKEN)
+    assert await stage.answers.begins(close)
+    assert await stage.answers.closed(close)
+    assert await stage.state() == (N.CLOSED, "a")
