@@ -14,6 +14,8 @@ from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.procedures import discard
 from controller.regions.term import RegionsTerm
+from controller.regions.transport.noded import Noded
+from controller.regions.transport.nodes import Nodes
 from metadata_store.catalog.rows import Catalog, Content, HeirRow, SnapshotPartRow
 from metadata_store.port import Kill
 from metadata_store.records.port import RecordStore, StoreFailed
@@ -23,6 +25,7 @@ from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState
 from tests.kills.harness import Clock, Deaths, KillingStore
 from tests.kills.region_servers import QuickServer, Service
+from tests.kills.region_znodes import KilledZnodes
 
 IDLE_MS: Final = 500
 """Time that passes where nothing is to be done."""
@@ -38,6 +41,7 @@ class Opened(NamedTuple):
     store: RecordStore
     catalog: Catalog
     epoch: int
+    nodes: Nodes | None = None
 
 
 Domains = Callable[[], AbstractAsyncContextManager[Opened]]
@@ -62,8 +66,13 @@ class Life:
             wall_ms=clock.now_ms,
             limits=Limits(delay_ms=0),
             seed=1,
+            nodes=opened.nodes,
         )
         self.term.env.clock = lambda: clock.ms / 1000
+        dispatcher = self.term.env.dispatcher
+        self._znodes = None
+        if opened.nodes is not None and isinstance(dispatcher, Noded):
+            self._znodes = KilledZnodes(opened.nodes, dispatcher, deaths, self.term.env.clock)
         self.service = service
         self._clock = clock
         self._here: set[tuple[str, int]] = set()
@@ -83,6 +92,8 @@ class Life:
             self.term.manager.check_leases()
             self.term._pick_up()
             self.term.manager.discards.begin()
+            if self._znodes is not None:
+                await self._znodes.turn()
             with mock.patch.object(turns, "TURN_S_MAX", 60):  # a turn has the same steps on a slow machine
                 await self.term.engine.turn()
             self._turns += 1
@@ -131,7 +142,7 @@ class Life:
         reports = any(not one.done() for one in self._reports.values())
         works = list(procedures.live()) or discard.due(self.term.env.model)
         rests = not (works or len(procedures._intake) or self.term.env.left)
-        return here and known and rests and not reports
+        return here and known and rests and not reports and (self._znodes is None or self._znodes.rest)
 
     async def _serve(self, server: QuickServer) -> None:
         """Registers a server, or has it poll and report."""
@@ -149,7 +160,7 @@ class Life:
         except ServerDead:
             server.dies()
             return
-        server.take(await manager.poll(found, server.taken, 0))
+        await server.take(await manager.poll(found, server.taken, 0))
         if server.lists:
             server.lists = False
             await service.handle(protocol.Regions(*server.key, server.epoch, server.register().owned))
@@ -174,6 +185,8 @@ class Life:
         """Ends what the daemon's death leaves running in this process."""
         for task in self._reports.values():
             task.cancel()
+        if self._znodes is not None:
+            self._znodes.end()
         self.term.env.bus.close()
         for run in self.term.env.fencing._runs.values():
             run.cancel()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from controller.regions.zookeeper_claim import ROOT
+from metadata_store.port import ZooKeeper
 from regent_agent import protocol
 from regent_agent.protocol import Close, Open, Operation, Owned, Result, Task, Work
+from testing.simulated.regions.nodes import NodeAnswers
 
 COMPACT: Final = "x-compact"
 """Work of the service's own."""
+CONNECT_S: Final = 10.0
 PARTS: Final = ["part-0", "part-1"]
 """Parts of the log of each server."""
 
@@ -20,17 +24,21 @@ PARTS: Final = ["part-0", "part-1"]
 class Service:
     """What the servers of a service share: who has which region, tokens, logs.
 
+    ``connect``: makes a ZooKeeper session where servers answer by znodes, None where they report.
     ``failing``: answers that opens get before they succeed, by region. ``strays``: servers with a region that is not
     theirs. ``works``: work that was done. ``faults``: what must never happen.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, connect: Callable[[], ZooKeeper] | None = None) -> None:
+        self.connect = connect
         self.servers: dict[tuple[str, int], QuickServer] = {}
         self.tokens: dict[int, int] = {}
         self.failing: dict[int, list[str]] = {}
         self.fenced: set[tuple[str, int]] = set()
         self.split: set[tuple[str, int, str]] = set()
         self.features = [protocol.INHERIT, protocol.PUBLISH, *sorted(protocol.WORKS), COMPACT]
+        if connect is not None:
+            self.features.append(protocol.NODES)
         self.works: list[tuple[tuple[str, int], Work]] = []
         self.strays: list[QuickServer] = []
         self.faults: list[str] = []
@@ -88,6 +96,7 @@ class QuickServer:
         self.lists = False
         self.staged: set[bytes] = set()
         self.published: dict[str, protocol.Published] = {}
+        self._answers: NodeAnswers | None = None
 
     def dies(self) -> None:
         """Ends the process, and all that it had."""
@@ -105,13 +114,41 @@ class QuickServer:
         for one in found.published:
             self._has(one)
 
-    def take(self, operations: protocol.Operations) -> None:
-        """Does operations whose result it does not have, and has a result of each."""
+    async def take(self, operations: protocol.Operations) -> None:
+        """Does operations whose result it does not have, and has a result of each that no znode tells."""
         self.taken = max(self.taken, operations.number)
         self.lists |= operations.list_regions
         for one in operations.operations:
-            if one.pid not in self.results:
-                self.results[one.pid] = self._do(one)
+            if one.pid in self.results:
+                continue
+            found = self._do(one) if self.service.connect is None else await self._by_znode(one, self.service.connect)
+            if found is not None and self.alive:
+                self.results[one.pid] = found
+
+    async def _by_znode(self, operation: Operation, connect: Callable[[], ZooKeeper]) -> Result | None:
+        """Does an operation as the agent does; returns what is to be reported, None where a znode says it."""
+        if self._answers is None:
+            zk = connect()
+            await zk.connect(CONNECT_S)
+            self._answers = NodeAnswers(zk, ROOT, lambda: self.key)
+        answers = self._answers
+        if isinstance(operation, Open):
+            repeats = self.owned.get(operation.region) == operation.token
+            if not repeats and not await answers.begins(operation):
+                return Result(operation.pid, protocol.FAILED_OPEN, text="its znode is another server's")
+            found = self._do(operation)
+            told = found.outcome == protocol.OPENED and await answers.opened(operation, found.sequence)
+            if found.outcome == protocol.OPENED and not (told or repeats):
+                self.owned.pop(operation.region, None)
+                return Result(operation.pid, protocol.FAILED_OPEN, text="its znode is another server's by now")
+            return None if told else found
+        if isinstance(operation, Close) and not operation.reported:
+            mine = self.owned.get(operation.region, operation.token + 1) <= operation.token
+            if not await answers.begins(operation) and mine:
+                return Result(operation.pid, protocol.FAILED, text="its znode is another server's")
+            found = self._do(operation)
+            return None if await answers.closed(operation) else found
+        return self._do(operation)
 
     def accepted(self, sent: list[Result], again: list[int]) -> None:
         """Forgets results that a daemon has."""

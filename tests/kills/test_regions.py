@@ -34,6 +34,7 @@ from tests.kills.tally import RecordProperty, tally
 # -- stores
 
 NARROW_BYTES: Final = 1_600
+NODE_TIMEOUT_MS: Final = 2_000
 
 
 def in_memory(_: Path) -> Domains:
@@ -79,12 +80,12 @@ def on_zookeeper(_: Path) -> Domains:
     return on_zookeeper_of(MemoryBackend())
 
 
-def on_zookeeper_of(backend: MemoryBackend) -> Domains:
+def on_zookeeper_of(backend: MemoryBackend, *, noded: bool = False) -> Domains:
     @asynccontextmanager
     async def domain() -> AsyncIterator[Opened]:
-        found = await ZooKeeperOpened.open(backend.client)
+        found = await ZooKeeperOpened.open(backend.client, noded=noded)
         try:
-            yield Opened(found.store, found.catalog, found.epoch)
+            yield Opened(found.store, found.catalog, found.epoch, found.nodes)
         finally:
             await found.close()
 
@@ -97,17 +98,31 @@ STORES: dict[str, Callable[[Path], Domains]] = {
     "zookeeper": on_zookeeper,
 }
 
+ZNODES: Final = "znodes"
+"""The transport by znodes, on ZooKeeper's store."""
+
 SOME = list(CASES)[::5]
-"""Families that are killed on SQLite here; ``tests/verify/test_regions_at_length.py`` has all of them."""
+"""Families that are killed on SQLite, and with znodes, here; ``tests/verify/test_regions_at_length.py`` has all."""
 
 
-async def end_of(case: Case, domains: Domains, deaths: Deaths) -> End:
+async def end_of(case: Case, domains: Domains, deaths: Deaths, service: Service | None = None) -> End:
     """Plays a case; only the daemons of its last story die."""
-    service, clock = Service(), Clock()
+    service, clock = service or Service(), Clock()
     pieces = mock.patch.multiple(many, TOGETHER=1, BATCHES_MAX=2) if case.pieces else nullcontext()
     works = mock.patch.object(table_work, "TOGETHER", 1) if case.pieces else nullcontext()
     with pieces, works, mock.patch.object(fencing, "run_command", service.run_command):
         return await _end_of(case, domains, deaths, service, clock)
+
+
+async def noded_end_of(case: Case, deaths: Deaths) -> End:
+    """Plays a case whose servers answer by znodes; no znode is left at its end."""
+    backend = MemoryBackend()
+    return await end_of(case, on_zookeeper_of(backend, noded=True), deaths, Service(backend.client))
+
+
+async def end_on(store: str, case: Case, folder: Path, deaths: Deaths) -> End:
+    """Plays a case on a store, or with answers by znodes on one of them."""
+    return await (noded_end_of(case, deaths) if store == ZNODES else end_of(case, STORES[store](folder), deaths))
 
 
 async def narrow_end_of(case: Case, deaths: Deaths, service: Service | None = None) -> End:
@@ -121,7 +136,7 @@ async def narrow_end_of(case: Case, deaths: Deaths, service: Service | None = No
 async def _end_of(case: Case, domains: Domains, deaths: Deaths, service: Service, clock: Clock) -> End:
     for name in ("s1", "s2", "s3"):
         service.start(name)
-    options = Options(lease_ms=LEASE_MS, fence_command=("/fence",), **case.options)
+    options = Options(lease_ms=LEASE_MS, fence_command=("/fence",), node_timeout_ms=NODE_TIMEOUT_MS, **case.options)
     for story in case.before:
         await play(domains, service, clock, options, story, Deaths(), pieces=case.pieces)
     if case.failing:
@@ -143,7 +158,7 @@ MARKS: Final = {
     ("name", "store"),
     [
         *(pytest.param(name, "memory", marks=MARKS.get(name, [])) for name in CASES),
-        *(pytest.param(name, "sqlite", marks=MARKS.get(name, [])) for name in SOME),
+        *(pytest.param(name, store, marks=MARKS.get(name, [])) for store in ("sqlite", ZNODES) for name in SOME),
     ],
 )
 async def test_a_region_procedure_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(
@@ -155,18 +170,23 @@ async def test_a_region_procedure_whose_daemon_is_killed_at_any_write_ends_as_th
 async def killed_everywhere(name: str, store: str, tmp_path: Path, record_property: RecordProperty) -> None:
     """Kills the daemon before and after each write, at all of them, and runs each step twice."""
     clean, case = Deaths(), CASES[name]
-    expected = await end_of(case, in_memory(tmp_path), clean)
+    expected = await end_of(case, in_memory(tmp_path), Deaths())
+    assert await end_on(store, case, _folder(tmp_path, "clean"), clean) == expected
     print(expected, clean.writes)
     deaths = [Deaths([Death(number, after)]) for number in range(1, clean.writes + 1) for after in (False, True)]
     for number, one in enumerate([*deaths, Deaths(always=True)]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        assert await end_of(case, STORES[store](folder), one) == expected, one._deaths
+        assert await end_on(store, case, _folder(tmp_path, str(number)), one) == expected, one._deaths
         assert one.killed, "the run had fewer writes than the clean one"
     if not case.takes:
         with mock.patch.object(every, "KINDS", tuple(map(doubled, KINDS))):
-            assert await end_of(case, STORES[store](tmp_path), Deaths()) == expected, "each step ran twice"
+            assert await end_on(store, case, _folder(tmp_path, "twice"), Deaths()) == expected, "each step ran twice"
     tally(record_property, f"regions: {name}", store, len(deaths), doubled=1 + (not case.takes))
+
+
+def _folder(above: Path, name: str) -> Path:
+    found = above / name
+    found.mkdir()
+    return found
 
 
 def doubled(kind: Kind[RegionsEnv]) -> Kind[RegionsEnv]:
