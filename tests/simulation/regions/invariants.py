@@ -93,7 +93,10 @@ class Judge:
         """Looks for others that serve a region of this process: both serve from an event of one of them on."""
         processes = self._world.processes
         here = next((one for one in processes if one.process is process), None)
-        if here is None or not here.agent or not here.agent.owned or not self._serves(here):
+        if here is None or not here.agent or not here.agent.owned:
+            return
+        self.opens.owns(here.key, here.agent.owned.values())
+        if not self._serves(here):
             return
         others = [one for one in processes if one is not here and one.agent and one.process.alive]
         for region, owned in here.agent.owned.items():

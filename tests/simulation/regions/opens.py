@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from controller.regions.term import RegionsTerm
@@ -17,12 +18,16 @@ class Opens:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._missing: dict[tuple[Key, int, int], str] = {}
+        """Acknowledged edits that an open did not find, by process, region and token."""
+        self._owned: set[tuple[Key, int, int]] = set()
+        """Regions that processes have had as their own, with the tokens."""
         self._copied: set[tuple[int, int]] = set()
         self._unknown: set[tuple[int, int]] = set()
         """Opens, by region and token, of which a restored store does not know, while no term has gone above them."""
 
     def opened(self, key: Key, region: OpenedRegion) -> None:
-        """Looks at a region that opens: its token is of this process alone, and no acknowledged edit is missing."""
+        """Looks at a region that opens: its token is of this process alone. What it misses counts once served."""
         world = self._world
         world.note(f"{key} opens {region.region} with {region.token}")
         world.counts["open"] += 1
@@ -30,6 +35,23 @@ class Opens:
         if first != key and self._repeats((region.region, region.token), first):
             world.violated("TokensGrow", f"{key} and {first} open region {region.region} with token {region.token}")
         if missing := world.storage.missing(region):
+            self._missing[key, region.region, region.token] = str(missing)
+
+    def owns(self, key: Key, owned: Iterable[OpenedRegion]) -> None:
+        """Looks at regions that a process has as its own since its last event.
+
+        An open whose znode was taken meanwhile may end late: it is closed, and serves nothing.
+        """
+        for region in owned:
+            one = key, region.region, region.token
+            if one not in self._owned:
+                self._owned.add(one)
+                self._first(key, region, self._missing.get(one, ""))
+
+    def _first(self, key: Key, region: OpenedRegion, missing: str) -> None:
+        """Looks at a region that a process has from now on."""
+        world = self._world
+        if missing:
             world.violated("NoLostWrite", f"{key} opens region {region.region} without {missing}")
         found = [one for one in world.serving(region.table, region.start, region.end) if one[1] != region.region]
         if world.damage.is_double(region.region):
