@@ -23,6 +23,7 @@ from testing.memory.permissions import Identity
 from testing.simulated.regions.nodes import TO, NodeAnswers
 from testing.simulated.regions.storage import Key
 from tests.kit.simulation.loop import Process
+from tests.simulation.regions.takeovers import SimNodes
 
 if TYPE_CHECKING:
     from tests.simulation.regions.daemons import DaemonNode
@@ -49,6 +50,8 @@ class Sessions(MemoryServer):
         """The processes of servers, by their sessions; all others are daemons."""
         self.read: dict[tuple[int, str], int] = {}
         """The transactions that made the znodes which sessions have read last."""
+        self.winners: dict[tuple[int, int], Key] = {}
+        """The process that has moved the znode of an open to OPENED, by region and token."""
         self.failed: set[int] = set()
         """Operations that servers have reported as failed: they do not move the znodes of these any more."""
 
@@ -89,6 +92,10 @@ class Sessions(MemoryServer):
         why = self._of_daemon(before, after) if key is None else of_server(key, before, after)
         if why:
             world.violated("NodeLegal", f"{key or 'the daemon'} {why}: {before} became {after}")
+        if key is not None and after is not None and after.state is N.OPENED:
+            first = self.winners.setdefault((after.region, after.token), key)
+            if first != key:
+                world.violated("OneWinner", f"{first} and {key} have opened region {after.region} with {after.token}")
 
     def _of_daemon(self, before: Node | None, after: Node | None) -> str:
         """Returns why the daemon may not write this; empty where it may."""
@@ -196,7 +203,8 @@ async def nodes_of(node: DaemonNode, epoch: int) -> Nodes:
             await asyncio.sleep(0.01)
 
     fence = Fence(stat.version, lambda: zk.state is ConnectionState.CONNECTED, EPOCH)
-    nodes = Nodes(zk, fence, ROOT, connected)
+    nodes = SimNodes(zk, fence, ROOT, connected)
+    nodes.world = node.world
     zk.hooks = DaemonHooks(node)
     zk.on_watch = lambda event: nodes.watch_fired(event.path)
     zk.on_state = lambda state: nodes.reconnected() if state is ConnectionState.CONNECTED else None
