@@ -92,6 +92,8 @@ OWN: Final = (
     OwnPath(f"{REGIONS}/unassigned/*", _R, "a region in transition, which servers move on"),
     OwnPath(f"{REGIONS}/opened", _R, "parent of marks of servers"),
     OwnPath(f"{REGIONS}/opened/*", _R, "a server has moved a region to OPENED (ephemeral)"),
+    OwnPath(f"{REGIONS}/rs", _R, "parent of servers that answer by znodes"),
+    OwnPath(f"{REGIONS}/rs/*", _R, "a process of a server, as long as its session lives (ephemeral)"),
     OwnPath(f"{REGIONS}/buried", _R, "parent of fenced names"),
     OwnPath(f"{REGIONS}/buried/*", _R, "a fenced name, with its highest incarnation"),
     OwnPath(f"{REGIONS}/marks", _R, "parent of marks"),

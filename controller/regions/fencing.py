@@ -181,6 +181,8 @@ class Silence:
         self._model, self._lease_ms, self._is_busy = model, lease_ms, is_busy
         self._spared_s: dict[Key, float] = {}
         """Until when silence does not count, by process; it stays until the process polls."""
+        self.absent: set[Key] = set()
+        """Processes whose ephemeral znode has ended since their last poll."""
 
     def over(self, now_s: float) -> list[tuple[Server, bool]]:
         """Returns the processes that count as crashed by now, and whether each of them had one lease more."""
@@ -194,6 +196,16 @@ class Silence:
             self._spare(silent, len(members), now_s)
         found = [(one, False) for one in servers if one.state is not ServerState.ONLINE and one.deadline_s <= now_s]
         return found + [(one, one.key in self._spared_s) for one in ended if self._spared_s.get(one.key, 0.0) <= now_s]
+
+    def gone(self, now_s: float) -> list[Server]:
+        """Returns the processes that count as crashed by now because their znode has ended, and they do not poll."""
+        self.absent.intersection_update(self._model.servers)
+        found = (self._model.servers[key] for key in sorted(self.absent))
+        return [
+            one
+            for one in found
+            if one.state is ServerState.ONLINE and is_late(one, now_s, self._lease_ms) and not self._is_busy(one.key)
+        ]
 
     def doubt(self, now_s: float) -> Doubt | None:
         """Returns the doubt of this daemon in its own network, None without one."""

@@ -16,6 +16,7 @@ from controller.procedures.requests import Refused
 from controller.regions import admission, independence
 from controller.regions.admission import Admission, ServerDead, ServerUnknown
 from controller.regions.comparison import LIST_EVERY_S, Comparison
+from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import Silence
 from controller.regions.journal.journal import CRASHED, LEFT, ONLINE
@@ -133,7 +134,15 @@ class Manager:
             self.env.dispatcher.list_regions(server)
         return await self.env.dispatcher.poll(server, taken, hold_s)
 
+    def absent(self, key: Key) -> None:
+        """Takes a process whose ephemeral znode has ended."""
+        server = self.env.model.servers.get(key)
+        if server is not None and server.state is ServerState.ONLINE:
+            log.info("server %s: its ephemeral znode has ended: it counts as crashed unless it polls", server)
+            self.silence.absent.add(key)
+
     def _renew(self, server: Server) -> None:
+        self.silence.absent.discard(server.key)
         server.deadline_s = self.env.clock() + self._lease_ms(server) / 1000
 
     def _lease_ms(self, server: Server) -> int:
@@ -181,6 +190,9 @@ class Manager:
 
         One whose list waits for its comparison is not silent: it waits for the response.
         """
+        for server in self.silence.gone(self.env.clock()):
+            half_ms = self.env.options.lease_ms // 2
+            self.expire(server, f"its ephemeral znode has ended, and it has not polled for {half_ms} ms")
         for server, spared in self.silence.over(self.env.clock()):
             more = f" and one lease more, {self.env.options.lease_ms} ms, as most servers were silent" if spared else ""
             self.expire(server, f"no poll for {self._lease_ms(server)} ms{more}")

@@ -150,6 +150,8 @@ class RegionsTerm:
         self.env.submitted = self.manager.submitted
         if isinstance(self.env.dispatcher, Noded):
             self.env.dispatcher.answered = self.manager.answered
+        if nodes is not None:
+            nodes.servers.gone = self.manager.absent
         self.suspended = suspended
         counters = counters or RegionCounters()
         self.growth = Growth(

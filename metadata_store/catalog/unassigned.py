@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -11,6 +12,8 @@ from state_machines.regions.unassigned import Node, NodeState
 FOLDER: Final = "unassigned"
 OPENED: Final = "opened"
 """Folder of the marks of servers that have moved a znode to OPENED, and do not know yet that they did."""
+SERVERS: Final = "rs"
+"""Folder of the ephemeral znodes of servers: one of each process that lives."""
 VERSION: Final = 1
 """Version of the format: a later one is passed over."""
 NODE_BYTES_MAX: Final = 4_096
@@ -52,6 +55,22 @@ def mark_of(root: str, region: int, token: int) -> str:
     The daemon may have deleted the znode of the region before the server reads it again, after a lost response.
     """
     return f"{root}/{OPENED}/{region},{token}"
+
+
+def servers_of(root: str) -> str:
+    """Returns the parent of the ephemeral znodes of servers."""
+    return f"{root}/{SERVERS}"
+
+
+def server_path(root: str, server: str, incarnation: int) -> str:
+    """Returns the path of the ephemeral znode of a process. A name may have characters that no path has."""
+    return f"{root}/{SERVERS}/{quote(server, safe='')},{incarnation}"
+
+
+def server_of(name: str) -> tuple[str, int] | None:
+    """Returns the process that the name of a znode stands for; None where it stands for none."""
+    server, _, incarnation = name.rpartition(",")
+    return (unquote(server), int(incarnation)) if server and incarnation.isascii() and incarnation.isdecimal() else None
 
 
 def region_of(name: str) -> int | None:

@@ -11,9 +11,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
+from controller.regions.transport.presence import Presence
 from metadata_store.catalog.unassigned import OPENED, UnreadableNode, decode, encode, folder_of, path_of, region_of
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
@@ -22,7 +24,7 @@ from metadata_store.own import acls_below
 from metadata_store.port import READ_PATHS_MAX, Create, Delete, Op, SetData, ZooKeeper
 from metadata_store.port import Node as Znode
 from metadata_store.records.port import StoreFailed
-from state_machines.regions.unassigned import Node
+from state_machines.regions.unassigned import Node, NodeState
 
 log = logging.getLogger("regent.regions")
 
@@ -44,6 +46,11 @@ class Found(NamedTuple):
 
     node: Node | None
     version: int
+
+
+def _is_opened(found: Found | None) -> bool:
+    """Checks whether a znode has the answer to an open."""
+    return found is not None and found.node is not None and found.node.state is NodeState.OPENED
 
 
 class Wanted(NamedTuple):
@@ -74,6 +81,7 @@ class Nodes:
         self._dirty: dict[int, None] = {}
         self._watched: set[int] = set()
         """Regions whose znode is followed, be it there or not."""
+        self.servers = Presence(zk, root)
         self._is_listed = self._has_begun = self._lists = False
         self._work = asyncio.Event()
         self.changed: Changed = lambda region, found: None
@@ -124,6 +132,10 @@ class Nodes:
 
     def watch_fired(self, path: str) -> None:
         """Takes the path of a watch; runs on the event loop and must not wait."""
+        if path == self.servers.folder:
+            self.servers.is_due = True
+            self._work.set()
+            return
         region = region_of(path[len(self._folder) :]) if path.startswith(self._folder) else None
         if region is not None and (region in self._watched or region in self.known):
             self.look(region)
@@ -131,26 +143,68 @@ class Nodes:
     def reconnected(self) -> None:
         """Reads all anew: a connection that broke has dropped its watches."""
         self._dirty.update(dict.fromkeys((*self._watched, *self.known)))
+        self.servers.is_due = True
         self._work.set()
 
     # -- one task
 
     async def begin(self) -> dict[int, Found]:
-        """Lists and reads all znodes, which are followed then; raises ``StoreFailed`` where the term is over."""
+        """Lists and reads all znodes, which are followed then; raises ``StoreFailed`` where the term is over.
+
+        Where no server has a znode, this is a start: what an earlier time has left of regions in transition goes first.
+        """
         self._is_listed = False
         while not self._is_listed:
-            await self._once(self._list)
-        while self._dirty:
+            await self._once(self._find)
+        clears = {} if self.servers.present else dict.fromkeys(self._dirty, 0)
+        while self._dirty or clears:
             await self._once(self._read)
+            await self._once(partial(self._clear, clears))
         self._has_begun = True
+        log.info(
+            "this is %s: %d servers have a znode in %s, and %d regions are in transition",
+            *("a failover" if self.servers.present else "a start", len(self.servers.present), self.servers.folder),
+            len(self.known),
+        )
         return dict(self.known)
+
+    async def _find(self) -> None:
+        """Looks which servers live, and lists the znodes of regions in transition."""
+        await self._make_folders()
+        self.servers.is_due = True
+        await self.servers.look()
+        await self._list()
+
+    async def _clear(self, clears: dict[int, int]) -> None:
+        """Deletes some znodes of a start. ``clears``: those to be deleted, and how often that was refused.
+
+        An answer to an open stays: the session of its server may have ended under a process that serves.
+        """
+        some = list(islice((one for one in clears if one not in self._dirty), WRITTEN_TOGETHER))
+        gone = [one for one in some if not _is_opened(self.known.get(one))]
+        ops = [Delete(path_of(self._root, one), self.known[one].version) for one in gone if one in self.known]
+        failed = await submit(self._zk, self._fence, ops) if ops else None
+        if failed is None:
+            for region in gone:
+                self.known.pop(region, None)
+            for region in some:
+                del clears[region]
+        elif failed.index:
+            region = [one for one in gone if one in self.known][failed.index - 1]
+            clears[region] += 1
+            self.look(region)
+            if failed.code not in RACES or clears[region] > RACES_MAX:
+                del clears[region]  # its next operation comes upon it
+        else:
+            raise failed
 
     async def keep(self) -> None:
         """Reads and writes until cancelled; raises ``StoreFailed`` once the term is over."""
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._dirty or self._lists or not all(map(self._waits, self._wanted)):
+            while self._dirty or self._lists or self.servers.is_due or not all(map(self._waits, self._wanted)):
+                await self._once(self.servers.look)
                 await self._once(self._find_new)
                 await self._once(self._read)
                 await self._once(self._write)
@@ -167,7 +221,6 @@ class Nodes:
             raise StoreFailed(f"{self._folder[:-1]}: {error}") from error
 
     async def _list(self) -> None:
-        await self._make_folders()
         names, _ = await self._zk.children(self._folder[:-1]) or ((), None)
         found = [one for name in names if (one := region_of(name)) is not None and one not in self.known]
         self._watched.update(found)
@@ -184,7 +237,7 @@ class Nodes:
         self._lists = False
 
     async def _make_folders(self) -> None:
-        for path in (self._folder[:-1], f"{self._root}/{OPENED}"):
+        for path in (self._folder[:-1], f"{self._root}/{OPENED}", self.servers.folder):
             if await self._zk.exists(path) is None:
                 failed = await submit(self._zk, self._fence, [Create(path, None, acl=self._acl)])
                 if failed is not None and failed.code is not Code.NODE_EXISTS:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, mark_of, path_of
+from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, mark_of, path_of, server_path
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.port import ANY_VERSION, Create, SetData, Stat, ZooKeeper
 from metadata_store.port import Node as Znode
@@ -16,6 +16,8 @@ from state_machines.regions.unassigned import Asked, Node, NodeState, ServerAct,
 
 AGAIN_S: Final = 0.05
 """Pause until a znode is read again, while there is no connection, or an open of this server has to end first."""
+FOLDER_S: Final = 1.0
+"""Pause until the folder of servers is looked for again."""
 RACED: Final = frozenset({Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE})
 TO: Final = {
     ServerAct.TO_OPENING: NodeState.OPENING,
@@ -38,6 +40,32 @@ class NodeAnswers:
         Versions begin anew with each znode, so a write can meet another one than was read.
         """
         self.refused = 0
+
+    async def appears(self) -> None:
+        """Makes the ephemeral znode of the process, in each session anew; that of a former session makes way.
+
+        It waits for the first daemon of the domain, which makes the folder.
+        """
+        path = server_path(self._root, *self._process())
+        while True:
+            try:
+                await self._zk.create(path, None, ephemeral=True)
+                return
+            except SessionLost:
+                raise
+            except (NotConnected, OutcomeUnknown):
+                await asyncio.sleep(AGAIN_S)
+            except ZkError as error:
+                if error.code is Code.NO_NODE:
+                    await asyncio.sleep(FOLDER_S)
+                    continue
+                if error.code is not Code.NODE_EXISTS:
+                    raise
+                stat = await self._zk.exists(path)
+                if stat is not None and stat.ephemeral_owner == self._zk.session_id:
+                    return
+                with suppress(NotConnected, OutcomeUnknown, ZkError):
+                    await self._zk.delete(path, ANY_VERSION)
 
     async def begins(self, operation: Open | Close) -> bool:
         """Moves the znode to OPENING, or creates it as CLOSING."""

@@ -14,6 +14,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
 from controller.regions.term import RegionsTerm
+from controller.regions.transport.nodes import Nodes
 from controller.regions.zookeeper_claim import ROOT
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from metadata_store.catalog.unassigned import decode, folder_of
@@ -97,6 +98,12 @@ class World:
         return self.domain.term
 
     @property
+    def nodes_of_term(self) -> Nodes:
+        """Returns the znodes of the present term."""
+        assert self.term._nodes is not None
+        return self.term._nodes
+
+    @property
     def faults(self) -> Counter[str]:
         """Returns what did not go as it should with znodes, by its cause."""
         return self.domain.counters.node_faults
@@ -122,14 +129,16 @@ class World:
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
 
-    async def start(self, name: str, incarnation: int = 1) -> None:
-        """Starts a process of a server."""
+    async def start(self, name: str, incarnation: int = 1, *, appears: bool = True) -> None:
+        """Starts a process of a server. ``appears``: with an ephemeral znode, where it answers by znodes."""
         member = self.members.setdefault(name, Member(name, self.storage))
         answers = None
         if self.noded:
             zk = self.sessions[name] = self.connect()
             await zk.connect(CONNECT_S)
             answers = self.answers[name] = NodeAnswers(zk, ROOT, lambda: (name, incarnation))
+            if appears:
+                await answers.appears()
         daemons = (("127.0.0.1", self.listener.port),)
         options = AgentOptions(daemons=daemons, server=name, address=f"{name}:1", incarnation=incarnation)
         self.agents[name] = agent = Agent(member, options, answers=answers)

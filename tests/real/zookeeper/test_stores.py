@@ -21,6 +21,7 @@ from tests.contracts.port import PortContract
 from tests.contracts.records_damaged import DamagedContract
 from tests.contracts.records_zookeeper import ZooKeeperRecordsContract, ZooKeeperShelf
 from tests.contracts.regions_levels import LevelsContract
+from tests.contracts.regions_presence import PresenceContract
 from tests.contracts.regions_transports import NodesContract, TransportsContract
 from tests.contracts.regions_zookeeper import ZooKeeperRegionsContract
 from tests.contracts.support import CONNECT_S, Backend, Session
@@ -63,7 +64,7 @@ class TestDomain(ZooKeeperRegionsContract, LevelsContract):
     """The claim, the lease, and daemons that stand by."""
 
 
-class TestTransports(TransportsContract, NodesContract):
+class TestTransports(TransportsContract, NodesContract, PresenceContract):
     """Servers that answer by reports, and by znodes."""
 
 

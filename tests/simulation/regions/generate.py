@@ -57,6 +57,10 @@ NODED: Final = 0.25
 """Part of the runs whose servers answer by znodes."""
 HURRIES_NOT: Final = 0.4
 """Part of the servers there that take about as long as a znode may stay as it is."""
+BRIEF_S: Final = (1.4, 2.4)
+"""How long servers freeze there: longer than their session lives, and not as long as their lease."""
+TAKEOVERS_MAX: Final = 8
+"""Deaths of daemons there, at writes of rows and znodes."""
 OF_STORES: Final = frozenset({"copy-store", "restore-store", "ignore-locks"})
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
 """Names, classes and numbers of regions."""
@@ -116,8 +120,17 @@ def _transported(plan: RegionPlan) -> RegionPlan:
     if chance.random() >= NODED:
         return plan
     servers = tuple(UNHURRIED if chance.random() < HURRIES_NOT else one for one in plan.servers)
-    actions = tuple(one for one in plan.actions if one.verb not in OF_STORES)
-    return replace(plan, transport="zookeeper", servers=servers, actions=actions)
+    actions = [one for one in plan.actions if one.verb not in OF_STORES]
+    for _ in range(chance.randint(0, TAKEOVERS_MAX)):
+        at_s = max(FIRST_S, chance.choice(plan.actions).at_s + chance.uniform(-BURST_S, BURST_S))
+        words = _daemon(chance, plan), str(chance.randint(1, 4)), chance.choice(("before", "after"))
+        actions.append(Action(round(at_s, 3), "kill-at-write", words))
+    for _ in range(chance.randint(0, 2)):
+        at_s = FIRST_S + chance.random() * (LAST_S - FIRST_S)
+        actions.append(
+            Action(round(at_s, 3), "freeze-server", (_server(chance, plan), f"{chance.uniform(*BRIEF_S):.3f}"))
+        )
+    return replace(plan, transport="zookeeper", servers=servers).with_actions(sorted(actions, key=lambda one: one.at_s))
 
 
 def _shaped(seed: int, plan: RegionPlan, times: list[float]) -> tuple[RegionPlan, list[Action]]:

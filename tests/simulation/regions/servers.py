@@ -57,9 +57,9 @@ class ServerProcess:
             queue_max=QUEUE_MAX,
             features=() if self.is_old else FEATURES,
         )
-        answers = None
+        answers, over = None, asyncio.Event()
         if world.zookeeper is not None and not self.is_old:
-            answers = await znodes.answers_of(world, self.process, self.key)
+            answers = await znodes.answers_of(world, self.process, self.key, over.set)
         agent = self.agent = Agent(
             self.service,
             options,
@@ -72,6 +72,7 @@ class ServerProcess:
         if self.behaviour.queue_max is not None:  # less than an option may be
             agent._work._queue_max = self.behaviour.queue_max
         waits = [asyncio.create_task(agent.died.wait()), asyncio.create_task(self.behaviour.crashes.wait())]
+        waits.append(asyncio.create_task(over.wait()))
         try:
             await agent.start()
         except Died:
@@ -80,7 +81,7 @@ class ServerProcess:
             await asyncio.sleep(2.0)
             agent._work._queue_max = QUEUE_MAX
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        again = agent.died.is_set() or self.behaviour.restarts
+        again = agent.died.is_set() or over.is_set() or self.behaviour.restarts
         world.counts["ended by the agent" if agent.died.is_set() else "crashed by itself"] += 1
         self.kill()
         if again:

@@ -52,6 +52,14 @@ class SimNodes(Nodes):
 
     world: World
 
+    async def _clear(self, clears: dict[int, int]) -> None:
+        """Deletes what servers may be about to move: a start does."""
+        assert self.world.zookeeper is not None
+        self.world.counts["znodes cleared"] += len(clears)
+        self.world.zookeeper.clears.add(self._zk.session_id)
+        await super()._clear(clears)
+        self.world.zookeeper.clears.discard(self._zk.session_id)
+
     async def begin(self) -> dict[int, Found]:
         """Reads all znodes, and compares them."""
         found = await super().begin()

@@ -22,7 +22,7 @@ from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.memory.permissions import Identity
 from testing.simulated.regions.nodes import TO, NodeAnswers
 from testing.simulated.regions.storage import Key
-from tests.kit.simulation.loop import Process
+from tests.kit.simulation.loop import Life, Process
 from tests.simulation.regions.takeovers import SimNodes
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ BREAKS: Final = 0.02
 """Part of the writes whose connection breaks: their response is lost, and with it all watches."""
 AWAY_S_MAX: Final = 1.0
 """Longest time from such a break until the next request arrives."""
+SESSION_S: Final = 0.7
+"""Time after which ZooKeeper ends the session of a server that is dead or frozen."""
+HEARTBEAT_S: Final = 0.25
+APPEARS: Final = 0.6
+"""Part of the runs in which processes of servers have ephemeral znodes."""
 NO_ONE: Final[Identity] = frozenset()
 N = NodeState
 
@@ -50,6 +55,8 @@ class Sessions(MemoryServer):
         """The processes of servers, by their sessions; all others are daemons."""
         self.read: dict[tuple[int, str], int] = {}
         """The transactions that made the znodes which sessions have read last."""
+        self.clears: set[int] = set()
+        """Sessions of daemons that clear all znodes, as a term begins."""
         self.winners: dict[tuple[int, int], Key] = {}
         """The process that has moved the znode of an open to OPENED, by region and token."""
         self.failed: set[int] = set()
@@ -89,7 +96,7 @@ class Sessions(MemoryServer):
     def _judge(self, session: int, before: Node | None, after: Node | None) -> None:
         key, world = self.keys.get(session), self._world
         world.counts["znodes written"] += 1
-        why = self._of_daemon(before, after) if key is None else of_server(key, before, after)
+        why = self._of_daemon(session, before, after) if key is None else of_server(key, before, after)
         if why:
             world.violated("NodeLegal", f"{key or 'the daemon'} {why}: {before} became {after}")
         if key is not None and after is not None and after.state is N.OPENED:
@@ -97,7 +104,7 @@ class Sessions(MemoryServer):
             if first != key:
                 world.violated("OneWinner", f"{first} and {key} have opened region {after.region} with {after.token}")
 
-    def _of_daemon(self, before: Node | None, after: Node | None) -> str:
+    def _of_daemon(self, session: int, before: Node | None, after: Node | None) -> str:
         """Returns why the daemon may not write this; empty where it may."""
         if after is not None and after.state is not N.OFFLINE:
             return f"made a znode {after.state}"
@@ -105,7 +112,7 @@ class Sessions(MemoryServer):
             return ""
         key = before.server, before.incarnation
         moves = before.state in (N.OPENING, N.CLOSING) and self._world.may_write(key)
-        moves = moves and before.pid not in self.failed
+        moves = moves and before.pid not in self.failed and session not in self.clears
         if after is None:
             return "deleted a znode that a server is about to move" if moves else self._unstored(before)
         if before.state is N.CLOSING and moves:
@@ -219,13 +226,31 @@ async def _entered(zk: SimZooKeeper, epoch: int) -> Stat:
             await asyncio.sleep(0.01)
 
 
-async def answers_of(world: World, process: Process, key: Key) -> NodeAnswers:
-    """Opens a session for the process of a server."""
+async def answers_of(world: World, process: Process, key: Key, over: Callable[[], None]) -> NodeAnswers:
+    """Opens a session for the process of a server. ``over``: called where it has ended, which ends the process."""
     zk = SimZooKeeper(world, process)
     await zk.connect(1.0)
     assert world.zookeeper is not None
     world.zookeeper.keys[zk.session_id] = key
-    return NodeAnswers(zk, ROOT, lambda: key)
+    zk.on_state = lambda state: over() if state is ConnectionState.LOST else None
+    beats(world, process, zk.session_id, world.loop.now_s)
+    found = NodeAnswers(zk, ROOT, lambda: key)
+    if random.Random(f"{world.plan.seed} appears").random() < APPEARS:
+        process.start(found.appears())
+    return found
+
+
+def beats(world: World, process: Process, session: int, last_s: float) -> None:
+    """Ends a session whose process is dead or frozen for long enough, and looks again a bit later."""
+    now_s = world.loop.now_s
+    if process.life is Life.RUNNING:
+        last_s = now_s
+    if now_s - last_s >= SESSION_S:
+        assert world.zookeeper is not None
+        world.zookeeper.expire(session)
+        world.counts["sessions of servers ended"] += 1
+        return
+    world.loop.call_at(now_s + HEARTBEAT_S, lambda: beats(world, process, session, last_s), context=world.loop.root)
 
 
 def begin(world: World) -> Sessions:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from controller.regions.zookeeper_claim import ROOT
-from metadata_store.catalog.unassigned import OPENED, decode, encode, folder_of, mark_of, path_of
+from metadata_store.catalog.unassigned import (
+    OPENED,
+    decode,
+    encode,
+    folder_of,
+    mark_of,
+    path_of,
+    server_of,
+    server_path,
+    servers_of,
+)
+from metadata_store.errors import SessionLost
 from metadata_store.port import ANY_VERSION, Node
 from regent_agent.protocol import Close, Open
 from state_machines.regions.unassigned import Node as RegionNode
@@ -49,7 +61,7 @@ class Stage:
     async def begin(self) -> None:
         for zk in (self.daemon, self.zk):
             await zk.connect(1.0)
-        for path in ("/regent", ROOT, folder_of(ROOT), f"{ROOT}/{OPENED}"):
+        for path in ("/regent", ROOT, folder_of(ROOT), f"{ROOT}/{OPENED}", servers_of(ROOT)):
             await self.daemon.create(path, None)
         await self.daemon.create(PATH, encode(MINE))
 
@@ -145,3 +157,47 @@ async def test_a_close_makes_a_znode_of_its_own_after_an_open(stage: Stage) -> N
     assert await stage.answers.begins(close)
     assert await stage.answers.closed(close)
     assert await stage.state() == (N.CLOSED, "a")
+
+
+# -- the ephemeral znode of the process
+
+ME = server_path(ROOT, "a", 1)
+
+
+async def test_a_process_appears_once_the_folder_is_there(stage: Stage) -> None:
+    await stage.daemon.delete(servers_of(ROOT), ANY_VERSION)
+    appears = asyncio.ensure_future(stage.answers.appears())
+    await asyncio.sleep(0)
+    await stage.daemon.create(servers_of(ROOT), None)
+    await appears
+    found = await stage.daemon.exists(ME)
+    assert found is not None
+    assert found.ephemeral_owner == stage.zk.session_id
+    await stage.answers.appears()
+    assert await stage.daemon.exists(ME) == found, "it is there already"
+
+
+async def test_the_znode_of_a_former_session_makes_way(stage: Stage) -> None:
+    await stage.daemon.create(ME, None, ephemeral=True)
+    await stage.answers.appears()
+    found = await stage.daemon.exists(ME)
+    assert found is not None
+    assert found.ephemeral_owner == stage.zk.session_id
+
+
+async def test_nothing_appears_in_a_session_that_is_over(stage: Stage) -> None:
+    stage.server.expire(stage.zk.session_id)
+    with pytest.raises(SessionLost):
+        await stage.answers.appears()
+
+
+@pytest.mark.parametrize("name", ["a", "a,b", "rack/1", "ä b%2F", ",", "a,1"])
+def test_a_process_is_found_by_the_name_of_its_znode(name: str) -> None:
+    path = server_path(ROOT, name, 7)
+    assert path.count("/") == ME.count("/")
+    assert server_of(path.rpartition("/")[2]) == (name, 7)
+
+
+@pytest.mark.parametrize("name", ["", "a", "a,", ",1", "a,-1", "a,x", "a,²"])
+def test_other_names_stand_for_no_process(name: str) -> None:
+    assert server_of(name) is None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.contracts.memory import MemoryBackend
+from tests.contracts.regions_presence import PresenceContract
 from tests.contracts.regions_transports import NodesContract, TransportsContract
 
 
-class TestInMemory(TransportsContract, NodesContract):
+class TestInMemory(TransportsContract, NodesContract, PresenceContract):
     """The contract."""
 
     @pytest.fixture

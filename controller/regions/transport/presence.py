@@ -1,0 +1,44 @@
+"""Follows the ephemeral znodes of servers, one of each process that lives (seed 000).
+
+A process whose znode ends counts as crashed as soon as it has been silent for half a lease: its session and its polls
+have both ended. One that polls on lives, whatever became of its session; one that never had a znode has its lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from controller.regions.dispatcher import Key
+from metadata_store.catalog.unassigned import server_of, servers_of
+from metadata_store.port import ZooKeeper
+
+NO_ONE: Final[frozenset[Key]] = frozenset()
+
+
+class Presence:
+    """The processes that have a znode below ``root``. ``gone``: takes one whose znode has ended; it must not wait."""
+
+    def __init__(self, zk: ZooKeeper, root: str) -> None:
+        self._zk = zk
+        self.folder = servers_of(root)
+        self.present = NO_ONE
+        self.is_due = True
+        """Whether the znodes are to be listed: their watch has fired, or a connection has dropped it."""
+        self.gone: Callable[[Key], None] = lambda key: None
+
+    async def look(self) -> None:
+        """Lists the znodes where that is due, and tells which have ended since the last list."""
+        if not self.is_due:
+            return
+        self.is_due = False
+        try:
+            since_zxid = self._zk.last_zxid
+            names, _ = await self._zk.children(self.folder) or ((), None)
+            await self._zk.watch(children=[self.folder], since_zxid=since_zxid)
+        except BaseException:
+            self.is_due = True
+            raise
+        before, self.present = self.present, frozenset(one for name in names if (one := server_of(name)) is not None)
+        for key in sorted(before - self.present):
+            self.gone(key)
