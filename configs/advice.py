@@ -29,7 +29,13 @@ HOLDERS: Final = {
 
 def advice(settings: Settings) -> list[str]:
     """Returns sentences with cause and remedy; none where nothing is insecure."""
-    return [*_exposed_files(settings), *_open_digest(settings), *_endpoint(settings), *_open_regions(settings)]
+    return [
+        *_exposed_files(settings),
+        *_open_digest(settings),
+        *_endpoint(settings),
+        *_open_regions(settings),
+        *_servers_as_daemons(settings),
+    ]
 
 
 def _open_regions(settings: Settings) -> Iterator[str]:
@@ -38,6 +44,16 @@ def _open_regions(settings: Settings) -> Iterator[str]:
         yield (
             "regions.clients_secret_file is not set: every client has the secret of servers, so it could register as a "
             "server, and get its regions. Set regions.clients_secret_file, and give servers a new secret"
+        )
+
+
+def _servers_as_daemons(settings: Settings) -> Iterator[str]:
+    regions, zookeeper = settings.regions, settings.zookeeper
+    is_closed = zookeeper.digest or zookeeper.sasl or zookeeper.set_acl
+    if regions.enabled and regions.transport == "zookeeper" and is_closed and regions.servers_identity is None:
+        yield (
+            "regions.servers_identity is not set: servers need the daemon's identity at ZooKeeper to move the znodes "
+            "of regions, and with it they could write all else of the domain. Give them one of their own, and name it"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from configs.sections import Section
-from configs.values import AbsolutePath, Command, Host, key
+from configs.values import AbsolutePath, Command, Host, ZooKeeperIdentity, key
 
 
 class RegionsSettings(Section):
@@ -56,6 +56,14 @@ class RegionsSettings(Section):
         "poll",
         "How servers answer. poll: in reports to the daemon. zookeeper: a server with a ZooKeeper client moves a znode "
         'of the region, below /regent/regions/unassigned. It needs regions.store = "zookeeper".',
+    )
+    servers_identity: ZooKeeperIdentity | None = key(
+        None,
+        "Identity of servers at ZooKeeper, as an ACL has it, for regions.transport zookeeper: digest:USER:HASH, "
+        "sasl:USER, x509:SUBJECT or world:anyone. It may move the znodes of regions, and write nothing else. Without "
+        "this key servers need the daemon's identity, with which they could write all else of the domain.",
+        sample="digest:kv:IJwNVeVdalTt4CTgTGj8D0vK3KI=",
+        remedy="give SCHEME:ID; of user:password the hash is printf user:password | openssl sha1 -binary | base64",
     )
     node_timeout_ms: int = key(
         30_000,

@@ -93,6 +93,18 @@ def _nodes_need_zookeeper(s: AllSections) -> Broken | None:
     )
 
 
+def _servers_identity_needs_daemons(s: AllSections) -> Broken | None:
+    zookeeper = s.zookeeper
+    given = (zookeeper.sasl, zookeeper.sasl_file, zookeeper.digest, zookeeper.digest_file, zookeeper.set_acl)
+    if s.regions.servers_identity is None or any(given):
+        return None
+    return Broken(
+        "gives servers rights, and the daemon has no identity of its own: any client may write the domain's znodes",
+        f"write one line user:password into /etc/credstore/zookeeper-digest ({BY_SYSTEMD}), or name such a file by "
+        "zookeeper.digest_file, or remove this key",
+    )
+
+
 def _clients_secret_needs_servers(s: AllSections) -> Broken | None:
     if s.regions.clients_secret_file is None or s.regions.secret_file is not None:
         return None
@@ -300,6 +312,7 @@ RULES: Final = (
     Rule(("regions.host", "regions.secret_file"), _open_regions),
     Rule(("regions.clients_secret_file", "regions.secret_file"), _clients_secret_needs_servers),
     Rule(("regions.transport", "regions.store"), _nodes_need_zookeeper),
+    Rule(("regions.servers_identity", "zookeeper.digest", "zookeeper.digest_file"), _servers_identity_needs_daemons),
     Rule(("listener.frame_timeout_ms", "listener.idle_timeout_ms"), _frame_within_idle),
     Rule(("admin.frame_timeout_ms", "admin.idle_timeout_ms"), _admin_frame_within_idle),
     Rule(("admin.frame_bytes_max", "admin.buffered_bytes_max"), _admin_fits_buffer),

@@ -43,6 +43,13 @@ _SERVER = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/,\s]+)(:(?P<port>\d{1
 _IBP = re.compile(r"(0\.\d+\.\d+|[1-9]\d*\.\d+)(-IV\d+)?")
 _LISTENER = re.compile(r"[A-Za-z0-9_.-]{1,249}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_IDENTITIES: Final = {
+    "digest": re.compile(r"[^:\s]+:[A-Za-z0-9+/]{27}="),
+    "sasl": re.compile(r"\S+"),
+    "x509": re.compile(r".+"),
+    "world": re.compile(r"anyone"),
+}
+"""Ids of ZooKeeper's schemes as ACLs have them; that of ``digest`` ends with the SHA-1 of ``user:password``."""
 _SOCKET_PATH_BYTES_MAX: Final = 96
 """``sun_path`` of Linux holds 107 bytes; the rest is for the socket's temporary name before it is renamed."""
 
@@ -197,6 +204,15 @@ def check_digest(value: SecretStr) -> SecretStr:
     return value
 
 
+def _zookeeper_identity(value: str) -> str:
+    scheme, _, name = value.partition(":")
+    if scheme not in _IDENTITIES or not name or value.strip() != value or not value.isprintable():
+        raise ValueError(f"is not SCHEME:ID, with one of the schemes {', '.join(sorted(_IDENTITIES))}")
+    if not _IDENTITIES[scheme].fullmatch(name):
+        raise ValueError(f"has an id that the scheme {scheme} does not know")
+    return value
+
+
 Host = Annotated[str, AfterValidator(_host)]
 AdvertisedHost = Annotated[str, AfterValidator(_advertised_host)]
 OptionalAdvertisedHost = Annotated[str, AfterValidator(lambda value: value and _advertised_host(value))]
@@ -208,6 +224,7 @@ OptionalConnectString = Annotated[str, AfterValidator(_bootstrap)]
 OptionalTopic = Annotated[str, AfterValidator(_topic)]
 OptionalListenerName = Annotated[str, AfterValidator(_listener_name)]
 Digest = Annotated[SecretStr, AfterValidator(check_digest)]
+ZooKeeperIdentity = Annotated[str, AfterValidator(_zookeeper_identity)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Command = Annotated[tuple[str, ...], BeforeValidator(_command)]
 PolicyHook = Annotated[tuple[str, ...], BeforeValidator(_policy_hook_text)]

@@ -40,6 +40,12 @@ class Access(Enum):
     """The endpoint that created it."""
     REGIONS = "regions"
     """Daemons of the regions' domain."""
+    UNASSIGNED = "unassigned"
+    """The same; servers of regions create children."""
+    OPENED = "opened"
+    """The same; servers of regions create and delete children."""
+    MOVED = "moved"
+    """The same, and servers of regions, which read and write, and no more."""
 
 
 class OwnPath(NamedTuple):
@@ -88,12 +94,12 @@ OWN: Final = (
     OwnPath(f"{REGIONS}/tables/*", _R, "a table"),
     OwnPath(f"{REGIONS}/servers", _R, "parent of servers"),
     OwnPath(f"{REGIONS}/servers/*", _R, "a process of a server"),
-    OwnPath(f"{REGIONS}/unassigned", _R, "parent of regions in transition"),
-    OwnPath(f"{REGIONS}/unassigned/*", _R, "a region in transition, which servers move on"),
-    OwnPath(f"{REGIONS}/opened", _R, "parent of marks of servers"),
-    OwnPath(f"{REGIONS}/opened/*", _R, "a server has moved a region to OPENED (ephemeral)"),
-    OwnPath(f"{REGIONS}/rs", _R, "parent of servers that answer by znodes"),
-    OwnPath(f"{REGIONS}/rs/*", _R, "a process of a server, as long as its session lives (ephemeral)"),
+    OwnPath(f"{REGIONS}/unassigned", Access.UNASSIGNED, "parent of regions in transition"),
+    OwnPath(f"{REGIONS}/unassigned/*", Access.MOVED, "a region in transition, which servers move on"),
+    OwnPath(f"{REGIONS}/opened", Access.OPENED, "parent of marks of servers"),
+    OwnPath(f"{REGIONS}/opened/*", Access.MOVED, "a server has moved a region to OPENED (ephemeral)"),
+    OwnPath(f"{REGIONS}/rs", Access.OPENED, "parent of servers that answer by znodes"),
+    OwnPath(f"{REGIONS}/rs/*", Access.MOVED, "a process of a server, as long as its session lives (ephemeral)"),
     OwnPath(f"{REGIONS}/buried", _R, "parent of fenced names"),
     OwnPath(f"{REGIONS}/buried/*", _R, "a fenced name, with its highest incarnation"),
     OwnPath(f"{REGIONS}/marks", _R, "parent of marks"),
@@ -105,7 +111,11 @@ OWN: Final = (
 """All of them."""
 _BY_PATH: Final = {one.path: one for one in OWN}
 _FOLDERS: Final = {one.path.split("/")[2]: one.access for one in OWN if one.path.count("/") == 2}
-"""The access of a child of the root, by name; those below have the same, announcements apart."""
+"""The access of a child of the root, by name; those below have the same, announcements and regions apart."""
+_IN_REGIONS: Final = {
+    one.path.removeprefix(f"{REGIONS}/"): one.access for one in OWN if one.path.startswith(f"{REGIONS}/")
+}
+"""The access of what is in the regions' domain; that of the domain where this has none."""
 
 
 def own_path(path: str) -> OwnPath | None:
@@ -129,7 +139,12 @@ def access_of(path: str) -> Access | None:
     if root != ROOT[1:]:
         return None
     found = _FOLDERS.get(names[0], Access.DAEMONS) if names else Access.DAEMONS
-    return Access.ANNOUNCED if found is Access.ENDPOINTS and len(names) > 1 else found
+    if len(names) < 2:
+        return found
+    if found is Access.REGIONS:
+        folder, slash, _ = names[1].partition("/")
+        return _IN_REGIONS.get(f"{folder}/*" if slash else folder, found)
+    return Access.ANNOUNCED if found is Access.ENDPOINTS else found
 
 
 OwnAcls = Mapping[Access, tuple[Acl, ...]]

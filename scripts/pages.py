@@ -50,6 +50,11 @@ read again where that is refused or its response is lost. The daemon deletes a z
 the write of OPENED makes an ephemeral znode `/regent/regions/opened/ID,TOKEN` with it, in one transaction: where that
 is there after a lost response, the server has the region. The server deletes it then.
 
+A server with an identity of its own (`regions.servers_identity`) creates what it creates with an ACL of two entries:
+`auth::rw` for itself, and `world:anyone:r`. The daemon may delete that by its right on the folder, and no more: so it
+writes over CLOSING and CLOSED by a delete and a create in one transaction. What it makes so begins with version 1,
+which no write for the znode before names.
+
 What a server cannot say by a znode, such as an open that has failed, it reports as ever. The row of the region in the
 catalog stays the truth: a znode is a message, and goes with its operation.
 [Three generations](../explanation/three-generations.md) has what this transport is for.

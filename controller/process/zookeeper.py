@@ -7,6 +7,7 @@ Each session gives these ACLs to what it creates:
 | of the role | as brokers' znodes | the daemons' digest | open |
 | records | the same; with ``hold`` the daemons' digest | the daemons' digest | open |
 | of the regions' domain | the daemons' digest, else as brokers' znodes | the daemons' digest | that identity |
+| that servers move | the same, and ``regions.servers_identity`` | the same | the same |
 | announcements | the endpoint that announces | the same | the same |
 
 Any client may read all of them. The module stands apart from the daemon, which the admin endpoint does not load.
@@ -21,7 +22,7 @@ from pydantic import SecretStr
 
 from configs.connections import ZooKeeperSettings
 from configs.settings import Settings
-from metadata_store.acl import ALL, CREATE, DELETE, READ, READABLE, Acl, digest_id
+from metadata_store.acl import ALL, CREATE, DELETE, READ, READABLE, WRITE, Acl, digest_id
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.kazoo_adapter.servers import ServerLimits, server_limits, server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
@@ -31,6 +32,8 @@ from metadata_store.port import ZooKeeper
 READERS: Final = Acl(READ, "world", "anyone")
 
 ANYONE: Final = ("world", "anyone")
+OF_SERVERS: Final = {Access.UNASSIGNED: CREATE, Access.OPENED: CREATE | DELETE, Access.MOVED: READ | WRITE}
+"""What servers of regions may do where they have an identity of their own."""
 
 
 def own_acls(settings: Settings) -> OwnAcls:
@@ -41,10 +44,12 @@ def own_acls(settings: Settings) -> OwnAcls:
     held = lock if settings.controller.on_absence == "hold" else None
     daemons = READABLE if zookeeper.set_acl else held
     proven = zookeeper.set_acl or zookeeper.sasl is not None
+    regions = lock or (READABLE if proven else None)
     lists = {
         Access.DAEMONS: daemons,
         Access.RECORDS: held or daemons,
-        Access.REGIONS: lock or (READABLE if proven else None),
+        Access.REGIONS: regions,
+        **{one: regions and (*regions, *_servers(settings, perms)) for one, perms in OF_SERVERS.items()},
         Access.ENDPOINTS: None if daemons is None else (*daemons, *_announcers(settings)),
         Access.ANNOUNCED: READABLE if proven or lock is not None else (READERS,),
     }
@@ -66,6 +71,15 @@ def _announcers(settings: Settings) -> tuple[Acl, ...]:
     else:
         identity = ANYONE
     return (Acl(CREATE | DELETE, *identity),)
+
+
+def _servers(settings: Settings, perms: int) -> tuple[Acl, ...]:
+    """Returns rights of servers of regions that have another identity than the daemon."""
+    identity = settings.regions.servers_identity
+    if identity is None:
+        return ()
+    scheme, _, name = identity.partition(":")
+    return (Acl(perms, scheme, name),)
 
 
 def digest_pair(settings: Settings) -> tuple[str, str] | None:

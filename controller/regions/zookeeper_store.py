@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from controller.regions.claim import FIRST, LEASE_MS, ClaimLooks, Opening
+from controller.regions.transport.folders import closes_regions
 from controller.regions.transport.nodes import Nodes
 from controller.regions.zookeeper_claim import ROOT, Claim, Claims
 from controller.role.lease import LEASE_FRACTION, Lease
@@ -23,7 +24,6 @@ from metadata_store.closing import Closed, close_again, close_tree, follow
 from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.fenced import confirm
 from metadata_store.fencing.outcome import Fence, Fenced
-from metadata_store.own import Access
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 from metadata_store.records.claims import Holder
 from metadata_store.records.port import RecordStore, StoreFailed
@@ -246,8 +246,3 @@ class ZooKeeperOpened:
             finally:
                 for one in waits:
                     one.cancel()
-
-
-def closes_regions(zk: ZooKeeper) -> bool:
-    """Checks whether the domain's znodes are closed to other clients."""
-    return zk.set_acl or Access.REGIONS in zk.own_acls

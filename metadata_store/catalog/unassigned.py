@@ -44,6 +44,11 @@ def folder_of(root: str) -> str:
     return f"{root}/{FOLDER}"
 
 
+def marks_of(root: str) -> str:
+    """Returns the parent of the marks of servers."""
+    return f"{root}/{OPENED}"
+
+
 def path_of(root: str, region: int) -> str:
     """Returns the path of a region's znode."""
     return f"{root}/{FOLDER}/{region}"
@@ -54,7 +59,7 @@ def mark_of(root: str, region: int, token: int) -> str:
 
     The daemon may have deleted the znode of the region before the server reads it again, after a lost response.
     """
-    return f"{root}/{OPENED}/{region},{token}"
+    return f"{marks_of(root)}/{region},{token}"
 
 
 def servers_of(root: str) -> str:

@@ -15,8 +15,9 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
+from controller.regions.transport.folders import make_folders, renew_rights
 from controller.regions.transport.presence import Presence
-from metadata_store.catalog.unassigned import OPENED, UnreadableNode, decode, encode, folder_of, path_of, region_of
+from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, folder_of, path_of, region_of
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence, Fenced
@@ -37,6 +38,8 @@ ASIDE_S: Final = (1.0, 5.0, 30.0)
 RACES: Final = frozenset({Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS})
 RACES_MAX: Final = 20
 """Refusals in a row that a faster writer explains."""
+OF_SERVERS: Final = frozenset({NodeState.CLOSING, NodeState.CLOSED})
+"""States of znodes that servers have created: where these have an ACL, the daemon may only delete them."""
 SHOWN_MAX: Final = 5
 """Unreadable znodes that one reading logs."""
 
@@ -60,6 +63,11 @@ class Wanted(NamedTuple):
     done: Callable[[], None]
 
 
+def is_of_server(found: Found) -> bool:
+    """Checks whether a server, or a stranger, has created a znode."""
+    return found.node is None or found.node.state in OF_SERVERS
+
+
 Changed = Callable[[int, Found | None], None]
 """Takes a region and what its znode holds by now; None: there is none. It must not wait."""
 Judge = Callable[[int, Found | None, Wanted], bool]
@@ -74,7 +82,7 @@ class Nodes:
 
     def __init__(self, zk: ZooKeeper, fence: Fence, root: str, connected: Callable[[], Awaitable[None]]) -> None:
         self._zk, self._fence, self._root, self._connected = zk, fence, root, connected
-        self._acl = acls_below(root, zk.own_acls, secured=zk.set_acl)
+        self._acl = acls_below(folder_of(root), zk.own_acls, secured=zk.set_acl)
         self._folder = f"{folder_of(root)}/"
         self.known: dict[int, Found] = {}
         self._wanted: dict[int, Wanted] = {}
@@ -170,7 +178,8 @@ class Nodes:
 
     async def _find(self) -> None:
         """Looks which servers live, and lists the znodes of regions in transition."""
-        await self._make_folders()
+        await make_folders(self._zk, self._fence, self._root)
+        await renew_rights(self._zk, self._fence, self._root)
         self.servers.is_due = True
         await self.servers.look()
         await self._list()
@@ -236,13 +245,6 @@ class Nodes:
             await self._list()
         self._lists = False
 
-    async def _make_folders(self) -> None:
-        for path in (self._folder[:-1], f"{self._root}/{OPENED}", self.servers.folder):
-            if await self._zk.exists(path) is None:
-                failed = await submit(self._zk, self._fence, [Create(path, None, acl=self._acl)])
-                if failed is not None and failed.code is not Code.NODE_EXISTS:
-                    raise failed
-
     # -- reading
 
     async def _read(self) -> None:
@@ -294,13 +296,13 @@ class Nodes:
         free = ((region, one) for region, one in self._wanted.items() if not self._waits(region))
         some = list(islice(free, WRITTEN_TOGETHER))
         some = [(region, one) for region, one in some if self._is_permitted(region, one)]
-        ops = [(region, one, op) for region, one in some if (op := self._op(region, one)) is not None]
+        ops = [(region, op) for region, one in some for op in self._ops(region, one)]
         failed: MultiFailed | None = None
         if ops:
             try:
-                failed = await submit(self._zk, self._fence, [op for *_, op in ops])
+                failed = await submit(self._zk, self._fence, [op for _, op in ops])
             except OutcomeUnknown:
-                await self._find_out([region for region, *_ in ops])
+                await self._find_out(list(dict.fromkeys(region for region, _ in ops)))
                 return
         if failed is not None and failed.index:
             region = ops[failed.index - 1][0]
@@ -345,12 +347,21 @@ class Nodes:
             self.dropped(region, found)
         return False
 
-    def _op(self, region: int, wanted: Wanted) -> Op | None:
+    def _ops(self, region: int, wanted: Wanted) -> Sequence[Op]:
+        """Returns the writes of a znode; one that a server has created gives way to one of the daemon's own.
+
+        That begins with the version after the first, so that a late write of the server before is refused.
+        """
         path, found = path_of(self._root, region), self.known.get(region)
         if wanted.node is None:
-            return None if found is None else Delete(path, found.version)
+            return () if found is None else (Delete(path, found.version),)
         data = encode(wanted.node)
-        return Create(path, data, acl=self._acl) if found is None else SetData(path, data, found.version)
+        new = Create(path, data, acl=self._acl)
+        if found is None:
+            return (new,)
+        if is_of_server(found):
+            return Delete(path, found.version), new, SetData(path, data, 0)
+        return (SetData(path, data, found.version),)
 
     def _written(self, region: int, wanted: Wanted) -> None:
         """Enters a write that was applied."""
@@ -358,7 +369,8 @@ class Nodes:
         self._refusals.pop(region, None)
         before = self.known.pop(region, None)
         if wanted.node is not None:
-            self.known[region] = Found(wanted.node, 0 if before is None else before.version + 1)
+            version = 0 if before is None else 1 if is_of_server(before) else before.version + 1
+            self.known[region] = Found(wanted.node, version)
             self.look(region)  # arms its watch
         if self._wanted.get(region) is wanted:
             del self._wanted[region]

@@ -17,6 +17,7 @@ from controller.regions.term import RegionsTerm
 from controller.regions.transport.nodes import Nodes
 from controller.regions.zookeeper_claim import ROOT
 from controller.regions.zookeeper_store import ZooKeeperOpened
+from metadata_store.catalog.answers import NodeAnswers
 from metadata_store.catalog.unassigned import decode, folder_of
 from metadata_store.port import Node as Znode
 from metadata_store.port import ZooKeeper
@@ -26,7 +27,6 @@ from regent_agent.options import AgentOptions
 from regent_agent.service import OpenedRegion, RegionService
 from state_machines.procedures.record import Caller, Record
 from state_machines.regions.unassigned import Node
-from testing.simulated.regions.nodes import NodeAnswers
 from tests.kit.deadlines import eventually
 
 OPTIONS = Options(lease_ms=1_500, node_timeout_ms=1_000, startup_wait_ms=1_000, balancer_period_ms=0)
@@ -68,13 +68,24 @@ class Member(RegionService):
 
 
 class World:
-    """Daemons one after the other, and servers by name. ``noded``: whether servers answer by znodes."""
+    """Daemons one after the other, and servers by name. ``noded``: whether servers answer by znodes.
 
-    def __init__(self, connect: Callable[[], ZooKeeper], *, noded: bool, options: Options = OPTIONS) -> None:
+    ``of_servers``: makes the sessions of servers, where these have others than daemons.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], ZooKeeper],
+        *,
+        noded: bool,
+        options: Options = OPTIONS,
+        of_servers: Callable[[], ZooKeeper] | None = None,
+    ) -> None:
         self.noded, self.options = noded, options
         self.made: list[ZooKeeper] = []
         """Sessions in the order in which they were made."""
         self._connect = connect
+        self._of_servers = of_servers or self.connect
         self.storage = Storage()
         self.members: dict[str, Member] = {}
         self.agents: dict[str, Agent] = {}
@@ -134,7 +145,7 @@ class World:
         member = self.members.setdefault(name, Member(name, self.storage))
         answers = None
         if self.noded:
-            zk = self.sessions[name] = self.connect()
+            zk = self.sessions[name] = self._of_servers()
             await zk.connect(CONNECT_S)
             answers = self.answers[name] = NodeAnswers(zk, ROOT, lambda: (name, incarnation))
             if appears:
@@ -199,10 +210,14 @@ class World:
 
 @asynccontextmanager
 async def world(
-    connect: Callable[[], ZooKeeper], *servers: str, noded: bool, options: Options = OPTIONS
+    connect: Callable[[], ZooKeeper],
+    *servers: str,
+    noded: bool,
+    options: Options = OPTIONS,
+    of_servers: Callable[[], ZooKeeper] | None = None,
 ) -> AsyncIterator[World]:
     """Runs a daemon with servers."""
-    found = World(connect, noded=noded, options=options)
+    found = World(connect, noded=noded, options=options, of_servers=of_servers)
     await found.zk.connect(CONNECT_S)
     await found.begin()
     try:

@@ -22,6 +22,7 @@ from tests.contracts.records_damaged import DamagedContract
 from tests.contracts.records_zookeeper import ZooKeeperRecordsContract, ZooKeeperShelf
 from tests.contracts.regions_levels import LevelsContract
 from tests.contracts.regions_presence import PresenceContract
+from tests.contracts.regions_rights import RightsContract
 from tests.contracts.regions_transports import NodesContract, TransportsContract
 from tests.contracts.regions_zookeeper import ZooKeeperRegionsContract
 from tests.contracts.support import CONNECT_S, Backend, Session
@@ -64,8 +65,12 @@ class TestDomain(ZooKeeperRegionsContract, LevelsContract):
     """The claim, the lease, and daemons that stand by."""
 
 
-class TestTransports(TransportsContract, NodesContract, PresenceContract):
+class TestTransports(TransportsContract, NodesContract, PresenceContract, RightsContract):
     """Servers that answer by reports, and by znodes."""
+
+
+class TestRights(RightsContract):
+    """Servers with an identity of their own."""
 
 
 class TestCatalog(ZooKeeperCatalogContract, ZooKeeperShapesContract):

@@ -6,17 +6,19 @@ from contextlib import ExitStack
 from itertools import count
 from typing import Any
 
+from msgspec import structs
+
 from controller.regions.transport import nodes
 from controller.regions.transport.noded import Noded
+from metadata_store.catalog import answers as simulated
+from metadata_store.catalog.answers import NodeAnswers
 from metadata_store.catalog.unassigned import OPENED, encode, path_of
-from metadata_store.port import ANY_VERSION, SetData
+from metadata_store.port import ANY_VERSION, Create
 from regent_agent import protocol
 from regent_agent.protocol import Close, Open, Result
 from regent_agent.work import Work
 from state_machines.regions import unassigned
 from state_machines.regions.unassigned import Asked, NodeState
-from testing.simulated.regions import nodes as simulated
-from testing.simulated.regions.nodes import NodeAnswers
 from tests.kit.simulation.planting import put
 from tests.simulation.regions.planting import mutation
 
@@ -28,13 +30,13 @@ LATE = 1 << 40
 @mutation
 def take_a_znode_without_its_version(stack: ExitStack) -> None:
     """Writes a znode whatever its server has made of it meanwhile."""
-    op = nodes.Nodes._op
+    ops = nodes.Nodes._ops
 
     def anew(self: Any, region: int, wanted: Any) -> Any:
-        found = op(self, region, wanted)
-        return SetData(found.path, found.data, ANY_VERSION) if isinstance(found, SetData) else found
+        found = ops(self, region, wanted)
+        return [one if isinstance(one, Create) else structs.replace(one, version=ANY_VERSION) for one in found]
 
-    put(stack, nodes.Nodes, "_op", anew)
+    put(stack, nodes.Nodes, "_ops", anew)
 
 
 @mutation

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from controller.regions.transport.noded import Noded
 from controller.regions.transport.nodes import Nodes
 from controller.regions.zookeeper_claim import ROOT
+from metadata_store.catalog.answers import TO, NodeAnswers
 from metadata_store.catalog.unassigned import FOLDER, UnreadableNode, decode, region_of
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.outcome import Fence
@@ -20,7 +21,6 @@ from regent_agent.protocol import Open
 from state_machines.regions.unassigned import SERVER, Node, NodeState, seen_by
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.memory.permissions import Identity
-from testing.simulated.regions.nodes import TO, NodeAnswers
 from testing.simulated.regions.storage import Key
 from tests.kit.simulation.loop import Life, Process
 from tests.simulation.regions.takeovers import SimNodes
@@ -64,7 +64,7 @@ class Sessions(MemoryServer):
 
     def write(self, session: int, ops: Sequence[Write], *, single: bool) -> list[OpResult] | None:
         """Carries out one write, and judges what it has made of znodes."""
-        paths = [op.path for op in ops if op.path.startswith(f"{ROOT}/{FOLDER}/")]
+        paths = list(dict.fromkeys(op.path for op in ops if op.path.startswith(f"{ROOT}/{FOLDER}/")))
         before = [self._node(path) for path in paths]
         anew = {path for path in paths if session in self.keys and self._is_anew(session, path)}
         try:

@@ -20,6 +20,7 @@ from configs.settings import Settings
 from controller.regions.dispatcher import Limits
 from tests.kit.command import MINIMAL, items, problems, regent, unwrapped, written
 
+DIGEST = {"REGENT_ZOOKEEPER__DIGEST": "regent:secret"}
 ALONE = '[regions]\nhost = "127.0.0.1"\n'
 
 
@@ -122,6 +123,38 @@ def test_answers_by_znodes_need_a_store_in_zookeeper(tmp_path: Path) -> None:
     both = MINIMAL + '[regions]\ntransport = "zookeeper"\nstore = "zookeeper"\n'
     assert loaded(tmp_path, both).regions.transport == "zookeeper"
     assert loaded(tmp_path, "[regions]\n").regions.transport == "poll"
+
+
+@pytest.mark.parametrize(
+    ("identity", "why"),
+    [
+        ("digest:kv:IJwNVeVdalTt4CTgTGj8D0vK3KI=", None),
+        ("sasl:kv", None),
+        ("x509:CN=kv, O=example", None),
+        ("world:anyone", None),
+        ("digest:kv:secret", "has an id that the scheme digest does not know"),
+        ("world:kv", "has an id that the scheme world does not know"),
+        ("ip:10.0.0.1", "is not SCHEME:ID"),
+        ("kv", "is not SCHEME:ID"),
+        ("sasl: kv", "does not know"),
+    ],
+)
+def test_the_identity_of_servers_is_one_of_an_acl(tmp_path: Path, identity: str, why: str | None) -> None:
+    text = MINIMAL + f'[regions]\nservers_identity = "{identity}"\n'
+    if why is None:
+        found = loaded(tmp_path, text, DIGEST)
+        assert found.regions.servers_identity == identity
+        return
+    with pytest.raises(ConfigError, match=why):
+        loaded(tmp_path, text, DIGEST)
+
+
+def test_servers_with_the_daemons_identity_are_advised_against(tmp_path: Path) -> None:
+    text = MINIMAL + '[regions]\nstore = "zookeeper"\ntransport = "zookeeper"\n'
+    name = "regions.servers_identity is not set"
+    assert any(name in one for one in advice(loaded(tmp_path, text, DIGEST)))
+    assert not any(name in one for one in advice(loaded(tmp_path, text + 'servers_identity = "sasl:kv"\n', DIGEST)))
+    assert not any(name in one for one in advice(loaded(tmp_path, text)))
 
 
 def test_a_secret_is_one_line_and_a_second_one_while_it_is_replaced(tmp_path: Path) -> None:

@@ -211,6 +211,12 @@ ROWS: Final = (
         ({"regions.transport": "zookeeper", "regions.store": "zookeeper"},),
     ),
     Row(
+        ("regions.servers_identity", "zookeeper.digest", "zookeeper.digest_file"),
+        {"regions.servers_identity": "sasl:kv"},
+        ("the daemon has no identity of its own", "/etc/credstore/zookeeper-digest"),
+        ({"zookeeper.digest": "regent:secret"}, {"zookeeper.sasl": "regent:secret"}),
+    ),
+    Row(
         ("regions.merge_size_bytes", "regions.split_size_bytes"),
         {"regions.merge_size_bytes": 501, "regions.split_size_bytes": 1_000},
         ("would soon be split again", "give at most 500", "1002 or more"),

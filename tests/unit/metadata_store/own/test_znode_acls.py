@@ -12,7 +12,7 @@ from configs.settings import Settings
 from controller.process.zookeeper import own_acls
 from controller.role import own_znodes as own
 from metadata_store import closing
-from metadata_store.acl import ALL, CREATE, DELETE, OPEN, READ, READABLE, Acl, digest_acl
+from metadata_store.acl import ALL, CREATE, DELETE, OPEN, READ, READABLE, WRITE, Acl, digest_acl
 from metadata_store.kazoo_adapter.session import Session
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.nodes import cordon_node, pause_node, stray_nodes
@@ -35,7 +35,7 @@ from tests.contracts.closing import acls_below, writable
 from tests.kit.certificates import Authority
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.daemons import unseated
-from tests.kit.kafka.role import settings_for
+from tests.kit.kafka.role import changed, settings_for
 from tests.kit.kafka.world import Seat, World, in_world
 
 READERS = Acl(READ, "world", "anyone")
@@ -78,6 +78,31 @@ def test_each_znode_is_as_closed_as_the_settings_ask(tmp_path_factory: pytest.Te
             assert [(one.perms, one.scheme) for one in lists[ENDPOINTS][2:]] == [(CREATE | DELETE, announcer)]
 
 
+OF_SERVERS = {
+    f"{REGIONS}/unassigned": CREATE,
+    f"{REGIONS}/unassigned/*": READ | WRITE,
+    f"{REGIONS}/opened": CREATE | DELETE,
+    f"{REGIONS}/opened/*": READ | WRITE,
+}
+
+
+@pytest.mark.parametrize("identity", ["digest:kv:IJwNVeVdalTt4CTgTGj8D0vK3KI=", "sasl:kv", "x509:CN=kv,O=x"])
+@pytest.mark.parametrize(("digest", "sasl"), [(True, False), (False, True), (True, True)])
+def test_servers_of_regions_may_move_znodes_and_nothing_else(
+    tmp_path: Path, identity: str, digest: bool, sasl: bool
+) -> None:
+    base = settings_of(settings_for(tmp_path), digest=digest, sasl=sasl, set_acl=False, hold=False, announcer="")
+    found = own_acls(changed(base, "regions", servers_identity=identity))
+    without = own_acls(base)
+    for one in OWN:
+        acls, before = (given_acls(one.path, own, secured=False) for own in (found, without))
+        theirs = {acl.perms for acl in acls if f"{acl.scheme}:{acl.id}" == identity}
+        assert theirs == ({OF_SERVERS[one.path]} if one.path in OF_SERVERS else set()), one.path
+        assert [acl for acl in acls if f"{acl.scheme}:{acl.id}" != identity] == [*before]
+        assert not strangers(acls, acls)
+        assert not is_open(acls, acls)
+
+
 @pytest.mark.parametrize(
     ("path", "access", "known"),
     [
@@ -88,6 +113,12 @@ def test_each_znode_is_as_closed_as_the_settings_ask(tmp_path_factory: pytest.Te
         ("/regent/endpoints/7", Access.ANNOUNCED, True),
         ("/regent/regions/regions/0000001/0000001000", Access.REGIONS, True),
         ("/regent/regions/regions/0000001/0000001000/x", Access.REGIONS, False),
+        ("/regent/regions/unassigned", Access.UNASSIGNED, True),
+        ("/regent/regions/unassigned/17", Access.MOVED, True),
+        ("/regent/regions/unassigned/17/x", Access.MOVED, False),
+        ("/regent/regions/opened", Access.OPENED, True),
+        ("/regent/regions/opened/17,4", Access.MOVED, True),
+        ("/regent/regions/openeds", Access.REGIONS, False),
         ("/regents", None, False),
         ("/regents/pause", None, False),
         ("/controller", None, False),

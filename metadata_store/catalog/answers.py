@@ -1,4 +1,8 @@
-"""Answers by znodes of regions in transition, on a ZooKeeper session of the server's own."""
+"""Answers by znodes of regions in transition, on a ZooKeeper session of the server's own.
+
+This is the side of a server. What it creates its own identity may read and write; the daemon deletes it by its right on
+the folder.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from metadata_store.acl import READ, WRITE, Acl
 from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, mark_of, path_of, server_path
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.port import ANY_VERSION, Create, SetData, Stat, ZooKeeper
@@ -18,6 +23,8 @@ AGAIN_S: Final = 0.05
 """Pause until a znode is read again, while there is no connection, or an open of this server has to end first."""
 FOLDER_S: Final = 1.0
 """Pause until the folder of servers is looked for again."""
+OWN: Final = (Acl(READ | WRITE, "auth", ""), Acl(READ, "world", "anyone"))
+"""What a server that has proven an identity creates."""
 RACED: Final = frozenset({Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE})
 TO: Final = {
     ServerAct.TO_OPENING: NodeState.OPENING,
@@ -29,6 +36,7 @@ TO: Final = {
 class NodeAnswers:
     """Implements :class:`regent_agent.answers.Answers`. ``process``: name and incarnation of the server.
 
+    ``zk`` may get a new session; an answer that was begun in the one before has no certain outcome.
     ``refused`` counts what no rule allowed.
     """
 
@@ -49,7 +57,7 @@ class NodeAnswers:
         path = server_path(self._root, *self._process())
         while True:
             try:
-                await self._zk.create(path, None, ephemeral=True)
+                await self._zk.create(path, None, ephemeral=True, acl=OWN if self._zk.identities else None)
                 return
             except SessionLost:
                 raise
@@ -88,7 +96,10 @@ class NodeAnswers:
 
     async def _does(self, asked: Asked, operation: Open | Close, sequence: int = 0) -> bool:
         """Reads, judges and writes, until one of it says what came out."""
+        session = self._zk.session_id
         while True:
+            if self._zk.session_id != session:  # the mark of a lost response went with it
+                raise SessionLost(f"the session of region {operation.region}'s answer is over")
             try:
                 found = await self._once(asked, operation, sequence)
             except SessionLost:
@@ -117,12 +128,13 @@ class NodeAnswers:
             return False
         me = self._process()
         act = server_act(seen_by(node, *me, operation.token), asked)
+        acl = OWN if self._zk.identities else None
         if act is ServerAct.CREATE_CLOSING:
             new = Node(NodeState.CLOSING, operation.region, operation.pid, operation.token, *me)
-            await self._zk.create(path, encode(new))
+            await self._zk.create(path, encode(new), acl=acl)
         elif act in TO and node is not None and znode is not None:
             new = node._replace(state=TO[act], pid=operation.pid, sequence=sequence or node.sequence)
-            marks = [Create(mark, None, ephemeral=True)] if act is ServerAct.TO_OPENED else []
+            marks = [Create(mark, None, ephemeral=True, acl=acl)] if act is ServerAct.TO_OPENED else []
             if act is ServerAct.TO_OPENING:
                 self._made[operation.region] = operation.token, znode.stat.czxid
             [written, *_] = await self._zk.multi([SetData(path, encode(new), znode.stat.version), *marks])
