@@ -3,32 +3,48 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
-from cli.demo.process import DaemonProcess
+from cli.demo.process import SESSION_MS, DaemonProcess
 from controller.journal.segments import regions_folder_in
 from testing.embedded.process import START_S_MAX, ChildProcess
 
 LEASE_MS: Final = 3_000
+STALL_MS_MAX: Final = 2_500
+"""Below half of a session."""
 WAIT_S: Final = 10.0
 """Longest wait of one request for the end of a procedure."""
 PAGE: Final = 5_000
 
 
 class RegionsProcess(DaemonProcess):
-    """A daemon without Kafka that fences logs; ``settings`` override ``section.key``."""
+    """A daemon without Kafka that fences logs; ``settings`` override ``section.key``.
 
-    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None) -> None:
+    ``zookeeper``: where its store is, and servers answer by znodes; without it the store is a file.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, object] | None = None, zookeeper: str | None = None
+    ) -> None:
         super().__init__(folder, "regent")
+        self.zookeeper = zookeeper
         self.configure(settings or {})
 
     def _settings(self) -> dict[str, object]:
+        in_zookeeper = {
+            "zookeeper.connect": self.zookeeper,
+            "zookeeper.session_timeout_ms": SESSION_MS,
+            "controller.loop_stall_ms_max": STALL_MS_MAX,
+            "regions.store": "zookeeper",
+            "regions.transport": "zookeeper",
+        }
         return {
             **super()._settings(),
+            **(in_zookeeper if self.zookeeper is not None else {}),
             "regions.host": "127.0.0.1",
             "regions.port": self.port,
             "regions.fence": "log",
@@ -94,12 +110,17 @@ class RegionsProcess(DaemonProcess):
 
 
 class KvServer(ChildProcess):
-    """One server of the example service; it has its log beside those of the others, in ``folder``."""
+    """One server of the example service; it has its log beside those of the others, in ``folder``.
 
-    def __init__(self, name: str, folder: Path, daemon: RegionsProcess) -> None:
+    ``arguments``: more of its command line.
+    """
+
+    def __init__(self, name: str, folder: Path, daemon: RegionsProcess, arguments: Sequence[str] = ()) -> None:
         command = [sys.executable, "-m", "examples.kv.server", "--name", name, "--data", str(folder / "data")]
         command += ["--daemons", f"127.0.0.1:{daemon.port}"]
-        super().__init__(name, command, folder / f"{name}.log")
+        if daemon.zookeeper is not None:
+            command += ["--transport", "zookeeper", "--zookeeper", daemon.zookeeper]
+        super().__init__(name, [*command, *arguments], folder / f"{name}.log")
 
     async def boot(self, within_s: float = START_S_MAX) -> float:
         """Starts the server and waits until the daemon knows it; returns the seconds."""

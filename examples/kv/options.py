@@ -1,4 +1,4 @@
-"""Adds the options that servers and clients share: where regent's daemons are."""
+"""Adds options: where regent's daemons are, for servers and clients, and how a server answers them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,38 @@ def add_daemons(parser: argparse.ArgumentParser) -> None:
         help="file with the secret that the daemons want",
     )
     secrets.add_argument("--secret", default="", help="the secret itself, which other users of the machine see")
+
+
+def add_transport(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--transport``, ``--zookeeper`` and ``--zookeeper-digest-file``."""
+    parser.add_argument(
+        "--transport",
+        choices=("poll", "zookeeper"),
+        default="poll",
+        help="how this server answers: by reports, or by znodes, to daemons whose regions.transport is that, too",
+    )
+    parser.add_argument("--zookeeper", help="host:port of ZooKeeper servers, separated by commas, and the chroot")
+    parser.add_argument(
+        "--zookeeper-digest-file",
+        dest="digest",
+        type=_digest,
+        help="file with one line user:password, the identity of servers at ZooKeeper",
+    )
+
+
+def check_transport(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the process where an option of the transport has no meaning, or is missing."""
+    if options.transport == "zookeeper" and not options.zookeeper:
+        parser.error("--transport zookeeper needs --zookeeper HOST:PORT")
+    if options.transport == "poll" and (options.zookeeper or options.digest):
+        parser.error("--zookeeper and --zookeeper-digest-file are for --transport zookeeper")
+
+
+def _digest(path: str) -> str:
+    found = _secret(path)
+    if not all(found.partition(":")):
+        raise argparse.ArgumentTypeError(f"{path} is not one line user:password")
+    return found
 
 
 def _secret(path: str) -> str:

@@ -11,17 +11,20 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from examples.kv.listener import Listener
 from examples.kv.logs import folder_of
-from examples.kv.options import add_daemons
+from examples.kv.options import add_daemons, add_transport, check_transport
 from examples.kv.service import FEATURES, KeyValueService
 from examples.kv.writer import SEGMENT_BYTES_MAX, Fenced, Log, Segments
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
 from regent_agent.protocol import INVALID, UNAUTHENTICATED, Published
 from regent_agent.service import OpenedRegion
+
+if TYPE_CHECKING:
+    from examples.kv.znodes import Znodes
 
 LEFT: Final = 0
 USAGE: Final = 2
@@ -56,6 +59,7 @@ class Server:
         self._joined = False
         self._log = Log(Segments(options.data, options.name, self._incarnation, options.segment_bytes))
         self._agent: Agent | None = None
+        self._znodes = self._made_znodes()
         self._service = KeyValueService(
             options.data, self._log, independent=self._independent, published=self._published
         )
@@ -73,6 +77,8 @@ class Server:
         except OSError as error:
             logger.critical("server ends: %s: %s; correct --host and --port", self._options.name, error)
             return USAGE
+        if self._znodes is not None:
+            await self._znodes.start()
         agent = self._agent = self._agent_at(f"{self._options.host}:{port}")
         serving = asyncio.create_task(self._serve(agent))
         died = asyncio.create_task(agent.died.wait())
@@ -84,11 +90,22 @@ class Server:
             self._abandon()
         await self._listener.stop()
         await agent.stop()
+        if self._znodes is not None:
+            await self._znodes.stop()
         await self._log.close()
         if not behind:
             return serving.result()
         await asyncio.gather(serving, return_exceptions=True)
         return BEHIND
+
+    def _made_znodes(self) -> Znodes | None:
+        """Returns what answers by znodes; None where this server reports, and needs no ZooKeeper client."""
+        options = self._options
+        if options.transport == "poll":
+            return None
+        from examples.kv.znodes import Znodes
+
+        return Znodes(options.zookeeper, options.digest, options.name, self._incarnation)
 
     def _agent_at(self, address: str) -> Agent:
         options = AgentOptions(
@@ -107,6 +124,7 @@ class Server:
             region_loads=self._service.loads,
             fenced_by=self._fenced_by,
             refused=self._refuse,
+            answers=None if self._znodes is None else self._znodes.answers,
         )
 
     def _independent(self, region: OpenedRegion) -> None:
@@ -192,10 +210,13 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="port for clients; 0 takes a free one")
     parser.add_argument("--data", type=Path, required=True, help="folder that all servers see")
     add_daemons(parser)
+    add_transport(parser)
     parser.add_argument("--leave-s", type=float, default=30.0, help="longest wait at the end, in seconds")
     parser.add_argument("--segment-bytes", type=int, default=SEGMENT_BYTES_MAX, help="size of a segment of the log")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    sys.exit(asyncio.run(_run(parser.parse_args())))
+    options = parser.parse_args()
+    check_transport(parser, options)
+    sys.exit(asyncio.run(_run(options)))
 
 
 def _name(text: str) -> str:
