@@ -68,6 +68,13 @@ def demo(
         Path | None,
         typer.Option("--report", help="Audit the journal with Spark at the end, and report it into this folder."),
     ] = None,
+    transport: Annotated[
+        Literal["poll", "zookeeper"],
+        typer.Option(
+            "--transport",
+            help="With the story regions: servers answer by reports, or by znodes of a ZooKeeper, which needs Java.",
+        ),
+    ] = "poll",
 ) -> None:
     """Play failures, a plan of moves, or regions of a key-value service, with real processes on this machine."""
     from rich.console import Console
@@ -78,9 +85,12 @@ def demo(
     if report is not None and Play(story) is Play.REGIONS:
         remedy = "play failures or reassign, or leave --report out"
         raise Failure(Exit.USAGE, "--report is about partitions, and this story has none", remedy)
+    if transport != "poll" and Play(story) is not Play.REGIONS:
+        remedy = "play regions, or leave --transport out"
+        raise Failure(Exit.USAGE, "--transport is about servers of regions, and this story has none", remedy)
     console = Console(no_color=session.no_color, highlight=False)
     try:
-        code = asyncio.run(play(console, keep=keep, play=Play(story), report=report))
+        code = asyncio.run(play(console, keep=keep, play=Play(story), report=report, noded=transport == "zookeeper"))
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("The demo is ended; it leaves no process behind.", file=sys.stderr)
         code = Exit.DETACHED

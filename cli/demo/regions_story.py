@@ -21,6 +21,9 @@ from cli.demo.region_load import PERIOD_S, RegionLoad
 from cli.demo.regions_process import KvServer, RegionsProcess
 from cli.demo.telling import DemoFailed, Stage, Telling
 from examples.kv.server import LEFT
+from regent_agent.protocol import NODES
+from testing.embedded.process import ChildProcess
+from testing.embedded.zookeeper import EmbeddedZooKeeper
 
 TABLE: Final = "orders"
 REGIONS: Final = 60
@@ -48,7 +51,8 @@ class RegionsStory(Telling):
     async def play(self) -> bool:
         """Plays the whole story; returns whether it ended well."""
         took_s = await self._regent.boot()
-        self.line(f"regent assigns regions, {took_s:.1f} s after the daemon's start; its store is a file")
+        store = "in ZooKeeper" if self._regent.zookeeper else "a file"
+        self.line(f"regent assigns regions, {took_s:.1f} s after the daemon's start; its store is {store}")
         for server in self._servers.values():
             await server.boot()
         self.line(f"{len(self._servers)} servers of the example service (examples/kv) have registered")
@@ -59,7 +63,16 @@ class RegionsStory(Telling):
         await self._created(HOT, options={"regent.split_size_bytes": str(SPLIT_BYTES)})
         well = await self._loaded(RegionLoad(self._address, TABLE, REGIONS), self._steps)
         well = await self._loaded(RegionLoad(self._address, HOT, HOT_WORKERS, ROW_BYTES), self._grown) and well
+        self.line(await self._transport())
         return self.judged() and well
+
+    async def _transport(self) -> str:
+        """Says how servers answered, by what they have told the daemon and what it reads."""
+        servers = (await self._regent.get("/v1/regions/servers"))["items"]
+        noded = sum(NODES in one["features"] for one in servers if one["state"] == "online")
+        if not self._regent.zookeeper:
+            return 'servers answered by reports (regions.transport = "poll")'
+        return f'{noded} servers answered by znodes (regions.transport = [bold]"zookeeper"[/])'
 
     @property
     def _address(self) -> tuple[str, int]:
@@ -179,12 +192,14 @@ SERVERS: Final = 3
 
 
 @asynccontextmanager
-async def on_regions(console: Console) -> AsyncIterator[Stage]:
-    """Holds the processes; where the block fails, their folder stays, and the exception names it."""
+async def on_regions(console: Console, *, noded: bool = False) -> AsyncIterator[Stage]:
+    """Holds the processes; where the block fails, their folder stays, and the exception names it.
+
+    ``noded``: servers answer by znodes of a ZooKeeper that is one of the processes.
+    """
     logging.getLogger("regent_agent").setLevel(logging.ERROR)  # it warns while the daemon is down
     folder = Path(tempfile.mkdtemp(prefix="regent-"))
-    regent = RegionsProcess(folder / "regent", {"regions.split_rest_ms": REST_MS})
-    servers = {f"kv-{number}": KvServer(f"kv-{number}", folder, regent) for number in range(1, SERVERS + 1)}
+    processes: list[ChildProcess] = []
 
     async def stay() -> None:
         _print_addresses(console, folder, regent)
@@ -192,13 +207,21 @@ async def on_regions(console: Console) -> AsyncIterator[Stage]:
 
     kept = False
     try:
+        connect = None
+        if noded:
+            processes.append(zookeeper := EmbeddedZooKeeper(folder / "zookeeper"))
+            await zookeeper.boot()
+            connect = zookeeper.connect
+        regent = RegionsProcess(folder / "regent", {"regions.split_rest_ms": REST_MS}, connect)
+        servers = {f"kv-{number}": KvServer(f"kv-{number}", folder, regent) for number in range(1, SERVERS + 1)}
+        processes += [regent, *servers.values()]
         yield Stage(RegionsStory(console, regent, servers), "all processes", stay)
     except Exception as error:
         error.add_note(f"the logs of all processes are kept in {folder}")
         kept = True
         raise
     finally:
-        await asyncio.gather(*(process.kill() for process in (regent, *servers.values())))
+        await asyncio.gather(*(process.kill() for process in processes))
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -207,6 +230,7 @@ def _print_addresses(console: Console, folder: Path, regent: RegionsProcess) -> 
     console.print("Left up until Ctrl-C, which removes all of it, the logs too:")
     for name, value in (
         ("regent", f".venv/bin/regent --config {regent.config} regions list --table {TABLE}"),
+        *((("ZooKeeper", regent.zookeeper),) if regent.zookeeper else ()),
         ("rows", f".venv/bin/python -m examples.kv.client --daemons 127.0.0.1:{regent.port} --table {TABLE} scan"),
         ("logs", str(folder)),
     ):

@@ -110,9 +110,17 @@ ON_KAFKA: Final[Mapping[Play, tuple[type[Story], int, int]]] = {
 """Those on a Kafka cluster, by name: the story, its brokers, and the partitions of its topic."""
 
 
-async def run(console: Console, *, keep: bool = False, play: Play = Play.FAILURES, report: Path | None = None) -> int:
+async def run(
+    console: Console,
+    *,
+    keep: bool = False,
+    play: Play = Play.FAILURES,
+    report: Path | None = None,
+    noded: bool = False,
+) -> int:
     """Plays a story; returns the exit code. The journal is audited and reported into ``report`` at the end.
 
+    ``noded``: servers of regions answer by znodes.
     SIGTERM cancels it like Ctrl-C, so that nothing is left behind.
     """
     task = asyncio.current_task()
@@ -121,7 +129,7 @@ async def run(console: Console, *, keep: bool = False, play: Play = Play.FAILURE
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs every attempt to reach a broker that is down
     began = time.monotonic()
     try:
-        async with on_regions(console) if play is Play.REGIONS else _on_cluster(console, play) as stage:
+        async with on_regions(console, noded=noded) if play is Play.REGIONS else _on_cluster(console, play) as stage:
             well = await stage.story.play()
             console.print(
                 f"[bold]{'The demo succeeded in' if well else 'The demo FAILED after'}[/] "

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import pytest
+
 DEMO_S_MAX = 280
 
 
-async def demonstrated(name: str) -> str:
+async def demonstrated(*arguments: str) -> str:
     """Runs a demo; returns what it says."""
-    command = (sys.executable, "-m", "cli.main", "demo", name, "--no-color")
+    command = (sys.executable, "-m", "cli.main", "demo", *arguments, "--no-color")
     demo = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
@@ -38,9 +40,17 @@ async def test_the_plan_of_the_demo_ends_whole_although_its_daemon_is_killed_twi
     assert "MB copied" in text, "progress is shown on the way"
 
 
-async def test_the_demo_of_regions_loses_no_row() -> None:
-    text = await demonstrated("regions")
+TRANSPORTS = {
+    "poll": ("its store is a file", 'servers answered by reports (regions.transport = "poll")'),
+    "zookeeper": ("its store is in ZooKeeper", '3 servers answered by znodes (regions.transport = "zookeeper")'),
+}
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_demo_of_regions_loses_no_row(transport: str) -> None:
+    text = await demonstrated("regions", "--transport", transport)
     for expected in (
+        *TRANSPORTS[transport],
         "table 'orders' has 60 regions",
         "kv-2 was killed (kill -9): another server fenced and split its log, and its 20 regions are open elsewhere",
         "kv-2 is back as a new incarnation",

@@ -263,17 +263,20 @@ def test_a_silent_zookeeper_is_named_with_its_setting(file: Path, monkeypatch: p
 def test_the_demo_ends_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[str] = []
 
-    async def run(console: object, *, keep: bool, play: str, report: Path | None) -> int:
-        played.append(play)
+    async def run(console: object, *, keep: bool, play: str, report: Path | None, noded: bool) -> int:
+        played.append(f"{play} by znodes" if noded else play)
         return 1 if keep else 0
 
     monkeypatch.setattr("cli.demo.run.run", run)
     regent("demo")
     regent("demo", "reassign")
     regent("demo", "regions")
-    assert played == ["failures", "reassign", "regions"]
+    regent("demo", "regions", "--transport", "zookeeper")
+    assert played == ["failures", "reassign", "regions", "regions by znodes"]
     assert "'nothing' is not one of" in regent("demo", "nothing", code=Exit.USAGE).stderr
     regent("demo", "--keep", code=Exit.FAILED)
+    wrong = regent("demo", "reassign", "--transport", "zookeeper", code=Exit.USAGE)
+    assert "--transport is about servers of regions" in wrong.stderr
     assert "--report is about partitions" in regent("demo", "regions", "--report", "x", code=Exit.USAGE).stderr
 
 
