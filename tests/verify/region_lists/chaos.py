@@ -31,6 +31,9 @@ SNAPSHOT_S_MAX: Final = 20.0
 SNAPSHOTS: Final = 3
 """Snapshots that are not deleted; some of them may have failed."""
 TABLE_S_MAX: Final = 12.0
+ENSEMBLE_S_MAX: Final = 12.0
+"""Longest pause between two kills of servers of ZooKeeper."""
+DOWN_S_MAX: Final = 10.0
 WEIGHTS: Final = {
     "kill of a server": 4,
     "freeze of a server beyond its lease": 4,
@@ -90,6 +93,8 @@ class Chaos:
         """Plays faults, moves, splits, merges, flushes, snapshots, and changes of a table side by side."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._rounds())
+            if self._stage.zookeepers:
+                group.create_task(self._zookeepers())
             group.create_task(self._moves())
             group.create_task(self._shapes())
             group.create_task(self._flushes())
@@ -224,6 +229,20 @@ class Chaos:
             await self._revive_daemon()
         else:
             self._daemon_is_up(began_us)
+
+    async def _zookeepers(self) -> None:
+        """Kills the servers of the ensemble in turn, and starts each again: a majority lives at each moment."""
+        chance = random.Random(f"{self._seed} zookeepers")
+        for number in count():
+            await asyncio.sleep(chance.uniform(1.0, ENSEMBLE_S_MAX))
+            server = self._stage.zookeepers[number % len(self._stage.zookeepers)]
+            mode = (await server.query("srvr")).partition("Mode: ")[2].split("\n")[0] or "server"
+            self.counts[f"kill of ZooKeeper's {mode}"] += 1
+            self._tell(f"kill of {server.name}, the {mode}")
+            await server.kill()
+            await asyncio.sleep(chance.uniform(0.0, DOWN_S_MAX))
+            await self._stage.start_zookeepers()
+            self._tell(f"{server.name} is back")
 
     async def _moves(self) -> None:
         """Moves regions one after the other; the daemon may refuse, or be down."""

@@ -1,4 +1,7 @@
-"""Runs a daemon, servers of the example service, and writers, each a process of its own with a log."""
+"""Runs a daemon, servers of the example service, and writers, each a process of its own with a log.
+
+Where servers answer by znodes, an ensemble of ZooKeeper runs besides.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ import httpx
 
 from cli.demo.regions_process import KvServer, RegionsProcess
 from examples.kv.client import Client
+from metadata_store.catalog.unassigned import folder_of, marks_of
+from metadata_store.kazoo_adapter import KazooZooKeeper
+from metadata_store.own import REGIONS as ROOT
 from testing.embedded.process import ChildProcess, poll
+from testing.embedded.zookeeper import EmbeddedZooKeeper, ensemble, in_sync
 from tests.verify.region_lists.nodes import TABLE, Plan, splits
 
 SERVERS: Final = 4
@@ -25,6 +32,10 @@ STALL_MS_MAX: Final = 3_000
 START_S_MAX: Final = 180.0
 OPEN_S_MAX: Final = 900.0
 """Longest wait for open regions; a slow machine reads and writes 5 million nodes in it."""
+ZOOKEEPERS: Final = 3
+ENSEMBLE: Final = {"tick_ms": 500, "session_ms_max": 20_000}
+SESSION_MS: Final = 8_000
+"""Longer than an election of the ensemble, and than two stalls of the daemon."""
 SIDE: Final = "side"
 """A table that is disabled and enabled again and again."""
 SIDE_ROWS: Final = 200
@@ -39,11 +50,20 @@ SETTINGS: Final = {
 
 
 class Stage:
-    """Holds the processes. ``folder``: of logs and notes; data is elsewhere, and is removed at a good end."""
+    """Holds the processes. ``folder``: of logs and notes; data is elsewhere, and is removed at a good end.
 
-    def __init__(self, folder: Path, short: Path) -> None:
+    ``zookeepers``: the ensemble where servers answer by znodes; none where they report.
+    """
+
+    def __init__(self, folder: Path, short: Path, *, noded: bool = False) -> None:
         self.folder = folder
-        self.daemon = RegionsProcess(short, SETTINGS)
+        self.zookeepers: list[EmbeddedZooKeeper] = []
+        settings, connect = dict[str, object](SETTINGS), None
+        if noded:
+            self.zookeepers = ensemble(short / "zookeeper", ZOOKEEPERS, **ENSEMBLE)
+            connect = ",".join(one.connect for one in self.zookeepers)
+            settings["zookeeper.session_timeout_ms"] = SESSION_MS
+        self.daemon = RegionsProcess(short, settings, connect)
         self.data = short / "data"
         self._short = short
         self.servers = {f"kv-{n}": KvServer(f"kv-{n}", short, self.daemon) for n in range(1, SERVERS + 1)}
@@ -53,12 +73,19 @@ class Stage:
 
     async def start(self) -> None:
         """Starts the daemon and all servers, and creates both tables."""
+        await self.start_zookeepers()
         await self.daemon.boot(START_S_MAX)
         await self.start_servers()
         await self.daemon.create(TABLE, splits=splits())
         await self.daemon.create(SIDE, splits=list("12345678"))
         await self.all_open(TABLE, SIDE)
         await self.client.put_many(SIDE, {b"%08d" % (n * 1_234_567 % 10**8): b"%d" % n for n in range(SIDE_ROWS)})
+
+    async def start_zookeepers(self) -> None:
+        """Starts the servers of the ensemble that do not run, and waits until any single one may go."""
+        await asyncio.gather(*(one.boot() for one in self.zookeepers if not one.running))
+        if self.zookeepers:
+            assert await poll(lambda: in_sync(self.zookeepers), START_S_MAX), "the ensemble is not in sync"
 
     async def start_servers(self) -> None:
         """Starts all servers that do not run."""
@@ -97,6 +124,17 @@ class Stage:
         live = {str(one["id"]) for table in (TABLE, SIDE) for one in await self.daemon.regions(table)}
         assert {path.parent.name for path in self.data.glob("regions/*/*.sqlite")} == live
 
+    async def znodes(self) -> tuple[list[str], bool]:
+        """Returns the znodes of regions that are left, and whether a server has ever answered by one."""
+        zk = KazooZooKeeper(str(self.daemon.zookeeper), session_timeout_ms=SESSION_MS)
+        await zk.connect(START_S_MAX)
+        try:
+            names, _ = await zk.children(folder_of(ROOT)) or ((), None)
+            marks = await zk.exists(marks_of(ROOT))
+            return list(names), marks is not None and marks.pzxid > marks.czxid
+        finally:
+            await zk.close()
+
     async def not_open(self) -> list[dict[str, Any]]:
         """Returns the regions in transition."""
         return list((await self.daemon.get("/v1/regions/transitions"))["items"])
@@ -127,7 +165,7 @@ class Stage:
 
     async def kill_all(self) -> None:
         """Kills every process."""
-        processes = [self.daemon, *self.servers.values(), *self._replaced, *self.writers]
+        processes = [self.daemon, *self.servers.values(), *self._replaced, *self.writers, *self.zookeepers]
         await asyncio.gather(*(process.kill() for process in processes))
 
     async def act(self, path: str, body: dict[str, object]) -> dict[str, Any] | None:
@@ -147,6 +185,8 @@ def _keep(short: Path, folder: Path, *, well: bool) -> None:
     """Keeps logs and the daemon's files; where the run failed, all data and the writers' notes, too."""
     for log in short.glob("*.log"):
         shutil.copy(log, folder)
+    for log in short.glob("zookeeper/*/zookeeper.log"):
+        shutil.copy(log, folder / f"zookeeper-{log.parent.name}.log")
     for name in ("state",) if well else ("state", "data"):
         if (short / name).exists():
             shutil.move(short / name, folder)
@@ -156,10 +196,10 @@ def _keep(short: Path, folder: Path, *, well: bool) -> None:
 
 
 @asynccontextmanager
-async def staged(folder: Path) -> AsyncIterator[Stage]:
-    """Runs a stage inside the block; logs of all processes stay in ``folder``."""
+async def staged(folder: Path, *, noded: bool = False) -> AsyncIterator[Stage]:
+    """Runs a stage inside the block; logs of all processes stay in ``folder``. ``noded``: servers answer by znodes."""
     short = Path(tempfile.mkdtemp(prefix="regent-lists-"))  # the path of a socket has at most 96 bytes
-    stage = Stage(folder, short)
+    stage = Stage(folder, short, noded=noded)
     well = False
     try:
         await stage.start()
