@@ -293,7 +293,7 @@ def test_every_key_is_in_the_example_with_its_default(tmp_path: Path) -> None:
         "admin": {"secret_file", *CERTIFICATES[1:], *ADMIN_CREDENTIALS},
         "http": {"token_file", "client_ca_file", *CERTIFICATES[1:]},
         "security": {"sasl_file", "sasl_brokers_file", *CERTIFICATES},
-        "regions": {"host", "secret_file", "clients_secret_file", "file", "fence_command"},
+        "regions": {"host", "secret_file", "clients_secret_file", "file", "servers_identity", "fence_command"},
     }
     assert settings.model_dump(exclude=files) == plain.model_dump(exclude=files)
 
