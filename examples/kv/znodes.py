@@ -61,8 +61,17 @@ class Znodes:
                 continue
             logger.info("ZooKeeper session 0x%x begins", self._zk.session_id)
             self._tried.set()
+            appearing = asyncio.create_task(self._appear())
             await self._ended.wait()
+            appearing.cancel()
             logger.warning("the ZooKeeper session has ended: opens fail until there is a new one")
+
+    async def _appear(self) -> None:
+        """Makes the ephemeral znode of this process, whose end tells the daemon that it may be dead."""
+        try:
+            await self.answers.appears()
+        except ZooKeeperError as error:
+            logger.warning("no znode tells the daemon that this server lives; its lease does: %s", error)
 
     def _state(self, state: ConnectionState) -> None:
         if state is ConnectionState.LOST:

@@ -19,7 +19,15 @@ from controller.regions.transport.nodes import Found, Nodes
 from controller.regions.zookeeper_claim import ROOT
 from metadata_store.acl import ALL, CREATE, DELETE, READ, WRITE, Acl, digest_acl, digest_id
 from metadata_store.catalog.answers import OWN
-from metadata_store.catalog.unassigned import encode, folder_of, mark_of, marks_of, path_of
+from metadata_store.catalog.unassigned import (
+    encode,
+    folder_of,
+    mark_of,
+    marks_of,
+    path_of,
+    server_path,
+    servers_of,
+)
 from metadata_store.errors import Code
 from metadata_store.fencing.outcome import Fence
 from metadata_store.port import ANY_VERSION
@@ -139,12 +147,14 @@ class RightsContract:
             for identity in (None, THEIRS, None):
                 given = partial(backend.client, **options(tmp_path, identity))
                 async with world(given, noded=True, options=PATIENT):
-                    paths = folder_of(ROOT), marks_of(ROOT), path_of(ROOT, FREE)
+                    paths = folder_of(ROOT), marks_of(ROOT), path_of(ROOT, FREE), servers_of(ROOT)
                     if await s.zk.exists(paths[2]) is None:
                         await s.zk.create(paths[2], offline)
+                        await s.zk.create(server_path(ROOT, "s9", 1), None, ephemeral=True)  # the next is a failover
                     found = await lists(s, *paths)
                     theirs = [{one.perms for one in found[path] - LOCK} for path in paths]
-                    wanted = [{CREATE}, {CREATE | DELETE}, {READ | WRITE}] if identity else [set(), set(), set()]
+                    wanted = [{CREATE}, {CREATE | DELETE}, {READ | WRITE}, {CREATE | DELETE}]
+                    wanted = wanted if identity else [set() for _ in paths]
                     assert (theirs, all(found[path] >= LOCK for path in paths)) == (wanted, True)
                     await server.zk.sync()
                     if identity is None:

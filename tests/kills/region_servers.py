@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 
 from controller.regions.zookeeper_claim import ROOT
+from metadata_store.catalog.answers import NodeAnswers
 from metadata_store.port import ZooKeeper
 from regent_agent import protocol
 from regent_agent.protocol import Close, Open, Operation, Owned, Result, Task, Work
-from testing.simulated.regions.nodes import NodeAnswers
 
 COMPACT: Final = "x-compact"
 """Work of the service's own."""

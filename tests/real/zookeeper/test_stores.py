@@ -65,7 +65,7 @@ class TestDomain(ZooKeeperRegionsContract, LevelsContract):
     """The claim, the lease, and daemons that stand by."""
 
 
-class TestTransports(TransportsContract, NodesContract, PresenceContract, RightsContract):
+class TestTransports(TransportsContract, NodesContract, PresenceContract):
     """Servers that answer by reports, and by znodes."""
 
 

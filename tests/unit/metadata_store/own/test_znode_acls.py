@@ -83,6 +83,8 @@ OF_SERVERS = {
     f"{REGIONS}/unassigned/*": READ | WRITE,
     f"{REGIONS}/opened": CREATE | DELETE,
     f"{REGIONS}/opened/*": READ | WRITE,
+    f"{REGIONS}/rs": CREATE | DELETE,
+    f"{REGIONS}/rs/*": READ | WRITE,
 }
 
 

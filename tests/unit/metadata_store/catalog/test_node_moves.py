@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from controller.regions.zookeeper_claim import ROOT
+from metadata_store.catalog.answers import NodeAnswers
 from metadata_store.catalog.unassigned import (
     OPENED,
     decode,
@@ -25,7 +26,6 @@ from regent_agent.protocol import Close, Open
 from state_machines.regions.unassigned import Node as RegionNode
 from state_machines.regions.unassigned import NodeState
 from testing.memory import MemoryServer, MemoryZooKeeper
-from testing.simulated.regions.nodes import NodeAnswers
 
 REGION, TOKEN = 7, 5
 N = NodeState
