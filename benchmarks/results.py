@@ -140,7 +140,7 @@ def show(
 
 def digits(unit: str) -> int:
     """Returns the number of decimals of a unit."""
-    return {"s": 3, "us": 2, "times": 2, "cost": 2, "splits per second": 1}.get(unit, 0)
+    return {"s": 3, "us": 2, "times": 2, "cost": 2, "splits per second": 1, "znodes": 1}.get(unit, 0)
 
 
 def factor(ratio: float | None) -> str:

@@ -21,10 +21,11 @@ from benchmarks.machine import machine
 from benchmarks.regions import hbase
 from benchmarks.regions.assigning import assigned
 from benchmarks.regions.balancing import balanced
+from benchmarks.regions.by_znodes import answered_by_znodes
 from benchmarks.regions.cases import crashed, failed_over, remembered, restarted
 from benchmarks.regions.following import followed
 from benchmarks.regions.plan import Shape, disk
-from benchmarks.regions.real import compared
+from benchmarks.regions.real import Clusters, compared
 from benchmarks.regions.reporting import reported
 from benchmarks.regions.rolling import rolled
 from benchmarks.regions.splitting import split_under_load
@@ -34,7 +35,7 @@ RESULTS: Final = Path("build/regions.json")
 LOG: Final = "regions.log"
 """What the daemon logs, beside the figures."""
 TITLE: Final = "assignment of regions"
-CASES: Final = ("A1", "A1r", "A2", "A3", "A4", "A6", "AF", "B1", "B2", "RP1", "SP1")
+CASES: Final = ("A1", "A1r", "A1z", "A2", "A3", "A4", "A6", "AF", "B1", "B2", "RP1", "SP1")
 SHORT: Final = (Shape(10_000, 20),)
 LONG: Final = (*SHORT, Shape(100_000, 100))
 MILLION: Final = Shape(1_000_000, 200)
@@ -61,8 +62,11 @@ async def run(cases: Sequence[str], shapes: Sequence[Shape], *, peer: bool) -> l
     for shape in shapes:
         async for rows in _of_shape(cases, shape, peer=peer and shape != MILLION):
             keep(rows)
+    clusters = Clusters() if peer else None
     if "A1r" in cases:
-        keep(await compared(peer=peer))
+        keep(await compared(clusters=clusters))
+    if "A1z" in cases:
+        keep(await answered_by_znodes(clusters=clusters))
     if "A2" in cases:
         keep(await crashed())
     if "AF" in cases:

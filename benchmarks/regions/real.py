@@ -47,44 +47,71 @@ Rates = dict[str, list[float]]
 """Regions per second of each change, one for each round."""
 
 
-async def compared(shape: Shape = SHAPE, rounds: int = ROUNDS, *, peer: bool) -> list[Row]:
+class Clusters:
+    """HBase's clusters. Each plays its rounds once, for all cases that are set beside it."""
+
+    def __init__(self, shape: Shape = SHAPE, rounds: int = ROUNDS) -> None:
+        self._shape, self._rounds = shape, rounds
+        self._rates: dict[Rival, Rates] = {}
+
+    async def rates(self, rival: Rival) -> Rates:
+        """Returns the rates of a cluster."""
+        if rival not in self._rates:
+            with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as name:
+                self._rates[rival] = await _theirs(rival, Path(name), self._shape, self._rounds)
+        return self._rates[rival]
+
+
+async def compared(shape: Shape = SHAPE, rounds: int = ROUNDS, *, clusters: Clusters | None) -> list[Row]:
     """A1r: a table is created, disabled and enabled; one contestant after the other."""
+    what = "regions by real servers"
     with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as name:
         ours = await _ours(Path(name), shape, rounds)
-        if not peer:
-            return [_row(shape, change, ours, None, None) for change in CHANGES]
-        rows: list[Row] = []
-        for number, rival in enumerate(RIVALS):
-            theirs = await _theirs(rival, Path(name) / str(number), shape, rounds)
-            rows += [_row(shape, change, ours, rival, theirs) for change in CHANGES]
-        return rows
+    if clusters is None:
+        return rows("A1r", what, shape, ours, None, None)
+    made: list[Row] = []
+    for rival in RIVALS:
+        made += rows("A1r", what, shape, ours, rival, await clusters.rates(rival))
+    return made
 
 
-def _row(shape: Shape, change: str, ours: Rates, rival: Rival | None, theirs: Rates | None) -> Row:
+def rows(case: str, what: str, shape: Shape, ours: Rates, rival: Rival | None, theirs: Rates | None) -> list[Row]:
+    """Returns the rows of all changes. ``theirs``: those of the rival."""
+    return [_row(case, f"{what}: {change}", shape, change, ours, rival, theirs) for change in CHANGES]
+
+
+def _row(
+    case: str, what: str, shape: Shape, change: str, ours: Rates, rival: Rival | None, theirs: Rates | None
+) -> Row:
     return Row(
-        f"A1r{rival.label if rival else ''} {change}",
+        f"{case}{rival.label if rival else ''} {change}",
         str(shape),
-        f"regions by real servers: {change}",
+        what,
         "per second",
         Sample.of(ours[change]),
         Sample.of(theirs[change]) if theirs else None,
-        goal("A1r", shape),
+        goal(case, shape),
         higher_is_better=True,
         peer_is=str(rival) if rival else "-",
     )
 
 
 async def _ours(folder: Path, shape: Shape, rounds: int) -> Rates:
-    rates: Rates = {change: [] for change in CHANGES}
     async with world(folder, servers_min=shape.servers, fence="log") as found, AsyncExitStack() as stack:
         for number in range(shape.servers):
             await stack.enter_async_context(_server(f"kv-{number}", folder / "data", found.port))
         await found.until(shape.servers)
-        await _played(found, WARM_UP)
-        for _ in range(rounds):
-            for change, took_s in (await _played(found, shape.regions)).items():
-                rates[change].append(shape.regions / took_s)
-            _say("regent", rates)
+        return await rates_of("A1r regent", found, shape, rounds)
+
+
+async def rates_of(name: str, found: World, shape: Shape, rounds: int) -> Rates:
+    """Returns the rates of a daemon with servers, after a table for the warm-up."""
+    rates: Rates = {change: [] for change in CHANGES}
+    await _played(found, WARM_UP)
+    for _ in range(rounds):
+        for change, took_s in (await _played(found, shape.regions)).items():
+            rates[change].append(shape.regions / took_s)
+        _say(name, rates)
     return rates
 
 
@@ -129,9 +156,9 @@ async def _theirs(rival: Rival, folder: Path, shape: Shape, rounds: int) -> Rate
             found = await cluster.play(shape.regions)
             for change in CHANGES:
                 rates[change].append(shape.regions / found[change])
-            _say(str(rival), rates)
+            _say(f"A1r {rival}", rates)
     return rates
 
 
 def _say(contestant: str, rates: Rates) -> None:
-    say(f"A1r {contestant}: " + ", ".join(f"{change} {found[-1]:,.0f}/s" for change, found in rates.items()))
+    say(f"{contestant}: " + ", ".join(f"{change} {found[-1]:,.0f}/s" for change, found in rates.items()))

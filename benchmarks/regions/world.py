@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from itertools import count
@@ -20,6 +20,7 @@ from controller.journal.journal import Journal
 from controller.kafka.metrics.values import Counters
 from controller.main import tune
 from controller.process.clock import wall_ms
+from controller.regions.claim import Opened, Opening
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
@@ -30,6 +31,7 @@ from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
 
 LEASE_MS: Final = 4_000
+NODE_TIMEOUT_MS: Final = Options().node_timeout_ms
 TABLE: Final = "t"
 LINE_BYTES_MAX: Final = 2**24
 """Of a line that a program prints."""
@@ -115,18 +117,21 @@ async def world(
     limits: Limits | None = None,
     lease_ms: int = LEASE_MS,
     balances: bool = False,
+    opening: Callable[[Opening], Awaitable[Opened]] | None = None,
+    node_timeout_ms: int = NODE_TIMEOUT_MS,
 ) -> AsyncIterator[World]:
     """Runs a domain on a SQLite file in ``folder``, with the threads of a daemon.
 
-    ``balances``: it balances regions by itself, as often as daemons do by default.
+    ``balances``: it balances regions by itself, as often as daemons do by default. ``opening``: opens another store.
     """
     tune()
     options = Options(lease_ms=lease_ms, servers_min=servers_min, transit_max=20_000, fence=fence)
+    options = replace(options, node_timeout_ms=node_timeout_ms)
     options = options if balances else replace(options, balancer_period_ms=0)
     journal = Journal(folder / "journal", JournalSettings(), Counters())
     journal.start()
     domain = RegionsDomain(
-        partial(SqliteOpened.open, folder / "regions.db", lease_ms=lease_ms),
+        opening or partial(SqliteOpened.open, folder / "regions.db", lease_ms=lease_ms),
         RegionListener("127.0.0.1", port, ListenerLimits(connections_max=5_000)),
         options,
         wall_ms=wall_ms,

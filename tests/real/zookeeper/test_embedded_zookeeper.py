@@ -14,6 +14,8 @@ from kazoo.security import make_digest_acl
 
 from benchmarks.procedures import calls, steps, terms
 from benchmarks.procedures.plan import TINY
+from benchmarks.regions.by_znodes import answered_by_znodes
+from benchmarks.regions.plan import Shape
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.conftest import ZooKeeperProcess
 from tests.kit.deadlines import eventually
@@ -127,3 +129,17 @@ async def test_a_clients_call_reaches_a_daemon(tmp_path: Path) -> None:
     """The other calls take longer: see ``tests/verify/test_benchmarks_calls.py``."""
     turns = await calls.play(TINY, tmp_path, None, ("T1c",))
     assert [len(turns["T1c"]), bool(turns["T1c"][0].ready_s)] == [TINY.rounds, True]
+
+
+@pytest.mark.timeout(300)
+async def test_regions_are_assigned_by_znodes_and_by_polls_and_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = {row.case: row for row in await answered_by_znodes(Shape(20, 2), 1, clusters=None)}
+    failovers = {"A1z failover", "A1z failover lag", "A1z failover done", "A1z failover done lag"}
+    changes = {f"A1z {change}{more}" for change in ("create", "disable", "enable") for more in ("", " writes", " lag")}
+    assert made.keys() == failovers | changes
+    writes = [made[f"A1z {change} writes"] for change in ("create", "disable", "enable")]
+    more = [round(one.ours.median - one.peer.median) for one in writes if one.peer is not None]
+    assert more == [6, 3, 6], "an open is created, moved twice with a mark that comes and goes, and deleted"

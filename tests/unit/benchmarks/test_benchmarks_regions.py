@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.regions import balancing, following, hbase, splitting
+from benchmarks.regions import balancing, by_znodes, following, hbase, real, splitting, taking_over
 from benchmarks.regions.__main__ import CASES, parsed
 from benchmarks.regions.assigning import Played, assigned, rows
 from benchmarks.regions.cases import failed_over
@@ -89,6 +89,43 @@ def test_a_row_beside_hbase_names_it_and_has_the_ratio_of_pairs() -> None:
     rate = rows(Shape(100, 3), ours, theirs)[0]
     assert (rate.ratio, rate.peer_is, rate.met) == (3.0, "HBase 2.6.1", True)
     assert rate.phases["HBase 2.6.1"]["us of CPU for a region"] == 20_000
+
+
+def test_answers_by_znodes_are_set_beside_those_by_polls_with_what_each_writes() -> None:
+    ours = {change: by_znodes.Changed(2.0, 900, 300, 0.1, 5.0) for change in real.CHANGES}
+    polls = {change: by_znodes.Changed(1.0, 300, 3, 0.05, 5.0) for change in real.CHANGES}
+    rate, writes, lag, *more = by_znodes.rows(Shape(100, 3), [ours], [polls])
+    assert [row.case for row in (rate, writes, lag)] == ["A1z create", "A1z create writes", "A1z create lag"]
+    assert [row.case for row in more[::3]] == ["A1z disable", "A1z enable"]
+    assert (rate.ours.median, rate.ratio, writes.ours.median) == (50, 0.5, 9)
+    assert rate.phases["znodes"] == {
+        "ZooKeeper transactions for 1,000 regions": 3_000,
+        "us of CPU of the daemon for a region": 1_000,
+    }
+
+
+def test_a_failover_has_two_seconds_whether_the_opens_wait_or_are_done() -> None:
+    taken = {False: [taking_over.Taken(1.5, 4.0, 9.0)], True: [taking_over.Taken(2.5, 3.0, 9.0)]}
+    held, _, done, _ = taking_over.failover_rows(TINY, taken)
+    assert (held.met, done.met) == (True, False)
+    assert done.phases["regent"]["ms until all regions are open"] == 3_000
+
+
+async def test_a_cluster_of_hbase_plays_once_for_all_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    played: list[real.Rival] = []
+
+    async def theirs(rival: real.Rival, *_: object) -> real.Rates:
+        played.append(rival)
+        return {change: [5.0] for change in real.CHANGES}
+
+    monkeypatch.setattr(real, "_theirs", theirs)
+    clusters, by_zookeeper = real.Clusters(), real.RIVALS[-1]
+    first, again = await clusters.rates(by_zookeeper), await clusters.rates(by_zookeeper)
+    assert (first, played) == (again, [by_zookeeper])
+    row = real.rows("A1z", "x", real.SHAPE, {change: [60.0] for change in real.CHANGES}, by_zookeeper, first)[0]
+    assert (row.case, row.ratio, row.met) == ("A1z 1.7 zk create", 12.0, True)
+    assert row.peer_is == "HBase 1.7.2, assignment by ZooKeeper"
 
 
 def test_a_goal_may_hold_for_one_number_of_regions() -> None:
