@@ -148,8 +148,9 @@ class Noded(Dispatcher):
                 self._lists_s = now_s + self._timeout_s
                 self._nodes.list_again()
             for region in self._nodes.known.keys() - self._sent.keys() - self._closed.keys():
-                self._settle(region)
-        for region, sent in list(self._sent.items()):
+                if self._nodes.wants(region) is None:
+                    self._settle(region)
+        for region, sent in [one for one in self._sent.items() if now_s - one[1].since_s >= self._timeout_s]:
             longest_s = self._timeout_s * (1 << self._taken.get(region, 0))
             is_late = now_s - sent.since_s >= longest_s and NODES in sent.server.features
             if is_late and self._expected.get(sent.pid) == sent.server.key:
