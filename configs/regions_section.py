@@ -68,7 +68,8 @@ class RegionsSettings(Section):
     node_timeout_ms: int = key(
         30_000,
         "Time, in milliseconds, after which a znode of a region in transition that has not moved is taken from its "
-        "server, and its open counts as failed. The next server gets twice the time.",
+        "server, and its open counts as failed. The next server gets twice the time. An open that its server has not "
+        "begun with waits as long as that server moves other znodes.",
         ge=1_000,
         le=3_600_000,
     )

@@ -83,6 +83,8 @@ class Noded(Dispatcher):
         """When znodes are listed next: a server may have made one after its operation was taken back."""
         self._taken: dict[int, int] = {}
         """How often the znode of a region was taken from a server since it was open last."""
+        self._moved_s: dict[Key, float] = {}
+        """When processes have moved a znode last: another one of theirs waits behind that, and is not late."""
         nodes.changed, nodes.permits, nodes.dropped = self._changed, self._permits, self._refused
 
     # -- for procedures
@@ -135,6 +137,11 @@ class Noded(Dispatcher):
         else:
             self._settle(region)
 
+    def drop(self, server: Server) -> None:
+        """Removes the queue of a process that gets nothing any more."""
+        super().drop(server)
+        self._moved_s.pop(server.key, None)
+
     # -- from time to time
 
     def look(self) -> None:
@@ -151,8 +158,10 @@ class Noded(Dispatcher):
                 if self._nodes.wants(region) is None:
                     self._settle(region)
         for region, sent in [one for one in self._sent.items() if now_s - one[1].since_s >= self._timeout_s]:
-            longest_s = self._timeout_s * (1 << self._taken.get(region, 0))
-            is_late = now_s - sent.since_s >= longest_s and NODES in sent.server.features
+            longest_s, since_s = self._timeout_s * (1 << self._taken.get(region, 0)), sent.since_s
+            if self._state(region) is N.OFFLINE:
+                since_s = max(since_s, self._moved_s.get(sent.server.key, since_s))
+            is_late = now_s - since_s >= longest_s and NODES in sent.server.features
             if is_late and self._expected.get(sent.pid) == sent.server.key:
                 self._sent[region] = sent._replace(since_s=now_s)
                 self._timed_out(region, sent)
@@ -281,6 +290,8 @@ class Noded(Dispatcher):
             return
         node, operation = found.node, sent.operation
         self._sent[region] = sent = sent._replace(since_s=self._clock())
+        if node.state is not N.OFFLINE and (node.server, node.incarnation) == sent.server.key:
+            self._moved_s[sent.server.key] = sent.since_s
         if not node.is_of(*sent.server.key, operation.token):
             if isinstance(operation, Open) and self._nodes.wants(region) is None and node.server != NOBODY:
                 self._offline(sent)  # it could not be written as it was
