@@ -205,7 +205,7 @@ MASTER: Final[Mapping[NodeState | None, Mapping[Cause, MasterAct]]] = {
         C.TAKEOVER: M.STORE,  # C9: processes that are fenced come before
         C.TIMEOUT: M.DELETE,
         C.UNWANTED: M.STORE_AND_CLOSE,
-        C.STARTUP: M.DELETE,
+        C.STARTUP: M.STORE,  # C10: a process may serve whose session has ended
     },
 }
 """What the daemon does, by the state of the znode (None: there is none) and the cause."""
