@@ -10,7 +10,7 @@ import os
 import signal
 from contextlib import suppress
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from configs.loading import is_setting
 
@@ -27,6 +27,22 @@ OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
 def environment() -> dict[str, str]:
     """Returns the environment of commands."""
     return {name: value for name, value in os.environ.items() if not is_setting(name) and name not in OF_SYSTEMD}
+
+
+async def start(*command: str, **streams: Any) -> asyncio.subprocess.Process:
+    """Starts a command in a session of its own; where the caller is cancelled meanwhile, its process group is killed.
+
+    asyncio would kill the command alone, and wait as long as children of it hold its output open.
+    """
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(*command, start_new_session=True, env=environment(), **streams)
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with suppress(OSError):
+            await kill_group(await starting)
+        raise
 
 
 async def kill_group(process: asyncio.subprocess.Process) -> None:

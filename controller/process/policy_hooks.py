@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from controller.process.commands import Output, environment, kill_group
+from controller.process.commands import Output, kill_group, start
 
 REASON_CHARS_MAX: Final = 500
 """Characters of a refusal or of a cause; the rest is cut off."""
@@ -77,10 +77,7 @@ class CommandHook:
         """Runs the program, and kills its process group where it is not done in time."""
         pipe = asyncio.subprocess.PIPE
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT, start_new_session=True,
-                env=environment(),
-            )  # fmt: skip
+            process = await start(*self._command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
         except OSError as error:
             raise PolicyFailed(f"it cannot be run ({error.strerror})") from error
         has_ended = False
@@ -221,10 +218,7 @@ class JvmHook:
         pipe, said = asyncio.subprocess.PIPE, self._running.enter_context(Output())
         self._said = said
         try:
-            return await asyncio.create_subprocess_exec(
-                *command, stdin=pipe, stdout=pipe, stderr=said.end, start_new_session=True, limit=ANSWER_BYTES_MAX,
-                env=environment(),
-            )  # fmt: skip
+            return await start(*command, stdin=pipe, stdout=pipe, stderr=said.end, limit=ANSWER_BYTES_MAX)
         except OSError as error:
             raise PolicyFailed(f"java cannot be run ({error.strerror})") from error
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from controller.process.commands import Output, environment, kill_group
+from controller.process.commands import Output, kill_group, start
 from controller.process.wording import counted
 from controller.regions.dispatcher import Key
 from metadata_store.catalog.rows import MarkRow, PutMark
@@ -76,10 +76,7 @@ async def run_command(command: Sequence[str], timeout_s: float) -> None:
     Where it does not, or the caller is cancelled, its whole process group is killed.
     """
     with Output() as said:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=said.end, stderr=said.end, start_new_session=True,
-            env=environment(),
-        )  # fmt: skip
+        process = await start(*command, stdin=asyncio.subprocess.DEVNULL, stdout=said.end, stderr=said.end)
         try:
             async with asyncio.timeout(timeout_s):
                 code = await process.wait()

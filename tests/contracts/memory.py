@@ -8,7 +8,7 @@ from metadata_store.errors import Code
 from metadata_store.port import ZooKeeper
 from testing.memory import MemoryServer, MemoryZooKeeper
 
-FASTER = 40
+FASTER = 5
 """Sessions end so much faster than on a real server."""
 
 

@@ -77,7 +77,7 @@ class ZooKeeperRecordsContract(RecordsContract):
             await store.write([record(1)])
             await s.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
             writes = [store.write([record(1, step)]) for step in range(1, 4)]  # of one record, so one after the other
-            found = await asyncio.wait_for(asyncio.gather(*writes, return_exceptions=True), 10)
+            found = await asyncio.wait_for(asyncio.gather(*writes, return_exceptions=True), 60)
             assert [type(one) for one in found] == [Fenced] * 3
 
     async def test_a_reservation_that_is_repeated_undoes_no_later_one(self, backend: Backend) -> None:

@@ -116,7 +116,7 @@ class NodesContract:
             region = min(one for one, name in owners.items() if name == "s1")
             hangs = w.members["s2"].held[region] = asyncio.Event()
             moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(region, "t", "s2"))))
-            await eventually(lambda: w.agents["s1"].owned.get(region) is not None and moving.done(), within_s=20)
+            await eventually(lambda: w.agents["s1"].owned.get(region) is not None and moving.done())
             assert w.faults["timed_out"] == 1
             assert w.owners()[region] == "s1"
             w.storage.tokens[region] = 0  # a storage that would take both
@@ -240,7 +240,8 @@ class NodesContract:
     async def test_an_open_that_takes_longer_than_the_limit_gets_twice_the_time_of_the_one_before(
         self, backend: Backend
     ) -> None:
-        async with world(backend.client, "s1", "s2", noded=True) as w:
+        options = msgspec.structs.replace(OPTIONS, node_timeout_ms=1_000)
+        async with world(backend.client, "s1", "s2", noded=True, options=options) as w:
             owners = await created(w)
             region = min(owners)
             await w.run(close.NAME, TRANSIT.encode(Transit(region, "t")))

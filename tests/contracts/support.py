@@ -20,7 +20,7 @@ from tests.kit.deadlines import eventually
 
 CONNECTED, SUSPENDED, LOST = ConnectionState.CONNECTED, ConnectionState.SUSPENDED, ConnectionState.LOST
 CREATED, DELETED, CHANGED, CHILD = WatchKind.CREATED, WatchKind.DELETED, WatchKind.CHANGED, WatchKind.CHILD
-CONNECT_S = 10.0
+CONNECT_S = 30.0
 OPEN = [Acl(ALL, "world", "anyone")]
 ALL_READ = Acl(READ, "world", "anyone")
 
@@ -90,7 +90,7 @@ class Session:
 
     async def reaches(self, *states: ConnectionState) -> None:
         """Waits until these are the last states."""
-        await eventually(lambda: self.states[-len(states) :] == list(states), within_s=20)
+        await eventually(lambda: self.states[-len(states) :] == list(states))
 
     async def reconnect(self, backend: Backend) -> None:
         """Loses the connection and gets it back."""

@@ -21,6 +21,8 @@ from tests.kit.wire import part, read_response, write_request, write_response
 
 NODE = Node(1_000_001, "regent1", 9096)
 METADATA, API_VERSIONS, DESCRIBE_CLUSTER = 3, 18, 60
+PATIENT = {"connect_timeout_ms": 600_000, "frame_timeout_ms": 600_000}
+"""Limits that no pause of a machine reaches, unless a test gives others."""
 Script = Callable[[bytes], bytes | None]
 
 
@@ -137,7 +139,7 @@ class KafkaClient:
 
     async def frame(self) -> bytes:
         """Receives a response without its length."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(4), "big"))
 
     async def exchange(self, frame: bytes) -> bytes:
@@ -155,7 +157,7 @@ class KafkaClient:
     async def closed(self) -> bool:
         """Waits until the endpoint closes the connection; no byte may come before."""
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 return await self.reader.read(1) == b""
         except ConnectionError:
             return True
@@ -221,7 +223,7 @@ async def endpoint_world(brokers: int = 1, *, shared: bool = False, **limits: in
         await broker.start()
     controller = FakeController()
     directory = Addresses([broker.address for broker in scripted])
-    listener = AdminListener("127.0.0.1", 0, directory, controller, EndpointLimits(**limits), shared=shared)
+    listener = AdminListener("127.0.0.1", 0, directory, controller, EndpointLimits(**PATIENT | limits), shared=shared)
     await listener.start()
     made = EndpointWorld(listener, scripted, controller, directory)
     try:

@@ -400,18 +400,20 @@ ANSWERS: Final[dict[str, Any]] = {
 """What a call is answered with unless a test sets another answer."""
 
 
-def socket_of(folder: Path) -> HttpSettings:
-    return HttpSettings(socket=folder / "run" / "regent.sock", stop_timeout_ms=500)
+def socket_of(folder: Path, stop_timeout_ms: int = 500) -> HttpSettings:
+    return HttpSettings(socket=folder / "run" / "regent.sock", stop_timeout_ms=stop_timeout_ms)
 
 
 @asynccontextmanager
-async def served(folder: Path, view: Answering | View, owner: int | None = None) -> AsyncIterator[httpx.AsyncClient]:
+async def served(
+    folder: Path, view: Answering | View, owner: int | None = None, stop_timeout_ms: int = 500
+) -> AsyncIterator[httpx.AsyncClient]:
     """Serves a view on a real unix socket; yields a client of it."""
-    settings = socket_of(folder)
+    settings = socket_of(folder, stop_timeout_ms)
     metrics = registry(KafkaCollector(Counters(), view, KAFKA_STATES))
     async with serving(create_app([view], metrics, owner), settings):
         transport = httpx.AsyncHTTPTransport(uds=str(settings.socket))
-        async with httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=10) as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=60) as client:
             yield client
 
 
@@ -428,8 +430,8 @@ def daemon_in_thread(folder: Path, view: Answering) -> Iterator[Path]:
     thread = Thread(target=lambda: uvloop.run(serve()))
     thread.start()
     try:
-        assert serves.wait(10)
+        assert serves.wait(60)
         yield socket_of(folder).socket
     finally:
         over.set()
-        thread.join(10)
+        thread.join(60)

@@ -100,7 +100,7 @@ class Way:
 
     async def carry(self, **options: Any) -> Any:
         """Carries a call; returns its response."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await self.carrier.carry(a_call(**options))
 
     def move(self) -> None:
@@ -135,7 +135,9 @@ async def way(secret: bytes | None = SECRET, theirs: bytes | None = SECRET) -> A
     await eventually(lambda: not any(daemon.listener.connections for daemon in daemons))
 
 
-def a_call(timeout_ms: int = 5_000, version: int = 7, principal: str = "User:alice", client: str | None = None) -> Call:
+def a_call(
+    timeout_ms: int = 30_000, version: int = 7, principal: str = "User:alice", client: str | None = None
+) -> Call:
     body = CreateTopicsRequest((CreatableTopic("t", 1, 1, (), ()),), timeout_ms)
     codec = request_codec(Api.CREATE_TOPICS, version)
     name = b"\xff\xff" if client is None else len(client).to_bytes(2, "big") + client.encode()
@@ -169,7 +171,7 @@ class Raw:
 
     async def exchange(self, envelope: Envelope) -> EnvelopeResponse:
         self._correlation += 1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             frame = await self.connection.exchange([encode_envelope(self._correlation, envelope)])
         return read_envelope_response(frame, self._correlation)
 

@@ -12,17 +12,19 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 T = TypeVar("T")
 POLL_S = 0.02
+WITHIN_S = 60.0
+"""Longest wait for what a machine with much else to do gets to late; less than the limit of a test."""
 
 
 @overload
-async def eventually(check: Callable[[], Coroutine[Any, Any, T]], within_s: float = 10.0) -> T: ...
+async def eventually(check: Callable[[], Coroutine[Any, Any, T]], within_s: float = WITHIN_S) -> T: ...
 
 
 @overload
-async def eventually(check: Callable[[], T], within_s: float = 10.0) -> T: ...
+async def eventually(check: Callable[[], T], within_s: float = WITHIN_S) -> T: ...
 
 
-async def eventually(check: Callable[[], Any], within_s: float = 10.0) -> Any:
+async def eventually(check: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
     """Calls ``check`` until it returns something true, and returns that.
 
     While time is left an AssertionError counts as "not yet"; at the deadline the last one is raised, so a check may

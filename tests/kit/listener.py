@@ -25,6 +25,8 @@ from tests.kit.wire import part, read_response, to_uuid, write_request
 
 TOPIC_ID = bytes(range(1, 17))
 SHUTDOWN, VERSIONS, ALTER, ALLOCATE = 7, 18, 56, 67
+PATIENT = {"frame_timeout_ms": 600_000}
+"""Limits that no pause of a machine reaches, unless a test gives others."""
 
 
 class HandlersDouble:
@@ -111,7 +113,7 @@ class Peer:
     async def closed(self) -> bool:
         """Waits until the listener closes the connection, and drops what it still sends."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while await self.reader.read(65_536):
                     pass
         except ConnectionError:
@@ -145,7 +147,7 @@ class Desk:
 @asynccontextmanager
 async def desk(*, serving: bool = True, **limits: int) -> AsyncIterator[Desk]:
     """Starts a listener on a free port."""
-    listener, double = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits)), HandlersDouble()
+    listener, double = ControllerListener("127.0.0.1", 0, ListenerLimits(**PATIENT | limits)), HandlersDouble()
     await listener.start()
     if serving:
         listener.serve(double)

@@ -16,7 +16,7 @@ from brokers.wire.versions import Ibp
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import Endpoint, Leadership, PartitionState, ReplicaState
-from tests.kit.deadlines import eventually
+from tests.kit.deadlines import WITHIN_S, eventually
 from tests.kit.kafka.brokers import LEADER_AND_ISR, LISTENER, UPDATE_METADATA, FakeBroker
 from tests.kit.kafka.model import EPOCH, topic
 
@@ -152,7 +152,7 @@ async def world(*ids: int, register: bool = True, **changes: Any) -> AsyncIterat
         yield made
 
 
-async def settled(made: World, within_s: float = 10.0) -> None:
+async def settled(made: World, within_s: float = WITHIN_S) -> None:
     """Waits until every broker has acknowledged everything."""
     behind = await made.channels.quiesced(within_s)
     assert not behind, f"brokers {sorted(behind)} are behind: {made.channels.lag()}"

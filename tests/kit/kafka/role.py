@@ -218,6 +218,10 @@ class Kafka:
         self.settings = settings_for(folder, hold=hold, digest=digest)
         self.release: tuple[int, int] | None = (3, 8)
 
+    def gives_up_soon(self) -> None:
+        """Has hand-backs by daemons that start from now on fail after a second."""
+        self.change("controller", handback_timeout_ms=1_000)
+
     def change(self, section: str, **values: object) -> None:
         """Changes keys of one section of the settings."""
         self.settings = changed(self.settings, section, **values)
@@ -339,7 +343,7 @@ class Kafka:
             yield daemon
         finally:
             daemon.stop()
-            await asyncio.wait_for(task, 10.0)
+            await asyncio.wait_for(task, 60)
 
     @asynccontextmanager
     async def active(self) -> AsyncIterator[Daemon]:
@@ -412,7 +416,7 @@ def settings_for(
             "zookeeper": {"connect": "127.0.0.1:2181", "digest": digest},
             "controller": {
                 "id": controller_id, "on_absence": "hold" if hold else "brokers", "drain_timeout_ms": 2_000,
-                "handback_timeout_ms": 1_000,
+                "handback_timeout_ms": 60_000,
             },
             "listener": {"host": "127.0.0.1", "port": 0, "advertised_host": "127.0.0.1"},
             "state": {"directory": str(folder / "state")},

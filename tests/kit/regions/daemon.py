@@ -130,7 +130,7 @@ class Blocking:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the world's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.world.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self.world.loop).result(60)
 
     @property
     def socket(self) -> Path:
@@ -151,8 +151,8 @@ def world_in_thread(settings: Settings, servers: int = 2) -> Iterator[Blocking]:
     thread = Thread(target=lambda: uvloop.run(serve()))
     thread.start()
     try:
-        assert serves.wait(30)
+        assert serves.wait(60)
         yield found[0]
     finally:
         over.set()
-        thread.join(30)
+        thread.join(60)

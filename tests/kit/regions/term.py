@@ -28,7 +28,7 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.regions.model import Region
 
 OPERATOR = Caller("User:ops")
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Member:

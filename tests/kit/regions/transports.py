@@ -29,8 +29,9 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.regions.unassigned import Node
 from tests.kit.deadlines import eventually
 
-OPTIONS = Options(lease_ms=1_500, node_timeout_ms=1_000, startup_wait_ms=1_000, balancer_period_ms=0)
-CONNECT_S = 10.0
+OPTIONS = Options(lease_ms=1_500, node_timeout_ms=5_000, startup_wait_ms=1_000, balancer_period_ms=0)
+"""No open of a loaded machine takes until the time-out of its znode; stories of that wait for it."""
+CONNECT_S = 30.0
 
 
 class Storage:
@@ -189,7 +190,7 @@ class World:
             busy = list(self.term.engine.live()) or self.term.env.left
             return not busy and len(stored) == regions and stored == self.owners() and not await self.nodes()
 
-        await eventually(is_so, within_s=20)
+        await eventually(is_so)
         return self.owners()
 
     async def nodes(self) -> dict[int, Node]:

@@ -37,7 +37,7 @@ class RealBackend:
 
     async def open(self) -> None:
         zk = KazooZooKeeper(self._address + self._base, session_timeout_ms=SESSION_MS, create_chroot=True)
-        await zk.connect(10)
+        await zk.connect(30)
         await zk.close()
 
     def client(self, down: bool = False, chroot: str = "", **options: Any) -> ProxiedZooKeeper:

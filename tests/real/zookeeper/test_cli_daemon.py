@@ -52,7 +52,7 @@ async def daemon_under_systemd(
     """A daemon on a chroot of its own; what it tells systemd is collected."""
     chroot = zookeeper.new_chroot()
     zk = KazooZooKeeper(zookeeper.address + chroot, session_timeout_ms=6_000, create_chroot=True)
-    await zk.connect(10)
+    await zk.connect(30)
     await zk.close()
     config = folder / "regent.toml"
     config.write_text(
@@ -72,7 +72,7 @@ async def daemon_under_systemd(
         daemon = ChildProcess("regent", command, folder / "regent.log", env=environment)
         operator = Operator(daemon, config, notified)
         try:
-            await daemon.start(lambda: _is(operator, "standby"), 30)
+            await daemon.start(lambda: _is(operator, "standby"), 60)
             yield operator
         finally:
             await daemon.kill()
@@ -103,7 +103,7 @@ async def test_a_daemons_life_as_systemd_and_its_operator_see_it(
         os.kill(regent.daemon.pid, signal.SIGHUP)
         await eventually(lambda: regent.daemon.log_has(r"log\.level is .*debug.* from now on"))
         await eventually(lambda: any(line.startswith("RELOADING=1\nMONOTONIC_USEC=") for line in regent.notified))
-        await regent.daemon.stop(20)
+        await regent.daemon.stop(60)
         assert regent.daemon.log_has("regent has stopped")
         await eventually(lambda: regent.notified[-1].startswith("STOPPING=1"))
         assert (await regent("status"))[0] == Exit.UNREACHABLE
@@ -132,11 +132,11 @@ async def test_the_admin_endpoint_lives_beside_the_daemon_and_no_longer(
         return [int(pid) for pid in re.findall(r"the admin endpoint starts, pid (\d+)", regent.daemon.log_text())]
 
     async with daemon_under_systemd(zookeeper_process, tmp_path, "port = 0") as regent:
-        await eventually(lambda: regent.daemon.log_has("the admin endpoint listens on"), 30)
+        await eventually(lambda: regent.daemon.log_has("the admin endpoint listens on"))
         [first] = children()
         os.kill(first, signal.SIGKILL)
-        await eventually(lambda: len(children()) == 2, 30)
-        await eventually(lambda: len(re.findall("the admin endpoint listens on", regent.daemon.log_text())) == 2, 30)
+        await eventually(lambda: len(children()) == 2)
+        await eventually(lambda: len(re.findall("the admin endpoint listens on", regent.daemon.log_text())) == 2)
         assert regent.daemon.log_has("the admin endpoint ended with -9")
         await regent.daemon.kill()
-        await eventually(lambda: started_ticks(children()[1]) is None, 30)
+        await eventually(lambda: started_ticks(children()[1]) is None)

@@ -69,7 +69,7 @@ class Cluster:
     async def boot(self, *ids: int) -> None:
         for broker_id in ids:
             zk = self.broker_zk[broker_id] = self.client()
-            await zk.connect(10.0)
+            await zk.connect(30.0)
             self.stack.push_async_callback(zk.close)
             await zk.create(paths.broker(broker_id), registration(broker_id), ephemeral=True)
 
@@ -90,7 +90,7 @@ class Cluster:
             found = await self.led(name, partition)
             return found is not None and found[0] == leader
 
-        await eventually(so, within_s=20)
+        await eventually(so)
 
     async def epoch(self) -> int:
         node = await self.operator.get(paths.CONTROLLER_EPOCH)
@@ -124,7 +124,7 @@ class Served:
             wanted = term is not None and epoch in (None, term.claim.epoch)
             return term if wanted and self.daemon.mode is Mode.ACTIVE else None
 
-        found = await eventually(active, within_s=20)
+        found = await eventually(active)
         assert found is not None
         return found
 
@@ -140,7 +140,7 @@ async def cluster(process: ZooKeeperProcess) -> AsyncIterator[Cluster]:
     """Brokers 1 to 3; the role is regent's."""
     async with AsyncExitStack() as stack:
         made = Cluster(stack, process)
-        await made.operator.connect(10.0)
+        await made.operator.connect(30.0)
         stack.push_async_callback(made.operator.close)
         await ensure_top_level_paths(made.operator)
         await made.boot(1, 2, 3)
@@ -173,7 +173,7 @@ async def daemon(
     finally:
         proxy.resume()
         made.stop()
-        await asyncio.wait_for(task, 20.0)
+        await asyncio.wait_for(task, 60.0)
         await proxy.stop()
 
 
@@ -216,12 +216,12 @@ async def test_a_lease_ends_before_the_session_and_another_daemon_takes_over(
                 assert second.open is None or closed, "the second may write while the first still may"
                 return second.daemon.mode is Mode.ACTIVE
 
-            await eventually(taken_over, within_s=20)
+            await eventually(taken_over)
             assert (term.stands_still, term.gate.open(), term.gate.ended) == (True, False, False)
             await c.leads(2, "t", 0)
             first.proxy.resume()
             await eventually(lambda: term.gate.ended)
-            await eventually(lambda: "another daemon is before us" in first.daemon.why, within_s=20)
+            await eventually(lambda: "another daemon is before us" in first.daemon.why)
             assert await c.epoch() == 2
 
 
@@ -232,7 +232,7 @@ async def test_a_server_that_stops_answering_closes_the_gate_though_the_connecti
     async with cluster(zookeeper_process) as c, daemon(c) as d:
         term = await d.serving()
         d.proxy.stall()
-        await eventually(lambda: not term.gate.open(), within_s=10)
+        await eventually(lambda: not term.gate.open())
         await c.broker_zk[1].close()
         d.proxy.suspend()
         d.proxy._flowing.set()

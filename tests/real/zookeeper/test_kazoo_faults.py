@@ -22,8 +22,8 @@ from tests.kit.deadlines import eventually
 from tests.real.zookeeper.proxy import Proxy
 from tests.real.zookeeper.real import RealBackend, connections, cut
 
-SESSION_MS = 2_000
-CLOSE_S_MAX = 8.0
+SESSION_MS = 4_000
+CLOSE_S_MAX = 20.0
 SESSION_ENDS_S = 9.0
 """A session of 10 s that nobody renews is not sure to be kept for longer."""
 
@@ -39,7 +39,7 @@ async def server(tmp_path: Path) -> AsyncIterator[EmbeddedZooKeeper]:
 
 async def connected(connect_string: str, session_timeout_ms: int = SESSION_MS) -> Session:
     s = Session(KazooZooKeeper(connect_string, session_timeout_ms=session_timeout_ms))
-    await s.zk.connect(10)
+    await s.zk.connect(30)
     return s
 
 
@@ -161,7 +161,7 @@ async def test_a_blip_while_the_loop_stands_still_is_flagged_on_the_thread_and_r
     flags: list[tuple[ConnectionState, bool]] = []
     here = threading.current_thread()
     s.zk.on_state_thread = lambda state: flags.append((state, threading.current_thread() is here))
-    before, deadline = connections(s.zk), time.monotonic() + 10
+    before, deadline = connections(s.zk), time.monotonic() + 60
     cut(s.zk)
     while connections(s.zk) == before and time.monotonic() < deadline:
         time.sleep(0.01)  # noqa: ASYNC251 - the loop stands still on purpose
@@ -181,11 +181,11 @@ async def test_a_stuck_connection_thread_never_blocks_the_loop(zookeeper_process
 
     def hold(_: ConnectionState) -> None:
         stuck.set()
-        released.wait(30)
+        released.wait(60)
 
     s.zk.on_state_thread = hold
     cut(s.zk)
-    assert await asyncio.to_thread(stuck.wait, 10)
+    assert await asyncio.to_thread(stuck.wait, 60)
     calls = [asyncio.ensure_future(s.zk.exists("/")) for _ in range(2_000)]
     await asyncio.sleep(0)
     released.set()
@@ -214,6 +214,6 @@ async def test_bulk_reads_cut_off_in_the_middle_fail_as_one(backend: RealBackend
 async def test_a_close_during_trouble_is_bounded(backend: RealBackend, fault: str) -> None:
     zk = backend.client()
     s = Session(zk)
-    await zk.connect(10)
+    await zk.connect(30)
     getattr(zk.proxy, fault)()
     await close_in_time(s)

@@ -30,13 +30,13 @@ from tests.kit.kafka.role import DIGEST, settings_for
 
 CLOSED = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]
 LOCK = [digest_acl("regent", "secret"), Acl(READ, "world", "anyone")]
-SHELL_S_MAX = 30.0
+SHELL_S_MAX = 60.0
 
 
 @asynccontextmanager
 async def session(connect: str, credentials: str | None = None) -> AsyncIterator[KazooZooKeeper]:
     zk = KazooZooKeeper(connect, session_timeout_ms=10_000, credentials=credentials, create_chroot=True)
-    await zk.connect(10.0)
+    await zk.connect(30.0)
     try:
         yield zk
     finally:

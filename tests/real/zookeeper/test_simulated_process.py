@@ -96,7 +96,7 @@ async def test_the_response_to_an_impossible_command_has_the_reason(zookeeper_ch
         for command, fields in (("mute", {}), ("slow", {"ms": 1}), ("errors", {"api": "STOP_REPLICA", "top": 11})):
             assert await process.send(command, brokers=[], **fields) == {}
         await process.send("stop")
-        assert await process.ended(10.0)
+        assert await process.ended(60.0)
         assert process.exit_code == 0
 
 
@@ -108,10 +108,10 @@ async def test_without_a_socket_the_process_reads_its_input_and_ends_with_it(zoo
     assert process.stdout is not None
     try:
         process.stdin.write(b'{"do": "stats"}\n')
-        response = json.loads(await asyncio.wait_for(process.stdout.readline(), 30.0))
+        response = json.loads(await asyncio.wait_for(process.stdout.readline(), 60.0))
         assert {broker: found["registered"] for broker, found in response["brokers"].items()} == {"7": True, "8": True}
         process.stdin.close()
-        assert await asyncio.wait_for(process.wait(), 10.0) == 0
+        assert await asyncio.wait_for(process.wait(), 60.0) == 0
     finally:
         if process.returncode is None:
             process.kill()

@@ -51,8 +51,8 @@ def session(server: EmbeddedZooKeeper, sasl: str | None) -> KazooZooKeeper:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_login_gives_a_session_its_identity_on_each_connection(server: EmbeddedZooKeeper) -> None:
     mine, other = session(server, "regent:plain"), session(server, "other:secret")
-    await mine.connect(10.0)
-    await other.connect(10.0)
+    await mine.connect(30.0)
+    await other.connect(30.0)
     try:
         await mine.create("/mine", b"x", acl=[Acl(ALL, "sasl", "regent")])
         node = await mine.get("/mine")
@@ -62,7 +62,7 @@ async def test_a_login_gives_a_session_its_identity_on_each_connection(server: E
             await other.get("/mine")
         assert refused.value.code is Code.NO_AUTH
         await server.restart()
-        await eventually(lambda: mine.state is ConnectionState.CONNECTED, 30.0)
+        await eventually(lambda: mine.state is ConnectionState.CONNECTED)
         assert await mine.get("/mine") == node
     finally:
         await mine.close()
@@ -73,7 +73,7 @@ async def test_a_login_gives_a_session_its_identity_on_each_connection(server: E
 async def test_a_wrong_password_fails_the_connect(server: EmbeddedZooKeeper) -> None:
     zk = session(server, "regent:wrong")
     with pytest.raises(ConnectFailed, match="refused the credentials"):
-        await zk.connect(10.0)
+        await zk.connect(30.0)
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -130,7 +130,7 @@ async def secured(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sec
 async def test_a_session_reads_writes_and_outlives_a_restart_and_no_reply_waits_for_the_next(secured: Secured) -> None:
     """Many small replies share a TLS record: decrypted ones must not wait until the socket is readable."""
     zk = secured.session(credentials="regent:secret")
-    await zk.connect(10.0)
+    await zk.connect(30.0)
     try:
         await zk.create("/many", None)
         await asyncio.gather(*(zk.create(f"/many/{n}", DATA) for n in range(ZNODES)))
@@ -143,12 +143,12 @@ async def test_a_session_reads_writes_and_outlives_a_restart_and_no_reply_waits_
 
         await zk.create("/mine", b"x", acl=[digest_acl("regent", "secret")])
         stranger = secured.session()
-        await stranger.connect(10.0)
+        await stranger.connect(30.0)
         with pytest.raises(Exception, match="NO_AUTH"):
             await stranger.get("/mine")
         await stranger.close()
         await secured.server.restart()
-        await eventually(lambda: zk.state is ConnectionState.CONNECTED, 30.0)
+        await eventually(lambda: zk.state is ConnectionState.CONNECTED)
         assert (await zk.get("/mine")) is not None
     finally:
         await zk.close()

@@ -17,6 +17,7 @@ import pytest
 
 from admin.client import Client
 from admin.endpoint import AdminListener
+from admin.ports import EndpointLimits
 from admin.streams import EndpointTls, Stream
 from brokers.security.tls import Tls
 from brokers.wire.messages import MESSAGES, request_codec
@@ -24,6 +25,7 @@ from brokers.wire.primitives import BadMessage, Reader
 from brokers.wire.refusals import refusal
 from tests.kit.admin import (
     PASSED,
+    PATIENT,
     Addresses,
     EndpointWorld,
     FakeController,
@@ -169,7 +171,8 @@ async def endpoint(tmp_path: Path) -> AsyncIterator[tuple[AdminListener, ssl.SSL
     authority, broker = Authority(tmp_path), ScriptedBroker()
     await broker.start()
     tls = EndpointTls(Tls(authority.signed("endpoint"), None, authority.file), Tls(None, None, authority.file))
-    listener = AdminListener("127.0.0.1", 0, Addresses([broker.address]), FakeController(), tls=tls)
+    limits = EndpointLimits(**PATIENT)
+    listener = AdminListener("127.0.0.1", 0, Addresses([broker.address]), FakeController(), limits, tls=tls)
     await listener.start()
     try:
         yield listener, ssl.create_default_context(cafile=authority.file)
@@ -195,7 +198,7 @@ async def test_a_connection_that_is_gone_leaves_nothing(tmp_path: Path, said: by
         if gives_way and listener._clients:
             listener.slots._end(next(iter(listener.slots._unknown)))
         writer.transport.abort()
-        await eventually(lambda: alive() == before, listener.limits.frame_timeout_ms / 2_000)
+        await eventually(lambda: alive() == before, 25.0)  # a shutdown of TLS that nobody answers ends after 30 s
 
 
 @pytest.mark.parametrize(

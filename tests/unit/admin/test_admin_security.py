@@ -255,7 +255,7 @@ async def test_before_authentication_a_request_must_be_small() -> None:
 
 
 async def test_a_client_that_does_not_authenticate_in_time_is_cut_off() -> None:
-    async with secured(frame_timeout_ms=300) as w:
+    async with secured(frame_timeout_ms=2_000) as w:
         alice, stranger = await w.connect(), await w.connect()
         assert await authenticate(alice, ALICE) == 0
         assert await stranger.exchange(bare(API_VERSIONS, 99))

@@ -239,7 +239,7 @@ async def test_a_response_without_the_daemons_seal_does_not_count(how: str) -> N
     async with way() as w:
         server = await asyncio.start_server(respond, "127.0.0.1", 0)
         w.role.held = w.first.holder._replace(port=server.sockets[0].getsockname()[1])
-        assert code(await w.carry(timeout_ms=300)) == -1
+        assert code(await w.carry(timeout_ms=1_500)) == -1
         w.carrier.close()
         server.close()
 

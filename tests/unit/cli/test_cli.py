@@ -314,7 +314,7 @@ def test_ctrl_c_detaches_from_a_watch() -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"{\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == Exit.DETACHED
     assert b"regent status" in err
 

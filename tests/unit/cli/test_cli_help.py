@@ -121,10 +121,11 @@ ROOT = Path(__file__).parents[3]
 
 
 def suggested(socket: Path, words: str) -> list[str]:
-    """Returns what bash is given for the last of ``words``."""
+    """Returns what bash is given for the last of ``words``, however long the daemon takes."""
+    program = "import cli.session; cli.session.TIMEOUT_S = 60; from cli.main import main; main()"
     own = {"_REGENT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     found = subprocess.run(
-        [sys.executable, "-c", "from cli.main import main; main()"],
+        [sys.executable, "-c", program],
         env={**os.environ, **own, "REGENT_SERVER": str(socket)}, cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert not found.stderr, found.stderr

@@ -246,7 +246,7 @@ def test_a_region_that_no_server_can_open_is_in_transition_and_explained(world: 
     for service in world.world.services.values():
         service.broken.add(region["id"])
     items("regions", "reopen", region["id"], "--reason", "try it")
-    asyncio.run(eventually(lambda: "attempts failed" in regent("regions", "explain", region["id"]).stdout, 20))
+    asyncio.run(eventually(lambda: "attempts failed" in regent("regions", "explain", region["id"]).stdout))
     [found] = [one for one in items("regions", "transitions") if one["id"] == region["id"]]
     assert (found["table"], found["overdue"], found["kind"]) == ("hard", False, "assign")
     assert items("regions", "list", "--in-transition")[0]["id"] == region["id"]
@@ -292,7 +292,7 @@ def test_a_procedure_is_bypassed(world: Blocking) -> None:
     for service in world.world.services.values():
         service.broken.add(region["id"])
     [move] = items("regions", "reopen", region["id"])
-    asyncio.run(eventually(lambda: "attempts failed" in regent("regions", "explain", region["id"]).stdout, 20))
+    asyncio.run(eventually(lambda: "attempts failed" in regent("regions", "explain", region["id"]).stdout))
     [pid] = [one["pid"] for one in items("regions", "transitions") if one["id"] == region["id"]]
     [ended] = items("regions", "procedures", "bypass", pid, "--yes", "--reason", "known")
     assert (ended["bypassed"], ended["endReason"]) == (True, "known")
@@ -300,7 +300,7 @@ def test_a_procedure_is_bypassed(world: Blocking) -> None:
     assert items("regions", "procedures", "show", move["pid"])[0]["state"] == "bypassed"
     for service in world.world.services.values():
         service.broken.clear()
-    asyncio.run(eventually(lambda: items("regions", "describe", region["id"])[0]["state"] == "CLOSED", 20))
+    asyncio.run(eventually(lambda: items("regions", "describe", region["id"])[0]["state"] == "CLOSED"))
     items("regions", "assign", region["id"], "--wait")
     assert items("regions", "describe", region["id"])[0]["state"] == "OPEN"
 

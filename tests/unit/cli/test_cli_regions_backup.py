@@ -218,16 +218,16 @@ async def test_a_restored_daemon_goes_on_with_the_servers_that_are_there(tmp_pat
         [done] = await ran(*restore, "--yes")
         assert copy["highestNumber"] < done["numbersAbove"]
         await daemon.boot()
-        await eventually(lambda: daemon.are_open("orders"), 60)
+        await eventually(lambda: daemon.are_open("orders"))
         assert seen is not None
         assert ((await daemon.status()) or {})["epoch"] == seen["epoch"] + 1, (
             "one term: nothing was learned from servers"
         )
-        await eventually(lambda: is_above(daemon, region["id"], highest), 60)
+        await eventually(lambda: is_above(daemon, region["id"], highest))
         assert (await daemon.listed("later")) == []
         assert {(await client.get("orders", key)).value for key in (b"before", b"after")} == {b"1", b"2"}  # type: ignore[union-attr]
         assert all(server.running for server in servers)
-        await eventually(lambda: nothing_is_wrong(daemon), 30)
+        await eventually(lambda: nothing_is_wrong(daemon))
         await asyncio.to_thread(regent, "regions", "report", "--server", daemon.socket)
     finally:
         await client.close()

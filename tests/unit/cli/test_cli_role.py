@@ -39,7 +39,7 @@ async def takeover(cluster: Kafka, *, wait_s: float | None = None, dry_run: bool
 
 
 async def handback(cluster: Kafka) -> Operation:
-    return await offline.handback(cluster.settings, OperationRequest(), wait_s=5.0, progress=lambda _: None)
+    return await offline.handback(cluster.settings, OperationRequest(), wait_s=60.0, progress=lambda _: None)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -48,7 +48,7 @@ async def test_a_take_over_without_a_daemon_is_refused_and_changes_nothing(
 ) -> None:
     async with commanded(tmp_path, monkeypatch) as cluster:
         before = cluster.snapshot()
-        refused = await takeover(cluster, wait_s=5.0, dry_run=dry_run)
+        refused = await takeover(cluster, wait_s=60.0, dry_run=dry_run)
         assert (refused.state, refused.message) == ("refused", "no daemon is alive that could take the role")
         assert "regent run" in refused.remedy
         assert "--without-daemon" in refused.remedy
@@ -60,7 +60,7 @@ async def test_a_take_over_without_a_daemon_names_its_effect_and_can_be_undone(
 ) -> None:
     async with commanded(tmp_path, monkeypatch) as cluster:
         holder = await cluster.controller()
-        done = await takeover(cluster, wait_s=5.0, without_daemon=True)
+        done = await takeover(cluster, wait_s=60.0, without_daemon=True)
         assert done.state == "done"
         assert "the next one that starts takes the role, even from a broker" in done.message
         assert "'regent handback --offline' undoes this" in done.message

@@ -45,7 +45,7 @@ class Process:
         self.log = folder / "log"
         file = folder / "regent.toml"
         file.write_text(
-            f'[regions]\nhost = "127.0.0.1"\nport = {port}\nlease_ms = 10000\nfile = "{store}"\n'
+            f'[regions]\nhost = "127.0.0.1"\nport = {port}\nlease_ms = 60000\nfile = "{store}"\n'
             f'[http]\nsocket = "{self.socket}"\n[state]\ndirectory = "{folder}"\n[log]\nformat = "console"\n{more}'
         )
         with self.log.open("w") as log:
@@ -135,7 +135,7 @@ async def _failover(first: Process, second: Process) -> None:
         found = await asyncio.to_thread(second.items, "servers", "list")
         return [one["regions"] for one in found] == [3, 3]
 
-    await eventually(served, 30)
+    await eventually(served)
     after = await asyncio.to_thread(second.items, "regions", "list")
     owners = [[(one["id"], one["server"], one["token"]) for one in some] for some in (before, after)]
     assert owners[0] == owners[1]
@@ -146,7 +146,7 @@ async def _failover(first: Process, second: Process) -> None:
             return True
         return False
 
-    await eventually(drains, 30)
+    await eventually(drains)
     [moved] = await asyncio.to_thread(second.items, "servers", "drain", "s1", "--wait", "--timeout", 60)
     assert moved["state"] == "success"
     assert {one["server"] for one in await asyncio.to_thread(second.items, "regions", "list")} == {"s2"}

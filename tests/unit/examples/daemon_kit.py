@@ -151,7 +151,7 @@ class Daemon:
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._results[operation.pid] = result
         self.members[server].operations.put_nowait(operation)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await result
 
     async def _task(self, server: str, what: str, dead: str, incarnation: int, part: str = "") -> Result:

@@ -32,7 +32,7 @@ class Started:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    async def ended(self, within_s: float = 20.0) -> int:
+    async def ended(self, within_s: float = 60.0) -> int:
         async with asyncio.timeout(within_s):
             return await self.process.wait()
 
@@ -76,7 +76,7 @@ class Servers:
     async def _serves(self, name: str) -> None:
         server = self.all[name]
         assert server.process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             line = (await server.process.stdout.readline()).decode()
         assert line.startswith(f"kv server {name} serves"), (line, server.text.read_text())
 
@@ -103,7 +103,7 @@ def command(module: str, daemon: Address) -> list[str]:
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[Cluster]:
     async with Daemon().running() as daemon, Servers(daemon.address, folder).running() as servers:
-        client = Client([daemon.address], timeout_s=20)
+        client = Client([daemon.address], timeout_s=60)
         yield Cluster(daemon, servers, client)
         await client.close()
 

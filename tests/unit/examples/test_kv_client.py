@@ -157,10 +157,10 @@ async def test_a_conflict_after_a_lost_response_says_so(tmp_path: Path) -> None:
 
 
 async def test_a_deadline_names_the_last_cause(tmp_path: Path) -> None:
-    async with served(tmp_path, timeout_s=0.5) as kv:
+    async with served(tmp_path, timeout_s=4) as kv:
         await kv.open(1, 5, at=0)
         kv.services[0].suspend()
-        with pytest.raises(Failed, match=r"no response for key b'a' of table t within 0\.5 s: s0: .* lost its lease"):
+        with pytest.raises(Failed, match=r"no response for key b'a' of table t within 4 s: s0: .* lost its lease"):
             await kv.client.get("t", b"a")
 
 
@@ -222,7 +222,7 @@ async def test_a_client_whose_secret_is_refused_ends_at_once_with_the_refusal_al
         daemon.responses[Hello] = responding(protocol.Refused(protocol.UNAUTHENTICATED, "secret: none was given"))
         client = Client([daemon.address], timeout_s=60)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 with pytest.raises(
                     Failed, match=r"^127\.0\.0\.1:\d+ refused: secret: none was given \(unauthenticated\)$"
                 ):

@@ -38,7 +38,7 @@ from regent_agent.protocol import (
     Work,
 )
 from regent_agent.service import OpenedRegion
-from tests.kit.deadlines import eventually
+from tests.kit.deadlines import WITHIN_S, eventually
 
 Respond = Callable[[Request], Awaitable[Response | bytes | None]]
 M = TypeVar("M", bound=Request)
@@ -65,6 +65,7 @@ class StandIn:
         self._list = False
         self._number = 0
         self._registrations = 0
+        self._given = Operations(epoch, 0, [])
         self._news = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -149,6 +150,7 @@ class StandIn:
                 return Welcome(VERSION, self.epoch, "stand-in")
             case Register():
                 self._registrations += 1
+                self._given = Operations(self.epoch, 0, [])
                 return Registered(
                     self.epoch,
                     self.lease_ms,
@@ -157,6 +159,8 @@ class StandIn:
                     requests=self.knows,
                     published=self.published,
                 )
+            case Poll(taken=taken) if taken < self._given.number:
+                return self._given  # the response was lost
             case Poll():
                 return await self._operations()
             case Report(results=results):
@@ -181,7 +185,8 @@ class StandIn:
         operations, self._pending = self._pending, []
         lists, self._list = self._list, False
         self._number += 1
-        return Operations(self.epoch, self._number, operations, lists)
+        self._given = Operations(self.epoch, self._number, operations, lists)
+        return self._given
 
 
 class Recorded:
@@ -252,10 +257,11 @@ def options(*daemons: StandIn, **others: Any) -> AgentOptions:
 async def started(
     service: Recorded, *daemons: StandIn, clock: Callable[[], float] = time.monotonic, **others: Any
 ) -> AsyncIterator[Agent]:
-    """Runs an agent that is registered."""
-    agent = Agent(service, options(*daemons, **others), jitter=lambda: 0.0, clock=clock)
+    """Runs an agent that is registered. A ``clock`` of the test is its wall clock, too: no pause ends its lease."""
+    wall = time.time if clock is time.monotonic else clock
+    agent = Agent(service, options(*daemons, **others), jitter=lambda: 0.0, clock=clock, wall=wall)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WITHIN_S):
             await agent.start()
         yield agent
     finally:

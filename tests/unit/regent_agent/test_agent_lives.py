@@ -147,7 +147,7 @@ async def test_a_server_that_has_left_has_left_for_good() -> None:
     async with StandIn(hold_ms=20).running() as daemon, started(Recorded(), daemon) as agent:
         daemon.responses[Leave] = responding(Left(0))
         for _ in range(2):
-            assert await agent.leave(10)
+            assert await agent.leave(60)
         assert len(daemon.seen(Leave)) == 1
         with pytest.raises(Died, match="it left or stopped"):
             await agent.registered()
@@ -164,7 +164,7 @@ async def test_a_request_to_leave_that_is_refused_has_the_server_registered_anew
 
         daemon.responses[Leave] = scripted
         await daemon.arrived(Poll)
-        assert await agent.leave(10)
+        assert await agent.leave(60)
     kinds = [type(one) for one in daemon.requests if isinstance(one, (Register, Leave))]
     assert kinds == [Register, Leave, Register, Leave]
 
@@ -202,9 +202,9 @@ def test_an_agent_and_a_router_of_threads_pass_on_all_that_they_are_given() -> N
         agent = ThreadedAgent(Blocking(), chosen, load=lambda: {"requests": 3}, refused=noted)
         with pytest.raises(TimeoutError):
             agent.start(0.05)
-        assert refused.wait(10)
+        assert refused.wait(60)
         served.loop.call(daemon.responses.clear)
-        agent.start(10)
+        agent.start(60)
         poll = served.loop.run(daemon.arrived(Poll))
         assert (found[0], poll.load, agent.owned) == (FULL, {"requests": 3}, {})
         assert {one.secret for one in daemon.seen(Hello)} == {"of servers"}

@@ -210,7 +210,7 @@ def test_a_service_that_raises_is_suspended_all_the_same(caplog: pytest.LogCaptu
 async def test_an_agent_is_suspended_when_no_poll_is_acknowledged_and_resumes_with_the_next() -> None:
     service, clock = Recorded(), Clock()
     async with (
-        StandIn(lease_ms=1_000, hold_ms=20).running() as daemon,
+        StandIn(lease_ms=10_000, hold_ms=20).running() as daemon,
         started(service, daemon, clock=clock) as agent,
     ):
         daemon.send(opens(7, 1))
@@ -222,7 +222,7 @@ async def test_an_agent_is_suspended_when_no_poll_is_acknowledged_and_resumes_wi
 
         daemon.responses = {Poll: standby, Register: standby}
         await daemon.arrived(Poll, len(daemon.seen(Poll)) + 2)
-        clock.now_s += 0.81
+        clock.now_s += 8.1
         assert not agent.serving
         assert not agent.owns(1)
         await eventually(lambda: ("suspend",) in service.calls)
@@ -233,12 +233,12 @@ async def test_an_agent_is_suspended_when_no_poll_is_acknowledged_and_resumes_wi
 
 async def test_no_operation_begins_without_a_valid_lease() -> None:
     service, clock = Recorded(), Clock()
-    async with StandIn(lease_ms=1_000, hold_ms=20).running() as daemon, started(service, daemon, clock=clock):
+    async with StandIn(lease_ms=10_000, hold_ms=20).running() as daemon, started(service, daemon, clock=clock):
         standby = True
 
         async def respond(request: Request) -> Response:
             if standby:
-                clock.now_s += 1.0  # the response comes when the lease has ended
+                clock.now_s += 10.0  # the response comes when the lease has ended
             return await daemon.respond(request)
 
         daemon.responses[Poll] = respond
@@ -263,7 +263,7 @@ async def test_a_server_leaves_once_its_regions_have_moved() -> None:
             return Left(len(agent.owned))
 
         daemon.responses[Leave] = respond
-        assert await agent.leave(10)
+        assert await agent.leave(60)
         assert len(daemon.seen(Leave)) >= 2
         assert not agent.serving
         await agent.stop()
@@ -300,5 +300,5 @@ async def test_a_server_that_has_left_does_not_register_again() -> None:
             return Left(0)
 
         daemon.responses[Leave] = respond
-        assert await agent.leave(10)
+        assert await agent.leave(60)
     assert len(daemon.seen(Register)) == 1

@@ -46,7 +46,7 @@ async def test_a_process_that_was_a_member_once_takes_no_next_incarnation_when_i
     """It would come back as another process, with the regions that others have by now."""
     async with StandIn(hold_ms=20).running() as daemon, started(Recorded(), daemon, incarnation=0) as agent:
         daemon.responses = {Poll: unknown, Register: fenced}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await agent.died.wait()
         with pytest.raises(Died):
             await agent.registered()
@@ -68,7 +68,7 @@ async def test_a_server_that_must_register_anew_waits_for_it_before_it_counts_as
         await daemon.arrived(Register, 2)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(agent.registered(), 0.05)
-        leaving = asyncio.ensure_future(agent.leave(10))
+        leaving = asyncio.ensure_future(agent.leave(60))
         await daemon.arrived(Register, len(daemon.seen(Register)) + 1)
         assert not daemon.seen(Leave)
         del daemon.responses[Register]
@@ -78,10 +78,10 @@ async def test_a_server_that_must_register_anew_waits_for_it_before_it_counts_as
 async def test_a_lease_counts_from_the_poll_and_not_from_the_attempts_to_connect_before_it() -> None:
     """A server that reaches a daemon after seconds serves at once with the first poll that is acknowledged."""
     clock, served = Clock(), list[bool]()
-    async with StandIn(lease_ms=1_000, hold_ms=20).running() as daemon:
+    async with StandIn(lease_ms=10_000, hold_ms=20).running() as daemon:
 
         async def slow(request: Request) -> Response:
-            clock.now_s += 0.9
+            clock.now_s += 9.0
             return await daemon.respond(request)
 
         async def noted(request: Request) -> Response:
@@ -207,7 +207,7 @@ async def test_an_agent_that_was_started_twice_leaves_nothing_behind_when_it_sto
         daemon.send(closes(6, 9, 1), opens(7, 1))
         await daemon.result(6)
         await eventually(lambda: service.inside)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await agent.stop()
         assert service.inside == 0
         names = [task.get_name() for task in asyncio.all_tasks()]

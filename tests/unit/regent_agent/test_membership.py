@@ -83,7 +83,7 @@ class TestRegistration:
 
         async with StandIn(hold_ms=20).running() as daemon:
             agent = Agent(service, options(daemon), jitter=lambda: 0.0, fenced_by=takes)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await agent.start()
             assert len(daemon.seen(Register)) == 3
             assert daemon.requests.index(await daemon.arrived(Poll)) > daemon.requests.index(daemon.seen(Register)[2])
@@ -100,11 +100,11 @@ class TestRegistration:
 
         async with StandIn(hold_ms=20).running() as daemon:
             daemon.responses[Register] = late
-            agent = Agent(Recorded(), options(daemon, request_ms_max=20), jitter=lambda: 0.0)
+            agent = Agent(Recorded(), options(daemon, request_ms_max=100), jitter=lambda: 0.0)
             starting = asyncio.ensure_future(agent.start())
             await daemon.arrived(Register, 4)
             held.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await starting
             held.clear()
             daemon.responses[Report] = late
@@ -166,7 +166,7 @@ class TestRegistration:
     async def test_a_silent_daemon_is_left_long_before_the_lease_ends(self) -> None:
         service = Recorded()
         async with (
-            StandIn(epoch=1, lease_ms=2_000, hold_ms=20).running() as silent,
+            StandIn(epoch=1, lease_ms=10_000, hold_ms=20).running() as silent,
             StandIn(epoch=2).running() as new,
             started(service, silent, new),
         ):
@@ -268,12 +268,12 @@ class TestRule6:
             await daemon.result(7)
             daemon.responses[kind] = lambda _: _refused(DEAD)
             if kind is Leave:
-                assert not await agent.leave(5)
+                assert not await agent.leave(60)
             if kind is Register:
                 daemon.cut()
                 daemon.responses[Poll] = lambda _: _refused(REGISTER)
             daemon.send(opens(8, 2))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await agent.died.wait()
             assert not agent.serving
             assert not agent.owns(1)
@@ -382,7 +382,7 @@ async def test_a_start_waits_until_a_daemon_is_there(unused_tcp_port: int) -> No
     agent = Agent(Recorded(), options(daemon), jitter=lambda: 0.0)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(agent.start(), 0.1)
-    async with daemon.running(unused_tcp_port), asyncio.timeout(10):
+    async with daemon.running(unused_tcp_port), asyncio.timeout(60):
         await agent.registered()
         assert agent.serving
         await agent.stop()

@@ -283,7 +283,7 @@ async def test_a_refused_secret_ends_a_call_at_once_with_the_text_of_the_refusal
         daemon.responses[Hello] = responding(Refused(UNAUTHENTICATED, "secret: none was given"))
         router = Router([daemon.address])
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 for call in (router.locate("t", b"a", 60), router.routes("t")):
                     with pytest.raises(Unwelcome, match=r"^127\.0\.0\.1:\d+ refused: secret: none was given"):
                         await call

@@ -35,7 +35,7 @@ class Server(ChildProcess):
         super().__init__("server", [sys.executable, "-c", script, str(self.port)], folder / "server.log")
 
     async def boot(self) -> float:
-        return await self.start(lambda: accepts(self.port), within_s=20)
+        return await self.start(lambda: accepts(self.port), within_s=60)
 
 
 @pytest.fixture

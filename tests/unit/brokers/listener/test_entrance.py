@@ -28,6 +28,7 @@ from brokers.security.tls import Tls
 from tests.kit.admin import Addresses, FakeController
 from tests.kit.certificates import Authority
 from tests.kit.deadlines import eventually
+from tests.kit.listener import PATIENT
 
 Runner = Callable[[Coroutine[object, object, None]], None]
 BOTH_LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -39,7 +40,7 @@ async def secured(
 ) -> AsyncIterator[tuple[ControllerListener, ssl.SSLContext]]:
     authority = Authority(folder)
     tls = Tls(authority.signed("daemon"), None, authority.file)
-    listener = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits), tls=tls, callers=callers)
+    listener = ControllerListener("127.0.0.1", 0, ListenerLimits(**PATIENT | limits), tls=tls, callers=callers)
     await listener.start()
     try:
         yield listener, ssl.create_default_context(cafile=authority.file)
@@ -125,7 +126,7 @@ def test_unfinished_handshakes_of_strangers_keep_no_broker_out(
             crowd = [silent(listener, stranger.format(1 + number)) for number in range(2 * UNDER_WAY_MAX)]
             await eventually(lambda: len(begun) == UNDER_WAY_MAX - KEPT_FOR_KNOWN)
             for _ in range(3):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await greeted(listener, tls, "127.0.0.3")
             assert not any(map(hung_up, crowd)), "no connection had to give way"
             for connection in crowd:

@@ -176,4 +176,4 @@ async def test_leaderships_go_before_logs_that_are_deleted_by_name() -> None:
         await settled(w)
         assert w.one.apis() == "LuSS"
         assert [request.partitions() for request in w.one.of(STOP_REPLICA)] == [[("t", 1)], [("ghost", 4)]]
-        await eventually(lambda: len(answers(w)) == 1, 5.0)
+        await eventually(lambda: len(answers(w)) == 1)

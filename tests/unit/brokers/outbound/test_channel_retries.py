@@ -209,7 +209,7 @@ async def test_closing_ends_a_request_in_flight_and_its_connection() -> None:
     async with world(1) as w:
         w.one.hold()
         await eventually(lambda: w.one.requests)
-        await asyncio.wait_for(w.channels.close(), 5)
+        await asyncio.wait_for(w.channels.close(), 60)
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("channel to")]
         w.one.let_go.set()
         await eventually(lambda: not w.one.connected)

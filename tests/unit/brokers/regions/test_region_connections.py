@@ -38,7 +38,7 @@ from tests.kit.regions.daemon import settings_of
 SECRET = "s3cret"
 PATIENT = ListenerLimits(idle_timeout_ms=600_000, frame_timeout_ms=600_000, call_timeout_ms=600_000)
 """No connection ends by itself during a test."""
-WAIT_S = 20.0
+WAIT_S = 60.0
 HELD, BROKEN = Poll("s1", 1, 7, 0), Poll("s2", 1, 7, 0)
 
 
@@ -195,7 +195,7 @@ async def last_response(port: int, request: Hello | Leave | bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request if isinstance(request, bytes) else encode(request))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await reader.read()
     except ConnectionError:
         return b""

@@ -269,7 +269,7 @@ async def fenced(world: World, name: str, incarnation: int) -> None:
     term = world.domain.term
     assert term is not None
     term.manager.expire(term.env.model.servers[name, incarnation], "the test says so")
-    await eventually(lambda: (name, incarnation) not in term.env.model.servers, 10)
+    await eventually(lambda: (name, incarnation) not in term.env.model.servers)
     assert agent.incarnation == incarnation
 
 

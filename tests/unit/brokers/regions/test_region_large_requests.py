@@ -33,6 +33,7 @@ from regent_agent.protocol import (
     Response,
 )
 from tests.kit.deadlines import eventually
+from tests.kit.listener import PATIENT
 from tests.kit.regions.term import stage
 
 LISTS = [Owned(number, (1 << 40) + number) for number in range(20_000)]
@@ -96,7 +97,7 @@ class Side:
         return peer
 
     async def response(self) -> Response:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             [size] = LENGTH.unpack(await self.reader.readexactly(LENGTH.size))
             return codec.decode_response(await self.reader.readexactly(size))
 
@@ -105,7 +106,7 @@ class Side:
         return await self.response()
 
     async def ended(self) -> bool:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             try:
                 return await self.reader.read() == b""
             except ConnectionError:
@@ -114,7 +115,7 @@ class Side:
 
 @asynccontextmanager
 async def listening(domain: Domain | None, **limits: int) -> AsyncIterator[RegionListener]:
-    listener = RegionListener("127.0.0.1", 0, ListenerLimits(**limits))
+    listener = RegionListener("127.0.0.1", 0, ListenerLimits(**PATIENT | limits))
     await listener.start()
     if domain is not None:
         listener.serve(domain)

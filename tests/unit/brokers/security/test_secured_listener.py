@@ -30,7 +30,7 @@ from brokers.wire.sasl import encode_authenticate, encode_handshake, read_authen
 from configs.connections import SecuritySettings
 from tests.kit.certificates import Authority
 from tests.kit.deadlines import eventually
-from tests.kit.listener import ALTER, isr_change
+from tests.kit.listener import ALTER, PATIENT, isr_change
 from tests.kit.wire import read_response, write_request
 
 HANDSHAKE, AUTHENTICATE = 17, 36
@@ -47,7 +47,9 @@ async def listening(
     tls: Tls | None = None, authenticator: Authenticator | None = None, **limits: int
 ) -> AsyncIterator[int]:
     """Starts a listener; returns its port."""
-    listener = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits), tls=tls, authenticator=authenticator)
+    listener = ControllerListener(
+        "127.0.0.1", 0, ListenerLimits(**PATIENT | limits), tls=tls, authenticator=authenticator
+    )
     await listener.start()
     try:
         yield listener.port
@@ -64,7 +66,7 @@ async def refused(transport: SecureTransport, port: int) -> str:
 
 async def accepted(transport: SecureTransport, port: int) -> set[int]:
     """Connects; returns the offered APIs."""
-    client = await BrokerClient.connect("127.0.0.1", port, 5.0, transport)
+    client = await BrokerClient.connect("127.0.0.1", port, 60.0, transport)
     client.close()
     return set(client.api_versions)
 
@@ -96,7 +98,7 @@ class Stranger:
         """Returns the next frame, nothing where the connection ends instead."""
         self.writer.write(data)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 size = int.from_bytes(await self.reader.readexactly(4), "big")
                 return await self.reader.readexactly(size)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -161,8 +163,8 @@ async def test_connections_that_only_repeat_their_handshake_end_in_time() -> Non
                 pass
 
     async with (
-        listening(authenticator=plain(), frame_timeout_ms=200) as port,
-        asyncio.timeout(10),  # a call may take 25 s, but a handshake in progress is none
+        listening(authenticator=plain(), frame_timeout_ms=1_500) as port,
+        asyncio.timeout(20),  # a call may take 25 s, but a handshake in progress is none
         asyncio.TaskGroup() as peers,
     ):
         for _ in range(8):
@@ -235,7 +237,7 @@ async def test_an_authentication_that_expires_ends_its_idle_connection() -> None
 class _Short(Login, frozen=True):
     async def authenticate(self, connection: object) -> float:
         await super().authenticate(connection)  # type: ignore[arg-type]
-        return 0.1
+        return 1.0
 
 
 def test_files_of_users_are_read(tmp_path: Path) -> None:

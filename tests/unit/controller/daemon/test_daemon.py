@@ -207,7 +207,7 @@ async def started_with(fault: str, number: int) -> int:
         d.script.before, d.script.after = hooks.before, hooks.after  # type: ignore[method-assign]
         await regent_has_role(w)
         w.die(1)
-        await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)), within_s=5.0)
+        await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)))
         await d.serving()
         assert not d.task.done()
         assert hooks.epochs == sorted(hooks.epochs)

@@ -179,7 +179,7 @@ async def started_with(code: Code, number: int) -> int:
             await d.serving()
             w.die(1)
             if code in TROUBLE:  # any other code is about the write itself, which is given up and counted
-                await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)), within_s=15.0)
+                await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)))
             await asyncio.sleep(5.0)
             assert not d.task.done()
             await d.serving()

@@ -55,6 +55,6 @@ async def test_a_cancelled_daemon_finishes_what_it_shields(tmp_path: Path, stays
 async def test_the_process_may_end_once_the_daemon_has_stopped(tmp_path: Path) -> None:
     domain = domain_with(daemon := Leaving(stays=False), tmp_path)
     async with running(domain) as tasks:
-        await asyncio.wait_for(domain.over.wait(), 10.0)
+        await asyncio.wait_for(domain.over.wait(), 60)
         assert daemon.left
         await tasks[0]

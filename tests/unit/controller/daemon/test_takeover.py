@@ -205,7 +205,7 @@ async def running_takeover(cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> A
         yield daemon
     finally:
         daemon.stop()
-        await asyncio.wait_for(task, 10.0)
+        await asyncio.wait_for(task, 60)
 
 
 async def test_run_with_takeover_takes_the_role_and_restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

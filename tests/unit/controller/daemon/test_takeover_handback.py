@@ -121,23 +121,27 @@ async def test_a_hand_back_restores_the_acls_from_before_the_lock(tmp_path: Path
 
 
 async def test_a_role_that_a_broker_does_not_follow_is_taken_back(tmp_path: Path) -> None:
-    async with kafka(tmp_path) as cluster, cluster.active() as daemon:
-        cluster.brokers[2].deaf = True
-        with pytest.raises(HandbackFailed, match=r"broker 2 \(names 1000001\) does not know it") as failed:
-            await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
-        assert "controller.handback_timeout_ms" in failed.value.remedy
-        cluster.brokers[2].deaf = False
-        await cluster.serving(daemon)
-        flag, _ = await cluster.role().flag()
-        assert (flag.holder, "hand-back undone" in flag.reason) == ("regent", True)
+    async with kafka(tmp_path) as cluster:
+        cluster.gives_up_soon()
+        async with cluster.active() as daemon:
+            cluster.brokers[2].deaf = True
+            with pytest.raises(HandbackFailed, match=r"broker 2 \(names 1000001\) does not know it") as failed:
+                await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
+            assert "controller.handback_timeout_ms" in failed.value.remedy
+            cluster.brokers[2].deaf = False
+            await cluster.serving(daemon)
+            flag, _ = await cluster.role().flag()
+            assert (flag.holder, "hand-back undone" in flag.reason) == ("regent", True)
 
 
 async def test_a_role_that_no_broker_claims_is_taken_back(tmp_path: Path) -> None:
-    async with kafka(tmp_path) as cluster, cluster.active() as daemon:
-        cluster.stop_elections()
-        with pytest.raises(HandbackFailed, match="the role has no holder"):
-            await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
-        await cluster.serving(daemon)
+    async with kafka(tmp_path) as cluster:
+        cluster.gives_up_soon()
+        async with cluster.active() as daemon:
+            cluster.stop_elections()
+            with pytest.raises(HandbackFailed, match="the role has no holder"):
+                await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
+            await cluster.serving(daemon)
 
 
 async def test_a_hand_back_without_a_live_broker_is_refused(tmp_path: Path) -> None:
@@ -289,6 +293,7 @@ async def test_an_offline_hand_back_fails_where_no_broker_claims(tmp_path: Path)
     async with kafka(tmp_path, hold=True) as cluster:
         await cluster.hold_by_dead_daemon()
         cluster.stop_elections()
+        cluster.gives_up_soon()
         with pytest.raises(HandbackFailed, match="the role is free, and after 1 s the role has no holder"):
             await offline(cluster)
 

@@ -261,7 +261,7 @@ async def test_one_verification_at_a_time(tmp_path: Path) -> None:
     view, may_end = hanging()
     view.differences.append(Difference(topic="t", partition=0, field="leader", expected="1", found="2", broker=3))
     async with served(tmp_path, view) as client:
-        first = asyncio.create_task(client.get("/v1/verification", timeout=20))
+        first = asyncio.create_task(client.get("/v1/verification", timeout=60))
         assert await eventually(partial(busy, client))
         second = await client.get("/v1/verification")
         may_end.set()
@@ -304,7 +304,7 @@ async def test_a_cancelled_surface_completes_its_requests_in_progress(tmp_path: 
     transport = httpx.AsyncHTTPTransport(uds=str(socket_of(tmp_path).socket))
     async with httpx.AsyncClient(transport=transport, base_url="http://regent") as client:
         with anyio.CancelScope() as scope:
-            async with served(tmp_path, view):
+            async with served(tmp_path, view, stop_timeout_ms=60_000):
                 in_progress = asyncio.create_task(client.get("/v1/verification"))
                 await eventually(partial(busy, client))
                 asyncio.get_running_loop().call_later(0.2, may_end.set)

@@ -19,10 +19,8 @@ from controller.journal.topic import QUIET_S, RETRY_S, JournalTopic, Sending, Sl
 from controller.journal.topic_producer import NotTaken, Producer, Record, TooLarge, connect
 from controller.kafka.journal.term_journal import KafkaJournal
 from controller.kafka.metrics.values import Counters
-from tests.kit.deadlines import in_exact_time
+from tests.kit.deadlines import WITHIN_S, in_exact_time
 from tests.kit.journals import DAEMON, Disk, record
-
-WITHIN_S = 10.0
 
 
 class Brokers(Producer):
@@ -208,7 +206,7 @@ def brokers() -> Brokers:
 @pytest.fixture
 def topic(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> JournalTopic:
     monkeypatch.setattr("controller.journal.journal.QUIET_S", 0.001)
-    monkeypatch.setattr("controller.journal.topic.CLOSE_S_MAX", 0.3)
+    monkeypatch.setattr("controller.journal.topic.CLOSE_S_MAX", WITHIN_S)
     return JournalTopic(JournalSettings(topic="t"), Counters(), brokers.connect)
 
 
@@ -247,14 +245,20 @@ def test_a_row_that_the_disk_refused_is_not_in_the_topic(
 
 
 def test_a_stop_does_not_wait_for_brokers(
-    tmp_path: Path, topic: JournalTopic, brokers: Brokers, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    topic: JournalTopic,
+    brokers: Brokers,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr("controller.journal.topic.CLOSE_S_MAX", 0.3)
     brokers.silent = True
     journal = Journal(tmp_path, JournalSettings(), Counters(), copies=topic)
     journal.start()
     topic.start(lambda: ["b1:9092"])
     record(journal.term(DAEMON, 5, KafkaJournal), "a", "b")
     journal.close()
+    topic._thread.join(WITHIN_S)
     assert not topic._thread.is_alive()
     assert "the last 2 rows are missing in topic t, the files have them" in caplog.messages
 

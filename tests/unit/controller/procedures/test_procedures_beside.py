@@ -83,7 +83,7 @@ async def test_a_request_that_finds_the_store_failed_before_its_own_write_is_ref
     with pytest.raises(StoreFailed):
         await daemon.engine.turn()
     daemon.engine.close(OVER)
-    assert await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 10) == [OVER] * 4
+    assert await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60) == [OVER] * 4
 
 
 async def test_an_effect_of_a_step_that_failed_is_not_written() -> None:
@@ -132,7 +132,7 @@ async def test_an_early_request_whose_caller_has_gone_is_not_carried_out_and_all
     assert not daemon.engine.records[pid].aborted
     early = [parking.ask(Abort(pid, NO_ENDING)) for _ in range(3)]
     parking.refuse_early("another daemon has the role")
-    for found in await asyncio.wait_for(asyncio.gather(*early, return_exceptions=True), 10):
+    for found in await asyncio.wait_for(asyncio.gather(*early, return_exceptions=True), 60):
         assert isinstance(found, Refused)
 
 

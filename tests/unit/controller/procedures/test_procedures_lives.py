@@ -155,7 +155,7 @@ async def test_with_an_engine_end_all_requests_and_all_that_wait_for_a_result() 
     requests += [asyncio.ensure_future(engine.submit("root", b"t", Caller("User:ops", nonce="n"))) for _ in range(2)]
     await asyncio.sleep(0)
     engine.close(over)
-    found = await asyncio.wait_for(asyncio.gather(*waits, *requests, return_exceptions=True), 20)
+    found = await asyncio.wait_for(asyncio.gather(*waits, *requests, return_exceptions=True), 60)
     assert found == [over] * 8
     with pytest.raises(StoreFailed):
         await engine.submit("root", b"t", Caller())

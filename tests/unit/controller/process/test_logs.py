@@ -153,7 +153,7 @@ def test_lines_that_a_stalled_reader_leaves_are_dropped_without_a_wait(monkeypat
             finished.set()
 
         threading.Thread(target=life, daemon=True).start()
-        assert finished.wait(20)
+        assert finished.wait(60)
         os.set_blocking(reading, False)
         while reader.read(65_536):
             pass

@@ -17,21 +17,20 @@ import pytest
 
 from controller.process.clock import wall_ms
 from controller.process.watchdogs import SESSION_FRACTION, STALLED_EXIT, TICK_S, ServiceManager, StallGuard
-from tests.kit.deadlines import in_exact_time
+from tests.kit.deadlines import WITHIN_S, in_exact_time
 from tests.kit.kafka.parts import Clock
 
 STALLS = """
-import asyncio, time
+import asyncio, signal, time
 from controller.process.watchdogs import StallGuard
 
 async def main():
     guard = StallGuard(0.25)
     guard.start()
     ticking = asyncio.create_task(guard.tick())
-    await asyncio.sleep(0.1)
-    print("turning", flush=True)
+    await asyncio.sleep(0)
     {act}
-    await asyncio.sleep(5)
+    await asyncio.sleep(60)
 
 asyncio.run(main())
 """
@@ -40,17 +39,14 @@ asyncio.run(main())
 @pytest.mark.parametrize("how", ["blocked", "stopped"])
 def test_a_process_whose_loop_stands_still_ends_with_the_stacks_of_its_threads(how: str) -> None:
     """Otherwise a frozen daemon's session would live on: another thread sends its heartbeats."""
-    program = STALLS.format(act="time.sleep(5)" if how == "blocked" else "pass")
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", program], stdout=pipe, stderr=pipe, text=True) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
+    program = STALLS.format(act="time.sleep(60)" if how == "blocked" else "signal.raise_signal(signal.SIGSTOP)")
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as child:
         if how == "stopped":
-            os.kill(child.pid, signal.SIGSTOP)
-            with pytest.raises(subprocess.TimeoutExpired):
-                child.wait(0.6)
+            _, state = os.waitpid(child.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(state)
+            time.sleep(0.6)
             os.kill(child.pid, signal.SIGCONT)
-        _, errors = child.communicate(timeout=10)
+        _, errors = child.communicate(timeout=50)
     assert child.returncode == STALLED_EXIT
     for text in ("the event loop stood still for", "controller.loop_stall_ms_max", "Thread MainThread:"):
         assert text in errors
@@ -151,7 +147,7 @@ async def test_a_loop_that_ended_in_order_is_no_longer_watched(exits: list[int])
     ticking.cancel()
     await asyncio.wait({ticking})
     clock.now_s += 10.0
-    watcher.join(5.0)
+    watcher.join(WITHIN_S)
     assert not watcher.is_alive()
     assert exits == []
 

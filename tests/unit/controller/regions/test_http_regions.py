@@ -200,7 +200,7 @@ async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
             acts: tuple[EndAct, ...] = ("abort", "bypass", "remove")
             for act in acts:
                 with pytest.raises(NotActive, match="is standby: the daemon on "):
-                    await asyncio.wait_for(view.procedures.end(act, 1, "User:ops", ""), 1)
+                    await asyncio.wait_for(view.procedures.end(act, 1, "User:ops", ""), 60)
         assert domain.mode is RegionsMode.STOPPED
 
     await with_world(tmp_path, work)

@@ -204,7 +204,7 @@ async def test_a_term_that_ends_kills_the_command(tmp_path: Path) -> None:
         await killed(found)
         await found.until(lambda: bool(group_of(tmp_path / "group")))
     group = group_of(tmp_path / "group")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await eventually(lambda: is_gone(group))
 
 
@@ -356,7 +356,7 @@ async def test_the_end_of_a_term_ends_all_commands_before_it_returns(monkeypatch
     some = [process(f"s{n}") for n in range(RUNS_MAX + 2)]
     for pid, one in enumerate(some):
         await found.asked(one, pid)
-    await asyncio.wait_for(found.fencing.stop(), 10)
+    await asyncio.wait_for(found.fencing.stop(), 60)
     assert found.running == {}
     assert len(found.begun) == RUNS_MAX, "none begins in the place of another one"
     runs: Any = found.fencing._runs.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Log:
 
 
 def without_times(lines: list[str]) -> list[str]:
-    return [line.partition(" in 0.")[0] for line in lines]
+    return [re.sub(r" in \d+\.\d+ s.*", "", line) for line in lines]
 
 
 def opened(pid: int, ppid: int, at: str, before: str, location: str) -> list[str]:

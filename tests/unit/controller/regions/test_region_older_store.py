@@ -20,7 +20,7 @@ from state_machines.procedures.record import Caller
 from tests.kit.deadlines import eventually
 from tests.kit.regions.daemon import settings_of
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 def remove(folder: Path) -> None:

@@ -127,7 +127,7 @@ async def test_a_bypass_waits_for_the_term_after_one_whose_load_fails(
             await eventually(lambda: world.domain.failed)
             monkeypatch.setattr(loading, "lost", fails)
             [suspect] = world.domain.parking.suspects
-            ended = await asyncio.wait_for(world.view.procedures.end("bypass", suspect, "User:ops", "it ends"), 8)
+            ended = await asyncio.wait_for(world.view.procedures.end("bypass", suspect, "User:ops", "it ends"), 60)
             assert (ended.bypassed, failures) == (True, [])
 
 
@@ -168,9 +168,9 @@ async def test_a_standby_that_failed_before_answers_at_once_with_the_cause(
         try:
             await eventually(lambda: world.domain.mode is RegionsMode.STANDBY)
             with pytest.raises(Refused, match=r"is standby .* has the store"):
-                await asyncio.wait_for(waiting, 2)
+                await asyncio.wait_for(waiting, 60)
             with pytest.raises(NotActive, match=r"is standby: .* has the store"):
-                await asyncio.wait_for(world.view.procedures.end("bypass", 7, "User:ops", ""), 2)
+                await asyncio.wait_for(world.view.procedures.end("bypass", 7, "User:ops", ""), 60)
         finally:
             claim.release()
 

@@ -34,7 +34,7 @@ from tests.kit.deadlines import eventually
 from tests.kit.regions.daemon import Opens, settings_of
 from tests.kit.regions.term import Member, stage
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 class Store:
@@ -241,7 +241,7 @@ def test_a_server_names_what_it_has_seen_and_a_client_nothing() -> None:
 
 @asynccontextmanager
 async def running(folder: Path, port: int) -> AsyncIterator[RegionsDomain]:
-    domain = domain_of(settings_of(folder, port=port), None)
+    domain = domain_of(settings_of(folder, port=port, lease_ms=10_000), None)
     task = asyncio.ensure_future(domain.run())
     try:
         await eventually(lambda: domain.mode is RegionsMode.ACTIVE, WITHIN_S)

@@ -48,7 +48,7 @@ async def test_a_daemon_whose_requests_hang_leads_no_longer_than_its_lease_and_c
     sessions: list[MemoryZooKeeper] = []
 
     def connect() -> MemoryZooKeeper:
-        sessions.append(backend.client(session_timeout_ms=40_000))
+        sessions.append(backend.client(session_timeout_ms=5_000))
         return sessions[-1]
 
     first = await ZooKeeperOpened.open(connect)
@@ -58,7 +58,7 @@ async def test_a_daemon_whose_requests_hang_leads_no_longer_than_its_lease_and_c
     writing = asyncio.ensure_future(first.store.write([record(1)]))
     await eventually(lambda: not first.leads())
     assert not writing.done()
-    await asyncio.wait_for(first.close(), 20)
+    await asyncio.wait_for(first.close(), 60)
     second = await ZooKeeperOpened.open(connect)
     try:
         assert second.epoch == first.epoch + 1
@@ -139,7 +139,7 @@ async def test_what_zookeeper_reports_of_the_session_counts_at_once() -> None:
 
 async def test_a_claim_that_was_not_looked_at_for_long_leads_nothing() -> None:
     """The session may live on while another client has deleted the claim."""
-    found = await ZooKeeperOpened.open(MemoryBackend().client, lease_ms=800)
+    found = await ZooKeeperOpened.open(MemoryBackend().client, lease_ms=3_000)
     assert found.leads()
     await eventually(lambda: not found.leads())
     assert not found.suspended(), "the lease holds"

@@ -194,7 +194,7 @@ def test_bytes_that_tls_has_decrypted_already_are_ready_to_be_read(tmp_path: Pat
     def serve() -> None:
         with server.wrap_socket(far, server_side=True) as secured:
             secured.sendall(MESSAGE)
-            done.wait(10.0)
+            done.wait(60.0)
 
     serving = threading.Thread(target=serve)
     serving.start()

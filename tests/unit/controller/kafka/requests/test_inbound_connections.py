@@ -65,7 +65,7 @@ async def test_an_incomplete_request_ends_its_connection(
     begun: bytes, served: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With ``served`` it comes in one piece with a request that is served."""
-    async with desk(frame_timeout_ms=150) as d:
+    async with desk(frame_timeout_ms=1_500) as d:
         peer = await d.connect()
         if served:
             frame = peer.frame(ALLOCATE, 0, broker_id=1, broker_epoch=1)
@@ -88,7 +88,7 @@ async def test_a_peer_that_does_not_take_its_responses_loses_its_connection(capl
 
 
 async def test_an_idle_connection_ends_without_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    async with desk(idle_timeout_ms=400) as d:
+    async with desk(idle_timeout_ms=1_500) as d:
         peer = await d.connect()
         await peer.allocate()
         assert await peer.closed()
@@ -99,7 +99,7 @@ async def test_an_idle_connection_ends_without_a_log_line(caplog: pytest.LogCapt
 async def test_a_connection_that_was_never_served_ends_sooner_than_an_idle_one(
     requests_versions: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with desk(frame_timeout_ms=300) as d:
+    async with desk(frame_timeout_ms=1_500) as d:
         broker, stranger = await d.connect(), await d.connect()
         await broker.allocate()
         if requests_versions:
@@ -111,7 +111,7 @@ async def test_a_connection_that_was_never_served_ends_sooner_than_an_idle_one(
 
 async def test_a_connection_whose_first_call_is_slow_does_not_count_as_never_served() -> None:
     """Nor does its request count as incomplete, which arrived in two pieces."""
-    async with desk(frame_timeout_ms=100) as d:
+    async with desk(frame_timeout_ms=1_500) as d:
         d.double.gate.clear()
         broker, stranger = await d.connect(), await d.connect()
         frame = broker.frame(ALLOCATE, 0, broker_id=1, broker_epoch=1)
@@ -125,7 +125,7 @@ async def test_a_connection_whose_first_call_is_slow_does_not_count_as_never_ser
 
 
 async def test_a_flood_of_requests_for_versions_does_not_count_as_a_slow_call() -> None:
-    async with desk(frame_timeout_ms=100, call_timeout_ms=200) as d:
+    async with desk(frame_timeout_ms=1_500, call_timeout_ms=3_000) as d:
         stranger = await d.connect()
 
         async def flood() -> None:
