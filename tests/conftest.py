@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 from hypothesis import settings
 
+from testing.embedded.process import free_port
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.kills import tally
 from tests.kit import results
@@ -51,6 +52,12 @@ def untidy_terms() -> Iterator[None]:
     idle = SimpleNamespace(collect=lambda: 0, freeze=lambda: None, unfreeze=lambda: None)
     with mock.patch("controller.kafka.term.failover.gc", idle):
         yield
+
+
+@pytest.fixture
+def unused_tcp_port() -> int:
+    """Returns a port on which nobody listens, and which the kernel gives to nobody meanwhile."""
+    return free_port()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

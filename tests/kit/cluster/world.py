@@ -96,7 +96,7 @@ class World:
 
         await eventually(whole, within_s)
 
-    async def led(self, topic: str, partitions: int, within_s: float = 30.0) -> None:
+    async def led(self, topic: str, partitions: int, within_s: float = 60.0) -> None:
         """Waits until a topic has so many partitions, each with a leader."""
 
         async def whole() -> bool:
@@ -129,7 +129,7 @@ class World:
 
         await eventually(moved, within_s)
 
-    async def broker_controls(self, within_s: float = 30.0) -> int:
+    async def broker_controls(self, within_s: float = 60.0) -> int:
         """Waits until one of the brokers is the controller; returns its id."""
 
         async def one() -> int | None:
@@ -157,7 +157,7 @@ class World:
         async def moved() -> bool:
             return await self.epoch() > epoch and await self.controller() in self.cluster.brokers
 
-        await eventually(moved, 30.0)
+        await eventually(moved)
 
     async def active_of(self, daemons: Sequence[RegentProcess], within_s: float = 60.0) -> RegentProcess:
         """Waits until exactly one daemon is active, and ``/controller`` names it."""
@@ -171,7 +171,7 @@ class World:
         assert found is not None
         return found
 
-    async def daemons_gone(self, within_s: float = 30.0) -> None:
+    async def daemons_gone(self, within_s: float = 60.0) -> None:
         """Waits until no daemon has a session: their places in the queue are ephemeral."""
 
         async def none() -> bool:

@@ -64,7 +64,7 @@ class RealLeaders:
         return self.broker.epoch
 
     async def until(self, check: Callable[[], bool]) -> None:
-        await eventually(check, 30.0)
+        await eventually(check)
 
     # -- called by the controller listener
 

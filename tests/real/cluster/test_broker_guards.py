@@ -31,7 +31,7 @@ async def guards(w: World, tools: Tools) -> dict[str, object]:
     async def unmarked() -> bool:
         return await w.zk.exists(paths.deletion(name)) is None
 
-    await eventually(unmarked, 30.0)
+    await eventually(unmarked)
     [kept] = await w.store.load_topics([name])
     return {
         "partitions": len(created.partitions),

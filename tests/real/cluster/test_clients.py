@@ -52,11 +52,11 @@ async def test_a_group_commits_on_an_offsets_topic_without_the_daemon_as_replica
         try:
             if members == 1:
                 while len(read) < RECORDS:
-                    batches = await asyncio.wait_for(consumers[0].getmany(timeout_ms=500), 30)
+                    batches = await asyncio.wait_for(consumers[0].getmany(timeout_ms=500), 100)
                     read += [record.value for records in batches.values() for record in records]
                 await consumers[0].commit()
             else:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(100):
                     while not all(consumer.assignment() for consumer in consumers):
                         await asyncio.gather(*(consumer.getmany(timeout_ms=200) for consumer in consumers))
                 again = [await consumer.getmany(timeout_ms=500) for consumer in consumers]
@@ -89,7 +89,7 @@ async def test_transactions_commit_and_abort_and_producer_ids_are_allocated_once
     ) as consumer:
         consumer.assign([spot])
         while b"end" not in seen:
-            batches = await asyncio.wait_for(consumer.getmany(timeout_ms=500), 30)
+            batches = await asyncio.wait_for(consumer.getmany(timeout_ms=500), 100)
             seen += [record.value for records in batches.values() for record in records]
     assert seen == [b"committed", b"end"]
     await assert_no_daemon_hosts(stage, "__transaction_state")

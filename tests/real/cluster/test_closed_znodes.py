@@ -82,7 +82,7 @@ async def _closed(stage: Scene) -> None:
         return True
 
     await stage.active()
-    await eventually(closed, 30.0)
+    await eventually(closed)
 
 
 async def _open_again(stage: Scene) -> list[str]:

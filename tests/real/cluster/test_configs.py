@@ -86,7 +86,7 @@ async def configured(w: World, **entries: str) -> None:
 async def test_a_response_to_createtopics_has_the_same_configs_under_both_controllers() -> None:
     async with world(2, properties=PROPERTIES) as w:
         controller = w.cluster.brokers[await w.broker_controls()]
-        before = await eventually(lambda: created(controller.client_port, "a"), 30.0)  # once it has seen both brokers
+        before = await eventually(lambda: created(controller.client_port, "a"))  # once it has seen both brokers
         assert before["retention.ms"] == ("4620000", 5, False, False)
         await configured(w, **{"log.segment.bytes": "1048576", "log.retention.ms": "7200000"})
 
@@ -94,7 +94,7 @@ async def test_a_response_to_createtopics_has_the_same_configs_under_both_contro
             shown = await created(controller.client_port, "never", validate_only=True)
             return bool(shown["retention.ms"][0] == "7200000")
 
-        await eventually(noticed, 30.0)
+        await eventually(noticed)
         changed = await created(controller.client_port, "b", validate_only=True)
         daemon = w.daemon(flags=["--takeover"])
         await daemon.boot()

@@ -44,7 +44,7 @@ async def test_a_killed_broker_loses_its_leaders_and_gets_its_replicas_back(stag
         if topic == TOPIC and was.leader == victim:
             assert now.leader in was.isr, "a member of the last ISR leads"
             assert now.leader_epoch > was.leader_epoch
-    await eventually(lambda: _shrunk(stage, victim), 30.0)
+    await eventually(lambda: _shrunk(stage, victim))
     lost = await state(stage, single)
     assert (lost.leader, lost.isr) == (-1, (victim,)), "the last member of an ISR stays in it"
     await stage.flows()

@@ -34,7 +34,7 @@ async def create(stage: Scene, replicas: tuple[int, ...]) -> str:
     """Creates a topic and waits until all partitions have leaders and are in sync."""
     topic = f"moves-{uuid.uuid4().hex[:6]}"
     await create_topic(stage.w.zk, topic, dict.fromkeys(range(PARTITIONS), replicas))
-    await eventually(lambda: led(stage, topic, set(replicas)), 30.0)
+    await eventually(lambda: led(stage, topic, set(replicas)))
     return topic
 
 
@@ -78,7 +78,7 @@ async def test_a_reassignment_ends_after_a_destination_was_dead(stage: Scene) ->
     topic = await create(stage, RING[0])
     await stage.w.cluster.brokers[3].kill()
     await request(stage, topic, RING[1])
-    await eventually(lambda: begun(stage, topic), 30.0)
+    await eventually(lambda: begun(stage, topic))
     await stage.w.cluster.revive(3)
     await eventually(lambda: moved(stage, topic, RING[1]), 60.0)
     await stage.proven()
@@ -136,7 +136,7 @@ async def test_a_throttle_that_a_bypass_left_is_nobodys_and_real_brokers_lose_it
     cleared = json.loads(await succeeds(stage.daemon, "throttle", "clear", "--yes", "-o", "json"))["items"]
     assert {one["outcome"] for one in cleared} == {"cleared"}
     for broker in (1, 2, 3):
-        await eventually(partial(unthrottled, stage, broker), 30.0)
+        await eventually(partial(unthrottled, stage, broker))
     assert (await settings(stage, "brokers", "1", "2", "3"), await settings(stage, "topics", TOPIC)) == before
     assert json.loads(await succeeds(stage.daemon, "throttle", "show", "-o", "json"))["items"] == []
     await stage.proven()

@@ -76,7 +76,7 @@ async def test_a_handback_in_mid_assignment_leaves_the_regions_alone(stage: Scen
 async def _story(stage: Scene, agents: list[Agent], services: list[Gated], gate: asyncio.Event) -> None:
     await stage.active()
     [begun] = (await stage.daemon.post("/v1/regions/tables", {"name": "t", "uniform": REGIONS}))["items"]
-    await eventually(lambda: sum(len(one.opening) for one in services) == REGIONS, 30.0)
+    await eventually(lambda: sum(len(one.opening) for one in services) == REGIONS)
     await succeeds(stage.daemon, "handback", "--yes", "--wait", "--reason", "a test")
     assert await stage.w.broker_controls() in stage.w.cluster.brokers
     await eventually(lambda: stage.daemon.is_in("standby"), 10.0)

@@ -82,7 +82,7 @@ async def sized(stage: Scene, broker: int, replicas: Mapping[TopicPartition, tup
 async def test_sizes_are_those_of_the_segments_on_disk(stage: Scene) -> None:
     replicas = await placed(stage)
     for broker in stage.w.cluster.brokers:
-        await eventually(partial(sized, stage, broker, replicas), 30.0)
+        await eventually(partial(sized, stage, broker, replicas))
 
 
 async def test_a_healthy_cluster_has_no_strays_and_all_logs_of_a_missing_topic_are_strays(stage: Scene) -> None:
@@ -106,13 +106,13 @@ async def test_brokers_confirm_the_rates_of_throttled_moves_and_their_end(stage:
     assert not await confirmed(stage, 1)
     await write(stage, planned.writes)
     for broker in (1, 2, 3):
-        await eventually(partial(confirmed, stage, broker), 30.0)
+        await eventually(partial(confirmed, stage, broker))
     present = await read(stage, planned.writes)
     assert throttle(moves, RATE_BYTES_PER_S, present, planned.throttles).writes == {}
     await write(stage, restore(planned.throttles, present).writes)
     assert await read(stage, planned.writes) == before
     for broker in (1, 2, 3):
-        await eventually(partial(unthrottled, stage, broker), 30.0)
+        await eventually(partial(unthrottled, stage, broker))
 
 
 async def confirmed(stage: Scene, broker: int) -> bool:

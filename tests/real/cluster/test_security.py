@@ -80,7 +80,7 @@ async def test_only_principals_that_a_broker_authenticates_and_the_daemon_author
                 async def listed() -> bool:
                     return "t" in await alice.list_topics()
 
-                await eventually(listed, 30.0)
+                await eventually(listed)
                 for client, code in ((bob, TOPIC_AUTHORIZATION_FAILED), (alice, 0)):
                     assert errors_of(await client.create_topics([NewTopic("x", 1, 1)])) == [("x", code)]
             with pytest.raises(KafkaError):

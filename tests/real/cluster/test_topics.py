@@ -21,7 +21,7 @@ async def started(stage: Scene, topic: str, replicas: dict[int, list[int]]) -> N
     """Creates a topic and waits until each replica has its log and is in sync."""
     await create_topic(stage.w.zk, topic, replicas, config={"retention.ms": "60000"})
     wanted = {(broker, partition) for partition, brokers in replicas.items() for broker in brokers}
-    await eventually(lambda: stage.w.hosting(topic) == wanted, 30.0)
+    await eventually(lambda: stage.w.hosting(topic) == wanted)
     await stage.w.healed()
 
 
@@ -102,7 +102,7 @@ async def test_a_new_term_ends_what_brokers_show_and_zookeeper_lacks(stage: Scen
         assert all(topics == {half: [0]} for topics in found.values()), found
         return True
 
-    await eventually(only_what_is_there, 30.0)
+    await eventually(only_what_is_there)
     await agreed(stage.daemon)
     await stage.delete(half)
     await succeeds(stage.daemon, "strays", "--remove", "--topic", by_hand, "--yes")  # Kafka never deletes these logs
@@ -121,17 +121,17 @@ async def test_a_daemon_in_an_assignment_is_replaced_and_unknown_brokers_stay(
 ) -> None:
     topic = f"strange-{uuid.uuid4().hex[:6]}"
     await create_topic(stage.w.zk, topic, {0: [1, 99], 1: [99], 2: [stage.daemon.id, 2], 3: [2, 3, 1]})
-    await eventually(lambda: _is(stage, topic, {0: 1, 1: None, 3: 2}), 30.0)
+    await eventually(lambda: _is(stage, topic, {0: 1, 1: None, 3: 2}))
 
     async def replaced() -> TopicAssignment | None:
         found = await read_topic(stage.w.zk, topic)
         return found if stage.daemon.id not in found.partitions[2].replicas else None
 
-    found = await eventually(replaced, 30.0)
+    found = await eventually(replaced)
     assert found is not None
     assert len(set(found.partitions[2].replicas)) == 2
     assert [found.partitions[p].replicas for p in (0, 1, 3)] == [(1, 99), (99,), (2, 3, 1)], "nothing else is touched"
-    await eventually(lambda: _is(stage, topic, {2: found.partitions[2].replicas[0]}), 30.0)
+    await eventually(lambda: _is(stage, topic, {2: found.partitions[2].replicas[0]}))
     explained = await stage.daemon.get(f"/v1/topics/{topic}/partitions/1/explanation")
     assert "99" in str(explained)
     await agreed(stage.daemon)

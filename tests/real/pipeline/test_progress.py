@@ -16,7 +16,7 @@ from tests.real.pipeline.logs import sound, write
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEADLINE_S = 30.0
+DEADLINE_S = 100.0
 FILES = Phase("reading journals", "files", [10, 10], [6_000, 2_000], len)
 
 

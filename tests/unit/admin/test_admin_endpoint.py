@@ -111,7 +111,7 @@ async def test_a_large_response_to_a_slow_client_is_held_in_pieces() -> None:
 
 
 async def test_a_client_that_reads_nothing_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
-    async with endpoint_world(frame_timeout_ms=200) as w:
+    async with endpoint_world(frame_timeout_ms=2_000) as w:
         w.broker.script = lambda frame: frame[4:8] + bytes(64_000_000)
         client = await w.connect()
         client.send(PASSED)

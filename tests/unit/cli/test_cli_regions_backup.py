@@ -189,7 +189,7 @@ async def is_above(daemon: RegionsProcess, region: int, token: int) -> bool:
     return await daemon.are_open("orders")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_restored_daemon_goes_on_with_the_servers_that_are_there(tmp_path: Path) -> None:
     """The daemon is killed; its servers, with all that clients wrote, live on over the restore."""
     daemon = RegionsProcess(tmp_path / "daemon", {"regions.startup_wait_ms": 0})

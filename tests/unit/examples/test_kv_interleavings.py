@@ -111,7 +111,7 @@ def test_no_acknowledged_edit_is_lost_or_overwritten(
         owners.judge_crash()
 
 
-@pytest.mark.timeout(300)  # it copies the folder at each step
+@pytest.mark.timeout(600)  # it copies the folder at each step
 def test_a_crash_may_come_at_each_step() -> None:
     """Also in the middle of a record; of all processes, or of the machine, which loses what was not synced."""
     with watched() as (owners, disk):

@@ -22,7 +22,7 @@ from tests.kit.deadlines import in_exact_time
 from tests.kit.kafka.leaks import PARTITIONS, Bouncing, Terms, Topics, flat, growth, life, short_windows
 from tests.kit.kafka.model import P, make_cluster
 
-pytestmark = pytest.mark.timeout(300)  # ten seconds of work each: a busy machine takes long
+pytestmark = pytest.mark.timeout(600)  # ten seconds of work each: a busy machine takes long
 
 
 @in_exact_time

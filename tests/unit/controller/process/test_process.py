@@ -30,7 +30,7 @@ async def main():
     ticking = asyncio.create_task(guard.tick())
     await asyncio.sleep(0)
     {act}
-    await asyncio.sleep(60)
+    await asyncio.sleep(20)
 
 asyncio.run(main())
 """
@@ -39,14 +39,14 @@ asyncio.run(main())
 @pytest.mark.parametrize("how", ["blocked", "stopped"])
 def test_a_process_whose_loop_stands_still_ends_with_the_stacks_of_its_threads(how: str) -> None:
     """Otherwise a frozen daemon's session would live on: another thread sends its heartbeats."""
-    program = STALLS.format(act="time.sleep(60)" if how == "blocked" else "signal.raise_signal(signal.SIGSTOP)")
+    program = STALLS.format(act="time.sleep(20)" if how == "blocked" else "signal.raise_signal(signal.SIGSTOP)")
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as child:
         if how == "stopped":
             _, state = os.waitpid(child.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(state)
             time.sleep(0.6)
             os.kill(child.pid, signal.SIGCONT)
-        _, errors = child.communicate(timeout=50)
+        _, errors = child.communicate(timeout=100)
     assert child.returncode == STALLED_EXIT
     for text in ("the event loop stood still for", "controller.loop_stall_ms_max", "Thread MainThread:"):
         assert text in errors
