@@ -73,8 +73,8 @@ ZNODES_DAEMON: Final = (
     "",
     "A source is the process that had the region, or closes it; a destination the one that is to open it. A process is",
     "dead once it is fenced, and its log is split. These are the rules of the design as they are settled. Procedures",
-    "decide here, and do less: after a takeover the same open goes to the same server again. A term that finds no znode",
-    "of a server, `/regent/regions/rs/NAME,INCARNATION`, is a start; see",
+    "decide here, and do less: after a takeover the same open goes to the same server again. A term that finds no",
+    "znode of a server, `/regent/regions/rs/NAME,INCARNATION`, is a start; see",
     "[record 163](../decisions/163-what-the-znode-of-a-server-tells.md).",
     "",
 )
