@@ -24,13 +24,14 @@ PARTS: Final = ["part-0", "part-1"]
 class Service:
     """What the servers of a service share: who has which region, tokens, logs.
 
-    ``connect``: makes a ZooKeeper session where servers answer by znodes, None where they report.
+    ``connect``: makes a ZooKeeper session where servers answer by znodes below ``root``, None where they report.
     ``failing``: answers that opens get before they succeed, by region. ``strays``: servers with a region that is not
     theirs. ``works``: work that was done. ``faults``: what must never happen.
     """
 
-    def __init__(self, connect: Callable[[], ZooKeeper] | None = None) -> None:
-        self.connect = connect
+    def __init__(self, connect: Callable[[], ZooKeeper] | None = None, root: str = ROOT) -> None:
+        self.connect, self.root = connect, root
+        self.sessions: list[ZooKeeper] = []
         self.servers: dict[tuple[str, int], QuickServer] = {}
         self.tokens: dict[int, int] = {}
         self.failing: dict[int, list[str]] = {}
@@ -130,7 +131,8 @@ class QuickServer:
         if self._answers is None:
             zk = connect()
             await zk.connect(CONNECT_S)
-            self._answers = NodeAnswers(zk, ROOT, lambda: self.key)
+            self.service.sessions.append(zk)
+            self._answers = NodeAnswers(zk, self.service.root, lambda: self.key)
         answers = self._answers
         if isinstance(operation, Open):
             repeats = self.owned.get(operation.region) == operation.token

@@ -12,7 +12,7 @@ from tests.kills.harness import Deaths
 from tests.kit.deadlines import eventually
 
 TURNS: Final = 40
-"""Turns of the loop in which a write, its watches, and the read that they cause have happened in memory."""
+"""Turns of the loop in which what watches have told is taken, and a read that they cause has begun."""
 
 
 class KilledZnodes:
@@ -44,6 +44,7 @@ class KilledZnodes:
         if self._keeps is None:
             self._keeps = asyncio.ensure_future(self._nodes.keep())
         self._dispatcher.look()
+        await self._nodes._zk.sync()  # watches of what servers have written come before its response
         for _ in range(TURNS):
             await asyncio.sleep(0)
         keeps = self._keeps

@@ -15,6 +15,7 @@ from tests.contracts.support import session
 from tests.kills.harness import Death, Deaths
 from tests.kills.region_cases import CASES
 from tests.kills.region_daemons import Opened
+from tests.kills.region_servers import Service
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.test_kills import end_of, in_memory
 from tests.kills.test_regions import end_of as end_of_case
@@ -45,23 +46,31 @@ async def test_a_procedure_whose_daemon_is_killed_ends_as_the_clean_run(
     tally(record_property, name, "real zookeeper", len(deaths), doubled=1)
 
 
+@pytest.mark.parametrize("noded", [False, True], ids=["reports", "znodes"])
 @pytest.mark.parametrize("name", ["create in pieces", "move", "crash, fence log"])
 async def test_a_region_procedure_whose_daemon_is_killed_ends_as_the_clean_run(
-    name: str, backend: RealBackend, tmp_path: Path, record_property: RecordProperty
+    name: str, noded: bool, backend: RealBackend, tmp_path: Path, record_property: RecordProperty
 ) -> None:
     clean, case = Deaths(), CASES[name]
     expected = await end_of_case(case, regions_in_memory(tmp_path), clean)
     deaths = [Deaths([Death(number, number % 2 == 0)]) for number in range(1, clean.writes + 1, EVERY)]
     for number, one in enumerate([*deaths, Deaths(always=True)]):
+        root = f"/regent/run-{number}"
 
         @asynccontextmanager
-        async def domain(root: str = f"/regent/run-{number}") -> AsyncIterator[Opened]:
-            found = await ZooKeeperOpened.open(backend.client, root=root)
+        async def domain(root: str = root) -> AsyncIterator[Opened]:
+            found = await ZooKeeperOpened.open(backend.client, root=root, noded=noded)
             try:
-                yield Opened(found.store, found.catalog, found.epoch)
+                yield Opened(found.store, found.catalog, found.epoch, found.nodes)
             finally:
                 await found.close()
 
-        assert await end_of_case(case, domain, one) == expected
+        service = Service(backend.client if noded else None, root)
+        try:
+            assert await end_of_case(case, domain, one, service) == expected
+        finally:
+            for zk in service.sessions:
+                await zk.close()
         assert one.killed
-    tally(record_property, f"regions: {name}", "real zookeeper", len(deaths), doubled=1)
+    store = "real zookeeper, znodes" if noded else "real zookeeper"
+    tally(record_property, f"regions: {name}", store, len(deaths), doubled=1)
