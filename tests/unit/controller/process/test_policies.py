@@ -290,13 +290,13 @@ async def test_a_jvm_that_starts_slowly_is_waited_for_and_one_that_hangs_later_i
     java: Path, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
-    script(java, f"#!{sys.executable}\nimport time\nopen({str(begun)!r}, 'a').write('x')\ntime.sleep(1)\n{ECHO}")
+    script(java, f"#!{sys.executable}\nimport time\nopen({str(begun)!r}, 'a').write('x')\ntime.sleep(2)\n{ECHO}")
     hook = JvmHook("Rules", "/libs/*")
 
     async def asked(fields: bytes) -> str | None:
         """Returns the answer; empty where it does not come in time."""
         try:
-            async with asyncio.timeout(0.3):
+            async with asyncio.timeout(1):
                 return await hook.ask(fields)
         except TimeoutError:
             return ""
