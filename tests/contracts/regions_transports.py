@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller.regions.procedures import assign, close, move
 from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
@@ -183,6 +183,42 @@ class NodesContract:
             found = await w.settled(COUNT)
             assert found[garbage] != owners[garbage]
 
+    @pytest.mark.seed("S0-86")
+    @pytest.mark.parametrize("becomes", ["nothing", "garbage", "another's"])
+    async def test_an_answer_that_a_stranger_takes_is_given_again(
+        self, backend: Backend, becomes: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The daemon has not seen it: it asks again after the limit, and takes nothing from a server that serves."""
+        async with world(backend.client, "s1", "s2", noded=True, options=replace(OPTIONS, node_timeout_ms=1_000)) as w:
+            owners = await created(w)
+            region = min(one for one, name in owners.items() if name == "s1")
+            opens = w.members["s2"].held[region] = asyncio.Event()
+            moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(region, "t", "s2"))))
+
+            async def state() -> NodeState | None:
+                found = (await w.nodes()).get(region)
+                return None if found is None else found.state
+
+            async def is_opening() -> bool:
+                known = w.nodes_of_term.known.get(region)
+                seen = known is not None and known.node is not None and known.node.state is NodeState.OPENING
+                return seen and await state() is NodeState.OPENING
+
+            await eventually(is_opening)
+            monkeypatch.setattr(w.nodes_of_term, "look", lambda region: None)  # it reads nothing for now
+            opens.set()
+            await eventually(lambda: region in w.agents["s2"].owned)
+            token = w.agents["s2"].owned[region].token
+            other = encode(Node(NodeState.OPENING, region, 1, 1, "s9", 1))
+            if becomes == "nothing":
+                await w.zk.delete(path_of(ROOT, region), ANY_VERSION)
+            else:
+                await w.zk.set(path_of(ROOT, region), other if becomes == "another's" else b"?", ANY_VERSION)
+            monkeypatch.undo()
+            assert (await moving).state is State.SUCCESS
+            assert (await w.settled(COUNT))[region] == "s2"
+            assert w.agents["s2"].owned[region].token == token, "it has served all the time"
+
     @pytest.mark.seed("S0-68", "S0-70", "S0-73", "S0-76")
     async def test_a_next_daemon_deletes_what_no_procedure_awaits(self, backend: Backend) -> None:
         async with world(backend.client, "s1", "s2", noded=True) as w:
@@ -217,7 +253,7 @@ class NodesContract:
 
     async def test_a_connection_that_breaks_while_a_znode_moves_loses_no_answer(self, backend: Backend) -> None:
         """The watches of the daemon's session are gone with its connection, and no time-out has it look again."""
-        options = msgspec.structs.replace(OPTIONS, node_timeout_ms=60_000)
+        options = replace(OPTIONS, node_timeout_ms=60_000)
         async with world(backend.client, "s1", "s2", noded=True, options=options) as w:
             owners = await created(w)
             region = min(one for one, name in owners.items() if name == "s1")
@@ -240,7 +276,7 @@ class NodesContract:
     async def test_an_open_that_takes_longer_than_the_limit_gets_twice_the_time_of_the_one_before(
         self, backend: Backend
     ) -> None:
-        options = msgspec.structs.replace(OPTIONS, node_timeout_ms=1_000)
+        options = replace(OPTIONS, node_timeout_ms=1_000)
         async with world(backend.client, "s1", "s2", noded=True, options=options) as w:
             owners = await created(w)
             region = min(owners)

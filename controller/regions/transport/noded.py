@@ -172,7 +172,11 @@ class Noded(Dispatcher):
         if isinstance(sent.operation, Close):
             super().send(sent.server, sent.operation)
             return
-        if found is None or found.node is None or found.node.state not in (N.OFFLINE, N.OPENING):
+        if found is None or found.node is None:
+            if self._nodes.wants(region) is None:
+                self._offline(sent)  # a stranger took it, and the answer may have been in it: that is asked for again
+            return
+        if found.node.state not in (N.OFFLINE, N.OPENING):
             return
         state = found.node.state
 
@@ -192,16 +196,15 @@ class Noded(Dispatcher):
             self.answered(sent.server, Result(pid, protocol.FAILED_OPEN, text=text))
 
     def _refused(self, region: int, found: Found | None) -> None:
-        """Has an open fail whose znode may not be written: another process may have the region by what it says.
+        """Has the server of an open asked whose znode may not be written: by what it says, another process may go on.
 
-        Where it is of this open, its own server was faster, and what it has written is the answer.
+        Only that server knows whether it has the region already. If not, it refuses such a znode, and reports that.
         """
         sent, node = self._sent.get(region), None if found is None else found.node
         if sent is None or node is None or not isinstance(sent.operation, Open):
             return
         if not node.is_of(*sent.server.key, sent.operation.token):
-            text = f"its znode is {node.state} at {node.server},{node.incarnation}, which may go on"
-            self._fail(region, sent.pid, text)
+            self._go(region, sent.pid)
 
     # -- what the daemon writes
 
@@ -267,6 +270,8 @@ class Noded(Dispatcher):
         node = None if found is None else found.node
         if wanted.node is None:
             return node is None or (self._rests(node) if region not in self._sent else node.state is N.OPENED)
+        if wanted.node.server == NOBODY:  # what was seen is taken, and nothing else: the open may have succeeded
+            return node is not None and node.state in (N.OFFLINE, N.OPENING) and node.token == wanted.node.token
         if node is None or node.state is N.CLOSED:
             return True  # one that cannot be read is no server's
         if self._is_stale(node) and node.state is N.CLOSING:
