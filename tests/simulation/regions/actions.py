@@ -205,6 +205,13 @@ def freeze_server(world: World, name: str, for_s: str) -> None:
 
 
 @verb
+def stranger(world: World, which: str, becomes: str) -> None:
+    """Has a stranger delete or write the znode of a region in transition, whatever it says."""
+    if world.zookeeper is not None:
+        world.zookeeper.overwritten(int(which), becomes)
+
+
+@verb
 def hold_machine(world: World, name: str, for_s: str) -> None:
     """Holds the machine of a server for a time that its own clock does not count."""
     node = world.servers[name]

@@ -57,6 +57,10 @@ NODED: Final = 0.25
 """Part of the runs whose servers answer by znodes."""
 HURRIES_NOT: Final = 0.4
 """Part of the servers there that take about as long as a znode may stay as it is."""
+STRANGERS_MAX: Final = 6
+"""Writes of strangers to znodes there."""
+FOREIGN: Final = ("gone", "garbage", "offline", "opening", "closing")
+"""What they make of a znode; an answer that they make up would be believed."""
 BRIEF_S: Final = (1.4, 2.4)
 """How long servers freeze there: longer than their session lives, and not as long as their lease."""
 TAKEOVERS_MAX: Final = 8
@@ -130,6 +134,9 @@ def _transported(plan: RegionPlan) -> RegionPlan:
         actions.append(
             Action(round(at_s, 3), "freeze-server", (_server(chance, plan), f"{chance.uniform(*BRIEF_S):.3f}"))
         )
+    for _ in range(chance.randint(0, STRANGERS_MAX)):
+        at_s = max(FIRST_S, chance.choice(plan.actions).at_s + chance.uniform(0.0, BURST_S))
+        actions.append(Action(round(at_s, 3), "stranger", (_any(chance), chance.choice(FOREIGN))))
     return replace(plan, transport="zookeeper", servers=servers).with_actions(sorted(actions, key=lambda one: one.at_s))
 
 

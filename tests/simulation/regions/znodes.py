@@ -11,10 +11,10 @@ from controller.regions.transport.noded import Noded
 from controller.regions.transport.nodes import Nodes
 from controller.regions.zookeeper_claim import ROOT
 from metadata_store.catalog.answers import TO, NodeAnswers
-from metadata_store.catalog.unassigned import FOLDER, UnreadableNode, decode, region_of
+from metadata_store.catalog.unassigned import FOLDER, UnreadableNode, decode, encode, path_of, region_of
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.outcome import Fence
-from metadata_store.port import ANY_VERSION, ConnectionState, Create, OpResult, Stat, Write
+from metadata_store.port import ANY_VERSION, ConnectionState, Create, Delete, OpResult, SetData, Stat, Write
 from metadata_store.port import Node as Znode
 from metadata_store.records.port import StoreFailed
 from regent_agent.protocol import Open
@@ -74,6 +74,18 @@ class Sessions(MemoryServer):
                 if (now := self._node(path)) != node and path not in anew:
                     self._judge(session, node, now)
             self._world.counts["znodes made anew under a write"] += len(anew)
+
+    def overwritten(self, which: int, becomes: str) -> None:
+        """Writes one of the znodes for a stranger, without a judge. ``becomes``: its state, or what it is not."""
+        found, _ = self.tree.children(f"{ROOT}/{FOLDER}", NO_ONE) or ([], None)
+        regions = sorted(one for name in found if (one := region_of(name)) is not None)
+        if not regions:
+            return
+        path = path_of(ROOT, region := regions[which % len(regions)])
+        data = encode(Node(N(becomes), region, 1, 1, "stranger", 1)) if becomes in set(N) else b"{"
+        op = Delete(path, ANY_VERSION) if becomes == "gone" else SetData(path, data, ANY_VERSION)
+        self._fire(self.tree.single(op, NO_ONE, 0)[1])
+        self._world.counts["znodes that strangers wrote"] += 1
 
     def _is_anew(self, session: int, path: str) -> bool:
         """Checks whether a server writes to another znode than it has read: versions begin anew, and it sees it after.
