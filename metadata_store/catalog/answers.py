@@ -20,9 +20,9 @@ from regent_agent.protocol import Close, Open
 from state_machines.regions.unassigned import Asked, Node, NodeState, ServerAct, seen_by, server_act
 
 AGAIN_S: Final = 0.05
-"""Pause until a znode is read again, while there is no connection, or an open of this server has to end first."""
-FOLDER_S: Final = 1.0
-"""Pause until the folder of servers is looked for again."""
+"""Pause until a znode is read again: there is no connection, another write was faster, or an open has to end first."""
+AWAY_S: Final = 1.0
+"""Pause until the znode of the process is made again, where that was refused: its folder comes with the first daemon."""
 OWN: Final = (Acl(READ | WRITE, "auth", ""), Acl(READ, "world", "anyone"))
 """What a server that has proven an identity creates."""
 RACED: Final = frozenset({Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE})
@@ -54,26 +54,36 @@ class NodeAnswers:
 
         It waits for the first daemon of the domain, which makes the folder.
         """
+        while not await self._is_there():
+            await asyncio.sleep(AWAY_S)
+
+    async def _is_there(self) -> bool:
+        """Makes the znode of the process where it is not there; returns whether it is. Raises ``SessionLost``."""
         path = server_path(self._root, *self._process())
-        while True:
-            try:
-                await self._zk.create(path, None, ephemeral=True, acl=OWN if self._zk.identities else None)
-                return
-            except SessionLost:
+        try:
+            await self._zk.create(path, None, ephemeral=True, acl=OWN if self._zk.identities else None)
+            return True
+        except SessionLost:
+            raise
+        except (NotConnected, OutcomeUnknown):
+            return False
+        except ZkError as error:
+            if error.code not in (Code.NODE_EXISTS, Code.NO_NODE):
                 raise
-            except (NotConnected, OutcomeUnknown):
-                await asyncio.sleep(AGAIN_S)
-            except ZkError as error:
-                if error.code is Code.NO_NODE:
-                    await asyncio.sleep(FOLDER_S)
-                    continue
-                if error.code is not Code.NODE_EXISTS:
-                    raise
-                stat = await self._zk.exists(path)
-                if stat is not None and stat.ephemeral_owner == self._zk.session_id:
-                    return
-                with suppress(NotConnected, OutcomeUnknown, ZkError):
-                    await self._zk.delete(path, ANY_VERSION)
+        try:
+            stat = await self._zk.exists(path)
+            if stat is not None and stat.ephemeral_owner != self._zk.session_id:
+                await self._zk.delete(path, stat.version)  # of a former session
+                stat = None
+            return stat is not None
+        except SessionLost:
+            raise
+        except (NotConnected, OutcomeUnknown):
+            return False
+        except ZkError as error:
+            if error.code not in RACED:
+                raise
+            return False
 
     async def begins(self, operation: Open | Close) -> bool:
         """Moves the znode to OPENING, or creates it as CLOSING."""
@@ -109,7 +119,7 @@ class NodeAnswers:
             except ZkError as error:
                 if error.code not in RACED:
                     raise
-                continue
+                found = None
             if found is not None:
                 self.refused += not found
                 return found
