@@ -21,7 +21,7 @@ from benchmarks.machine import machine
 from benchmarks.regions import hbase
 from benchmarks.regions.assigning import assigned
 from benchmarks.regions.balancing import balanced
-from benchmarks.regions.by_znodes import answered_by_znodes
+from benchmarks.regions.by_znodes import answered_by_znodes, beside_hbase
 from benchmarks.regions.cases import crashed, failed_over, remembered, restarted
 from benchmarks.regions.following import followed
 from benchmarks.regions.plan import Shape, disk
@@ -29,6 +29,7 @@ from benchmarks.regions.real import Clusters, compared
 from benchmarks.regions.reporting import reported
 from benchmarks.regions.rolling import rolled
 from benchmarks.regions.splitting import split_under_load
+from benchmarks.regions.taking_over import taken_over
 from benchmarks.results import Row, save, show
 
 RESULTS: Final = Path("build/regions.json")
@@ -66,7 +67,10 @@ async def run(cases: Sequence[str], shapes: Sequence[Shape], *, peer: bool) -> l
     if "A1r" in cases:
         keep(await compared(clusters=clusters))
     if "A1z" in cases:
-        keep(await answered_by_znodes(clusters=clusters))
+        keep(await answered_by_znodes())
+        keep(await taken_over())
+        if clusters is not None:
+            keep(await beside_hbase(clusters))
     if "A2" in cases:
         keep(await crashed())
     if "AF" in cases:

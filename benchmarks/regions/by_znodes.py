@@ -13,7 +13,6 @@ from benchmarks.procedures.rows import paired
 from benchmarks.regions import hbase, real
 from benchmarks.regions.assigning import Times
 from benchmarks.regions.plan import ROUNDS, Shape, disk, lag
-from benchmarks.regions.taking_over import Taken, failover_rows, taken_over
 from benchmarks.regions.world import TABLE, Child, until
 from benchmarks.regions.zookeeper_world import Store, store
 from benchmarks.results import Goal, Row
@@ -33,40 +32,29 @@ class Changed(NamedTuple):
     lag_ms: float
 
 
-async def answered_by_znodes(
-    shape: Shape = SHAPE, rounds: int = ROUNDS, *, clusters: real.Clusters | None
-) -> list[Row]:
-    """A1z: a table is created, disabled and enabled, with answers by znodes and by polls in turn; then failovers.
-
-    ``clusters``: a smaller table is set beside these.
-    """
+async def answered_by_znodes(shape: Shape = SHAPE, rounds: int = ROUNDS) -> list[Row]:
+    """A1z: a table is created, disabled and enabled, with answers by znodes and by polls in turn."""
+    played: dict[bool, list[dict[str, Changed]]] = {True: [], False: []}
     with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as name:
         async with store(Path(name) / "zookeeper") as found:
-            played: dict[bool, list[dict[str, Changed]]] = {True: [], False: []}
             for number in range(rounds):
                 for noded in (True, False):
                     played[noded].append(await _round(found, Path(name) / f"{number}-{noded}", shape, noded=noded))
-            made = rows(shape, played[True], played[False])
-            taken: dict[bool, list[Taken]] = {True: [], False: []}
-            for number in range(rounds):
-                for done in (False, True):
-                    folder = Path(name) / f"failover-{number}-{done}"
-                    taken[done].append(await taken_over(found, folder, shape, done=done))
-            made += failover_rows(shape, taken)
-            if clusters is not None:
-                made += await _beside(found, Path(name) / "beside", clusters, rounds)
-            return made
+    return rows(shape, played[True], played[False])
 
 
-async def _beside(found: Store, folder: Path, clusters: real.Clusters, rounds: int) -> list[Row]:
-    """Sets answers by znodes beside clusters of HBase that assign by ZooKeeper, and that do not."""
-    shape, chroot = real.SHAPE, await found.chroot()
-    async with (
-        found.daemon(folder, chroot, noded=True, servers_min=shape.servers) as daemon,
-        found.servers(daemon.port, shape.servers, chroot, noded=True),
-    ):
-        await daemon.until(shape.servers)
-        ours = await real.rates_of("A1z regent", daemon, shape, rounds)
+async def beside_hbase(clusters: real.Clusters, rounds: int = ROUNDS) -> list[Row]:
+    """A1z 1.7: a smaller table is set beside clusters of HBase that assign by ZooKeeper, and that do not."""
+    shape = real.SHAPE
+    with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as name:
+        async with store(Path(name) / "zookeeper") as found:
+            chroot = await found.chroot()
+            async with (
+                found.daemon(Path(name) / "daemon", chroot, noded=True, servers_min=shape.servers) as daemon,
+                found.servers(daemon.port, shape.servers, chroot, noded=True),
+            ):
+                await daemon.until(shape.servers)
+                ours = await real.rates_of("A1z regent", daemon, shape, rounds)
     made: list[Row] = []
     for rival in (one for one in real.RIVALS if one.version is hbase.OLD):
         what = "regions by simulated servers and znodes"

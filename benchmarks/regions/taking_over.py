@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 from contextlib import AsyncExitStack
 from functools import partial
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.arena import say
-from benchmarks.regions.plan import Shape, lag, row
+from benchmarks.regions.by_znodes import SHAPE
+from benchmarks.regions.plan import ROUNDS, Shape, disk, lag, row
 from benchmarks.regions.world import TABLE, until
-from benchmarks.regions.zookeeper_world import Store
+from benchmarks.regions.zookeeper_world import Store, store
 from benchmarks.results import Row
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Caller
@@ -33,11 +35,19 @@ class Taken(NamedTuple):
     lag_ms: float
 
 
-async def taken_over(found: Store, folder: Path, shape: Shape, *, done: bool) -> Taken:
-    """Has a daemon end while all regions are being opened, and another one take over.
+async def taken_over(shape: Shape = SHAPE, rounds: int = ROUNDS) -> list[Row]:
+    """A1z failover: a daemon ends while all regions are being opened, and another one takes over."""
+    taken: dict[bool, list[Taken]] = {True: [], False: []}
+    with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as name:
+        async with store(Path(name) / "zookeeper") as found:
+            for number in range(rounds):
+                for done in (False, True):
+                    taken[done].append(await _taken(found, Path(name) / f"{number}-{done}", shape, done=done))
+    return failover_rows(shape, taken)
 
-    ``done``: servers open the regions while there is no daemon; else once the next one has sent its first open.
-    """
+
+async def _taken(found: Store, folder: Path, shape: Shape, *, done: bool) -> Taken:
+    """Plays a round. ``done``: servers open the regions while there is no daemon, else after the first open is sent."""
     chroot, port = await found.chroot(), free_port()
     daemon = partial(
         found.daemon, folder, chroot, noded=True, servers_min=shape.servers, port=port, node_timeout_ms=HELD_MS

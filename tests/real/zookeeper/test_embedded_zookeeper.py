@@ -16,6 +16,7 @@ from benchmarks.procedures import calls, steps, terms
 from benchmarks.procedures.plan import TINY
 from benchmarks.regions.by_znodes import answered_by_znodes
 from benchmarks.regions.plan import Shape
+from benchmarks.regions.taking_over import taken_over
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.conftest import ZooKeeperProcess
 from tests.kit.deadlines import eventually
@@ -136,7 +137,8 @@ async def test_regions_are_assigned_by_znodes_and_by_polls_and_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made = {row.case: row for row in await answered_by_znodes(Shape(20, 2), 1, clusters=None)}
+    shape = Shape(20, 2)
+    made = {row.case: row for row in (*await answered_by_znodes(shape, 1), *await taken_over(shape, 1))}
     failovers = {"A1z failover", "A1z failover lag", "A1z failover done", "A1z failover done lag"}
     changes = {f"A1z {change}{more}" for change in ("create", "disable", "enable") for more in ("", " writes", " lag")}
     assert made.keys() == failovers | changes
