@@ -25,6 +25,8 @@ from testing.embedded.process import free_port
 OPENING: Final = NodeState.OPENING
 HELD_MS: Final = 600_000
 """Time in which znodes that wait on purpose are not taken from their servers."""
+LEASE_MS: Final = 30_000
+"""All servers share a process, which begins with ten thousand opens at once."""
 
 
 class Taken(NamedTuple):
@@ -49,9 +51,8 @@ async def taken_over(shape: Shape = SHAPE, rounds: int = ROUNDS) -> list[Row]:
 async def _taken(found: Store, folder: Path, shape: Shape, *, done: bool) -> Taken:
     """Plays a round. ``done``: servers open the regions while there is no daemon, else after the first open is sent."""
     chroot, port = await found.chroot(), free_port()
-    daemon = partial(
-        found.daemon, folder, chroot, noded=True, servers_min=shape.servers, port=port, node_timeout_ms=HELD_MS
-    )
+    times = {"node_timeout_ms": HELD_MS, "lease_ms": LEASE_MS}
+    daemon = partial(found.daemon, folder, chroot, noded=True, servers_min=shape.servers, port=port, **times)
     async with AsyncExitStack() as stack:
         async with daemon() as before:
             servers = await stack.enter_async_context(found.servers(port, shape.servers, chroot, noded=True, held=True))

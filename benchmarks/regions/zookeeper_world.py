@@ -58,17 +58,24 @@ class Store:
         servers_min: int,
         port: int = 0,
         node_timeout_ms: int = NODE_TIMEOUT_MS,
+        lease_ms: int = LEASE_MS,
     ) -> AsyncIterator[World]:
         """Runs a daemon on this store. ``folder``: of its journal."""
 
         async def opening(attempt: Opening) -> Opened:
-            opened = await ZooKeeperOpened.open(lambda: self._session(chroot), attempt, lease_ms=LEASE_MS, noded=noded)
+            opened = await ZooKeeperOpened.open(lambda: self._session(chroot), attempt, lease_ms=lease_ms, noded=noded)
             self._nodes = opened.nodes
             return opened
 
-        async with world(
-            folder, opening=opening, servers_min=servers_min, port=port, node_timeout_ms=node_timeout_ms
-        ) as found:
+        running = world(
+            folder,
+            opening=opening,
+            servers_min=servers_min,
+            port=port,
+            lease_ms=lease_ms,
+            node_timeout_ms=node_timeout_ms,
+        )
+        async with running as found:
             yield found
 
     def _session(self, chroot: int) -> KazooZooKeeper:
