@@ -239,12 +239,21 @@ class Agent:
         self._registration, self._taken, self._was_member = registration, 0, True
         self._attempts.pause_ms_max = min(PAUSE_MS_MAX, registration.lease_ms // TRIES_IN_LEASE)
         self._work.answers = self._answers if registration.nodes else None
+        if self._work.answers is not None:
+            tasks = [one for one in self._tasks if not one.done()]
+            self._tasks = [*tasks, asyncio.create_task(self._appear(self._work.answers), name="appears")]
         self._renew(sent, registration)
         self._news.anew()
         for value in registration.published:
             self._work.has(value)
         self._outbox.repeat_all()
         self._registered.set()
+
+    async def _appear(self, answers: Answers) -> None:
+        try:
+            await answers.appears()
+        except Exception as error:
+            log.warning("no znode tells that server %s lives, so its lease alone does: %s", self.server, error)
 
     async def _enter(self) -> tuple[Moment, list[Owned], Registered]:
         """Registers this process; where its clock is behind, it takes the incarnation after one that was fenced.

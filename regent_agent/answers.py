@@ -20,6 +20,13 @@ class Answers(Protocol):
     it cannot become certain, as where the ZooKeeper session has ended: an open fails then, and a close is reported.
     """
 
+    async def appears(self) -> None:
+        """Makes the ephemeral znode of this process, ``/regent/regions/rs/NAME,INCARNATION``, unless it is there.
+
+        The agent calls it beside each registration; a service calls it again for each new session. The daemon takes the
+        term that finds none for a start, and the end of one for a sign that its process is dead.
+        """
+
     async def begins(self, operation: Open | Close) -> bool:
         """Moves the znode to OPENING, or creates it as CLOSING; returns whether this server may go on."""
 

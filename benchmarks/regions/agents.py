@@ -22,13 +22,13 @@ from msgspec.structs import replace
 from benchmarks.regions.world import until
 from controller.main import tune
 from controller.regions.zookeeper_claim import ROOT
+from metadata_store.catalog.answers import NodeAnswers
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import Check, Write
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
 from regent_agent.protocol import Open
 from regent_agent.service import OpenedRegion, RegionService
-from testing.simulated.regions.nodes import NodeAnswers
 
 SESSION_MS: Final = 60_000
 CONNECT_S: Final = 30.0

@@ -195,14 +195,18 @@ class Silence:
         return found + [(one, one.key in self._spared_s) for one in ended if self._spared_s.get(one.key, 0.0) <= now_s]
 
     def gone(self, now_s: float) -> list[Server]:
-        """Returns the processes that count as crashed by now because their znode has ended, and they do not poll."""
-        self.absent.intersection_update(self._model.servers)
-        found = (self._model.servers[key] for key in sorted(self.absent))
-        return [
-            one
-            for one in found
-            if one.state is ServerState.ONLINE and is_late(one, now_s, self._lease_ms) and not self._is_busy(one.key)
-        ]
+        """Returns the processes that count as crashed by now because their znode has ended, and they do not poll.
+
+        None where no other one polls: the network between them and this side may have failed, and leases decide then.
+        """
+        servers = self._model.servers
+        self.absent.intersection_update(servers)
+        silent = [servers[key] for key in sorted(self.absent) if is_late(servers[key], now_s, self._lease_ms)]
+        if not silent or not any(
+            one.state is ServerState.ONLINE and not is_late(one, now_s, self._lease_ms) for one in servers.values()
+        ):
+            return []
+        return [one for one in silent if one.state is ServerState.ONLINE and not self._is_busy(one.key)]
 
     def doubt(self, now_s: float) -> Doubt | None:
         """Returns the doubt of this daemon in its own network, None without one."""

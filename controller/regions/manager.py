@@ -128,6 +128,7 @@ class Manager:
     async def poll(self, server: Server, taken: int, hold_s: float) -> protocol.Operations:
         """Renews the lease; returns operations, and from time to time the request for a list of its regions."""
         server.confirmed = True
+        self.silence.absent.discard(server.key)
         self._renew(server)
         if self.env.clock() - server.listed_s > LIST_EVERY_S:
             server.listed_s = self.env.clock()
@@ -142,7 +143,6 @@ class Manager:
             self.silence.absent.add(key)
 
     def _renew(self, server: Server) -> None:
-        self.silence.absent.discard(server.key)
         server.deadline_s = self.env.clock() + self._lease_ms(server) / 1000
 
     def _lease_ms(self, server: Server) -> int:
@@ -191,8 +191,7 @@ class Manager:
         One whose list waits for its comparison is not silent: it waits for the response.
         """
         for server in self.silence.gone(self.env.clock()):
-            half_ms = self.env.options.lease_ms // 2
-            self.expire(server, f"its ephemeral znode has ended, and it has not polled for {half_ms} ms")
+            self.expire(server, "its ephemeral znode has ended, and it has not polled since, for half a lease")
         for server, spared in self.silence.over(self.env.clock()):
             more = f" and one lease more, {self.env.options.lease_ms} ms, as most servers were silent" if spared else ""
             self.expire(server, f"no poll for {self._lease_ms(server)} ms{more}")

@@ -151,7 +151,7 @@ class RegionsTerm:
         if isinstance(self.env.dispatcher, Noded):
             self.env.dispatcher.answered = self.manager.answered
         if nodes is not None:
-            nodes.servers.gone = self.manager.absent
+            nodes.servers.gone, nodes.servers.back = self.manager.absent, self.manager.silence.absent.discard
         self.suspended = suspended
         counters = counters or RegionCounters()
         self.growth = Growth(
@@ -198,6 +198,8 @@ class RegionsTerm:
         self.env.copied_number = max(self.copy.above.number, restored.number_above(content.marks))
         await self.engine.load(self.env.copied_number)
         self.env.former_number = self.engine.last_number
+        if isinstance(self.env.dispatcher, Noded):
+            self.env.dispatcher.former_number = self.env.former_number
         self.env.contradictions.begin(self.env.former_number)
         loading.resume(self.env, self.engine.live(), self.engine.park)
         await self._drop_proofs({} if damaged.Unknown.of(content.damaged) else self.env.model.proofs)

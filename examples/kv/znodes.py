@@ -21,6 +21,8 @@ CONNECT_S: Final = 10.0
 """Longest attempt at a session; the first one goes before the server registers."""
 AGAIN_S: Final = 1.0
 """Pause between two attempts."""
+REFUSED_S: Final = 30.0
+"""Pause until a znode is made that was refused."""
 
 logger = logging.getLogger("kv.znodes")
 
@@ -40,7 +42,11 @@ class Znodes:
     async def start(self) -> None:
         """Begins to keep a session; returns after the first attempt, whatever came of it."""
         self._keeping = asyncio.create_task(self._keep())
-        await self._tried.wait()
+        tried = asyncio.create_task(self._tried.wait())
+        await asyncio.wait({self._keeping, tried}, return_when=asyncio.FIRST_COMPLETED)
+        tried.cancel()
+        if self._keeping.done():
+            self._keeping.result()  # no session can be tried with such an address
 
     async def stop(self) -> None:
         """Ends the session."""
@@ -62,16 +68,21 @@ class Znodes:
             logger.info("ZooKeeper session 0x%x begins", self._zk.session_id)
             self._tried.set()
             appearing = asyncio.create_task(self._appear())
-            await self._ended.wait()
-            appearing.cancel()
+            try:
+                await self._ended.wait()
+            finally:
+                appearing.cancel()
             logger.warning("the ZooKeeper session has ended: opens fail until there is a new one")
 
     async def _appear(self) -> None:
-        """Makes the ephemeral znode of this process, whose end tells the daemon that it may be dead."""
-        try:
-            await self.answers.appears()
-        except ZooKeeperError as error:
-            logger.warning("no znode tells the daemon that this server lives; its lease does: %s", error)
+        """Makes the ephemeral znode of this process in a new session, until that is done or the session over."""
+        while True:
+            try:
+                await self.answers.appears()
+                return
+            except ZooKeeperError as error:
+                logger.warning("no znode tells that this server lives, so its lease alone does: %s", error)
+            await asyncio.sleep(REFUSED_S)
 
     def _state(self, state: ConnectionState) -> None:
         if state is ConnectionState.LOST:

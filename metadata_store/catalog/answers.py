@@ -22,7 +22,7 @@ from state_machines.regions.unassigned import Asked, Node, NodeState, ServerAct,
 AGAIN_S: Final = 0.05
 """Pause until a znode is read again: there is no connection, another write was faster, or an open has to end first."""
 AWAY_S: Final = 1.0
-"""Pause until the znode of the process is made again, where that was refused: its folder comes with the first daemon."""
+"""Pause until the znode of the process is made again: its folder comes with the first daemon."""
 OWN: Final = (Acl(READ | WRITE, "auth", ""), Acl(READ, "world", "anyone"))
 """What a server that has proven an identity creates."""
 RACED: Final = frozenset({Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE})
@@ -54,7 +54,9 @@ class NodeAnswers:
 
         It waits for the first daemon of the domain, which makes the folder.
         """
-        while not await self._is_there():
+        while True:
+            if await self._is_there():
+                return
             await asyncio.sleep(AWAY_S)
 
     async def _is_there(self) -> bool:

@@ -16,6 +16,8 @@ SERVERS: Final = "rs"
 """Folder of the ephemeral znodes of servers: one of each process that lives."""
 VERSION: Final = 1
 """Version of the format: a later one is passed over."""
+NUMBER_CHARS_MAX: Final = 19
+"""Digits of a number in the name of a znode: a longer one stands for nothing, and is not parsed."""
 NODE_BYTES_MAX: Final = 4_096
 """Bytes of one znode; a server's name has 200 characters."""
 
@@ -75,12 +77,16 @@ def server_path(root: str, server: str, incarnation: int) -> str:
 def server_of(name: str) -> tuple[str, int] | None:
     """Returns the process that the name of a znode stands for; None where it stands for none."""
     server, _, incarnation = name.rpartition(",")
-    return (unquote(server), int(incarnation)) if server and incarnation.isascii() and incarnation.isdecimal() else None
+    return (unquote(server), int(incarnation)) if server and _is_number(incarnation) else None
+
+
+def _is_number(text: str) -> bool:
+    return len(text) <= NUMBER_CHARS_MAX and text.isascii() and text.isdecimal()
 
 
 def region_of(name: str) -> int | None:
     """Returns the region that the name of a znode stands for; None where it stands for none."""
-    return int(name) if name.isascii() and name.isdecimal() and str(int(name)) == name else None
+    return int(name) if _is_number(name) and str(int(name)) == name else None
 
 
 def encode(node: Node) -> bytes:

@@ -25,13 +25,17 @@ class Service:
     """What the servers of a service share: who has which region, tokens, logs.
 
     ``connect``: makes a ZooKeeper session where servers answer by znodes below ``root``, None where they report.
+    ``appears``: each has an ephemeral znode; without these each daemon takes its term for a start.
     ``failing``: answers that opens get before they succeed, by region. ``strays``: servers with a region that is not
     theirs. ``works``: work that was done. ``faults``: what must never happen.
     """
 
-    def __init__(self, connect: Callable[[], ZooKeeper] | None = None, root: str = ROOT) -> None:
-        self.connect, self.root = connect, root
+    def __init__(
+        self, connect: Callable[[], ZooKeeper] | None = None, root: str = ROOT, *, appears: bool = True
+    ) -> None:
+        self.connect, self.root, self.appears = connect, root, appears
         self.sessions: list[ZooKeeper] = []
+        self.ending: list[asyncio.Task[None]] = []
         self.servers: dict[tuple[str, int], QuickServer] = {}
         self.tokens: dict[int, int] = {}
         self.failing: dict[int, list[str]] = {}
@@ -98,11 +102,14 @@ class QuickServer:
         self.staged: set[bytes] = set()
         self.published: dict[str, protocol.Published] = {}
         self._answers: NodeAnswers | None = None
+        self._zk: ZooKeeper | None = None
 
     def dies(self) -> None:
         """Ends the process, and all that it had."""
         self.alive = False
         self.owned.clear()
+        if self._zk is not None:
+            self.service.ending.append(asyncio.ensure_future(self._zk.close()))
 
     def register(self) -> protocol.Register:
         """Returns the registration with all that it has."""
@@ -133,6 +140,9 @@ class QuickServer:
             await zk.connect(CONNECT_S)
             self.service.sessions.append(zk)
             self._answers = NodeAnswers(zk, self.service.root, lambda: self.key)
+            self._zk = zk
+            if self.service.appears:
+                await self._answers.appears()
         answers = self._answers
         if isinstance(operation, Open):
             repeats = self.owned.get(operation.region) == operation.token

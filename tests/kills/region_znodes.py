@@ -20,8 +20,9 @@ class KilledZnodes:
 
     def __init__(self, nodes: Nodes, dispatcher: Noded, deaths: Deaths, clock: Callable[[], float]) -> None:
         self._nodes, self._dispatcher, self._deaths = nodes, dispatcher, deaths
-        self._write = nodes._write
+        self._write, self._clear = nodes._write, nodes._clear
         nodes._write = self._killed  # type: ignore[method-assign]
+        nodes._clear = self._cleared  # type: ignore[method-assign]
         dispatcher._clock = clock
         dispatcher._sweeps_s = dispatcher._lists_s = clock() + dispatcher._timeout_s
         self._keeps: asyncio.Task[None] | None = None
@@ -32,6 +33,14 @@ class KilledZnodes:
             return
         self._deaths.before(self._content())
         await self._write()
+        self._deaths.after()
+
+    async def _cleared(self, clears: dict[int, int]) -> None:
+        """Deletes what a start finds, between two chances to die."""
+        if not clears:
+            return
+        self._deaths.before(("clear", tuple(clears)))
+        await self._clear(clears)
         self._deaths.after()
 
     def _content(self) -> Hashable:

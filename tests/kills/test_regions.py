@@ -100,6 +100,8 @@ STORES: dict[str, Callable[[Path], Domains]] = {
 
 ZNODES: Final = "znodes"
 """The transport by znodes, on ZooKeeper's store."""
+STARTS: Final = "znodes, each term a start"
+"""The same with servers that have no ephemeral znode."""
 
 SOME = list(CASES)[::5]
 """Families that are killed on SQLite, and with znodes, here; ``tests/verify/test_regions_at_length.py`` has all."""
@@ -114,15 +116,18 @@ async def end_of(case: Case, domains: Domains, deaths: Deaths, service: Service 
         return await _end_of(case, domains, deaths, service, clock)
 
 
-async def noded_end_of(case: Case, deaths: Deaths) -> End:
+async def noded_end_of(case: Case, deaths: Deaths, *, appears: bool = True) -> End:
     """Plays a case whose servers answer by znodes; no znode is left at its end."""
     backend = MemoryBackend()
-    return await end_of(case, on_zookeeper_of(backend, noded=True), deaths, Service(backend.client))
+    service = Service(backend.client, appears=appears)
+    return await end_of(case, on_zookeeper_of(backend, noded=True), deaths, service)
 
 
 async def end_on(store: str, case: Case, folder: Path, deaths: Deaths) -> End:
     """Plays a case on a store, or with answers by znodes on one of them."""
-    return await (noded_end_of(case, deaths) if store == ZNODES else end_of(case, STORES[store](folder), deaths))
+    if store in (ZNODES, STARTS):
+        return await noded_end_of(case, deaths, appears=store == ZNODES)
+    return await end_of(case, STORES[store](folder), deaths)
 
 
 async def narrow_end_of(case: Case, deaths: Deaths, service: Service | None = None) -> End:
@@ -158,7 +163,11 @@ MARKS: Final = {
     ("name", "store"),
     [
         *(pytest.param(name, "memory", marks=MARKS.get(name, [])) for name in CASES),
-        *(pytest.param(name, store, marks=MARKS.get(name, [])) for store in ("sqlite", ZNODES) for name in SOME),
+        *(
+            pytest.param(name, store, marks=MARKS.get(name, []))
+            for store in ("sqlite", ZNODES, STARTS)
+            for name in SOME
+        ),
     ],
 )
 async def test_a_region_procedure_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(

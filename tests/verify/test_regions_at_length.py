@@ -12,7 +12,7 @@ import pytest
 from tests.kills.harness import Death, Deaths
 from tests.kills.region_cases import CASES
 from tests.kills.tally import RecordProperty
-from tests.kills.test_regions import ZNODES, end_of, in_memory, killed_everywhere, narrow_end_of
+from tests.kills.test_regions import STARTS, ZNODES, end_of, in_memory, killed_everywhere, narrow_end_of
 from tests.simulation.regions.situations import SITUATIONS
 from tests.simulation.regions.ways_out import ALL, EVENTS, played, played_names
 from tests.verify.region_fuzz.stage import FENCES, ROUND_S, STORES, Stage
@@ -39,7 +39,7 @@ async def test_nothing_is_left_that_operators_cannot_end_or_see(
 
 
 @pytest.mark.seed("S1-3", "S1-75", "S2-3", "S3-5")
-@pytest.mark.parametrize("store", ["sqlite", "zookeeper", ZNODES])
+@pytest.mark.parametrize("store", ["sqlite", "zookeeper", ZNODES, STARTS])
 @pytest.mark.parametrize("name", CASES)
 async def test_a_region_procedure_on_a_durable_store_ends_as_the_clean_run(
     name: str, store: str, tmp_path: Path, record_property: RecordProperty

@@ -18,6 +18,7 @@ from controller.regions.transport.nodes import Found, Nodes, Wanted
 from regent_agent import protocol
 from regent_agent.protocol import NODES, Close, Open, Operation, Result
 from state_machines.regions.model import Server
+from state_machines.regions.states import ServerState
 from state_machines.regions.unassigned import Cause, Node, NodeState, may_be_offline
 
 log = logging.getLogger("regent.regions")
@@ -32,12 +33,18 @@ N = NodeState
 
 
 class Sent(NamedTuple):
-    """An operation on a region that is awaited. ``since_s``: when it was sent, or its znode moved last."""
+    """An operation on a region that is awaited. ``since_s``: when it was sent, or its znode moved last.
+
+    ``first_s``: when it was sent. ``is_sure``: its znode shows whether its server has the region. Where that was
+    written again, an answer may have been in the one before: only the server knows then.
+    """
 
     pid: int
     server: Server
     operation: Open | Close
     since_s: float
+    first_s: float
+    is_sure: bool = True
 
 
 Answered = Callable[[Server, Result], None]
@@ -83,8 +90,12 @@ class Noded(Dispatcher):
         """When znodes are listed next: a server may have made one after its operation was taken back."""
         self._taken: dict[int, int] = {}
         """How often the znode of a region was taken from a server since it was open last."""
-        self._moved_s: dict[Key, float] = {}
-        """When processes have moved a znode last: another one of theirs waits behind that, and is not late."""
+        self._moved_s: dict[Key, tuple[float, float]] = {}
+        """When processes have moved a znode last, and when its operation was sent: a later one waits behind that."""
+        self.former_number = 0
+        """The last token of earlier daemons: an open with one may have been sent by them."""
+        self._asked: dict[int, int] = {}
+        """Tokens of the opens that servers were sent, by region."""
         nodes.changed, nodes.permits, nodes.dropped = self._changed, self._permits, self._refused
 
     # -- for procedures
@@ -95,7 +106,7 @@ class Noded(Dispatcher):
             super().send(server, operation)
             return
         region, pid = operation.region, operation.pid
-        sent = Sent(pid, server, operation, self._clock())
+        sent = Sent(pid, server, operation, self._clock(), self._clock())
         self._expected[pid] = server.key
         self._sent[region], self._region_of[pid] = sent, region
         self._nodes.follow(region)
@@ -131,6 +142,7 @@ class Noded(Dispatcher):
             return
         del self._sent[region]
         self._after.pop(region, None)
+        self._asked.pop(region, None)
         self._nodes.leave(region)
         if self._state(region) is N.CLOSED:
             self._closed[region] = self._clock() + LINGER_S
@@ -159,8 +171,10 @@ class Noded(Dispatcher):
                     self._settle(region)
         for region, sent in [one for one in self._sent.items() if now_s - one[1].since_s >= self._timeout_s]:
             longest_s, since_s = self._timeout_s * (1 << self._taken.get(region, 0)), sent.since_s
-            if self._state(region) is N.OFFLINE:
-                since_s = max(since_s, self._moved_s.get(sent.server.key, since_s))
+            moved_s, sent_s = self._moved_s.get(sent.server.key, (since_s, sent.first_s))
+            ends_s = sent.first_s + self._timeout_s * (1 << DOUBLED_MAX)
+            if self._state(region) is N.OFFLINE and sent_s <= sent.first_s and now_s < ends_s:
+                since_s = max(since_s, moved_s)  # it waits behind operations that its server got before
             is_late = now_s - since_s >= longest_s and NODES in sent.server.features
             if is_late and self._expected.get(sent.pid) == sent.server.key:
                 self._sent[region] = sent._replace(since_s=now_s)
@@ -177,6 +191,9 @@ class Noded(Dispatcher):
                 self._offline(sent)  # a stranger took it, and the answer may have been in it: that is asked for again
             return
         if found.node.state not in (N.OFFLINE, N.OPENING):
+            return
+        if not sent.is_sure:
+            self._go(region, sent.pid)
             return
         state = found.node.state
 
@@ -219,6 +236,8 @@ class Noded(Dispatcher):
             self._nodes.leave(region)
             self._go(region, sent.pid)
             return
+        if self._asked.get(region) == operation.token or operation.token <= self.former_number:
+            self._sent[region] = sent._replace(is_sure=False)
         node = Node(N.OFFLINE, region, sent.pid, operation.token, *key, operation.sequence)
         self._nodes.want(region, node, lambda: self._go(region, sent.pid))
 
@@ -226,6 +245,8 @@ class Noded(Dispatcher):
         """Has the server get the operation, where that is awaited still."""
         sent = self._sent.get(region)
         if sent is not None and sent.pid == pid and self._expected.get(pid) == sent.server.key:
+            if isinstance(sent.operation, Open):
+                self._asked[region] = sent.operation.token
             super().send(sent.server, sent.operation)
 
     def _state(self, region: int) -> NodeState | None:
@@ -295,8 +316,9 @@ class Noded(Dispatcher):
             return
         node, operation = found.node, sent.operation
         self._sent[region] = sent = sent._replace(since_s=self._clock())
-        if node.state is not N.OFFLINE and (node.server, node.incarnation) == sent.server.key:
-            self._moved_s[sent.server.key] = sent.since_s
+        moves = node.state is not N.OFFLINE and (node.server, node.incarnation) == sent.server.key
+        if moves and sent.server.state is ServerState.ONLINE:
+            self._moved_s[sent.server.key] = sent.since_s, sent.first_s
         if not node.is_of(*sent.server.key, operation.token):
             if isinstance(operation, Open) and self._nodes.wants(region) is None and node.server != NOBODY:
                 self._offline(sent)  # it could not be written as it was

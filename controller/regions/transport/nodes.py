@@ -36,6 +36,8 @@ AGAIN_S: Final = 0.05
 ASIDE_S: Final = (1.0, 5.0, 30.0)
 """Pauses before a write is tried again that ZooKeeper refuses for what no version explains: an ACL, a child."""
 RACES: Final = frozenset({Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS})
+ROUNDS_MAX: Final = 50
+"""Rounds of reading and deleting as a term begins, beside those that the number of znodes takes."""
 RACES_MAX: Final = 20
 """Refusals in a row that a faster writer explains."""
 OF_SERVERS: Final = frozenset({NodeState.CLOSING, NodeState.CLOSED})
@@ -164,15 +166,18 @@ class Nodes:
         self._is_listed = False
         while not self._is_listed:
             await self._once(self._find)
+        listed = len(self._dirty)
         clears = {} if self.servers.present else dict.fromkeys(self._dirty, 0)
-        while self._dirty or clears:
+        for _ in range(ROUNDS_MAX + 3 * listed // WRITTEN_TOGETHER):  # what changes all the time is read later
+            if not self._dirty and not clears:
+                break
             await self._once(self._read)
             await self._once(partial(self._clear, clears))
         self._has_begun = True
         log.info(
-            "this is %s: %d servers have a znode in %s, and %d regions are in transition",
+            "this term is taken for %s: %d servers have a znode in %s; of %d znodes of regions in transition %d stay",
             *("a failover" if self.servers.present else "a start", len(self.servers.present), self.servers.folder),
-            len(self.known),
+            *(listed, len(self.known)),
         )
         return dict(self.known)
 
@@ -196,14 +201,22 @@ class Nodes:
         if failed is None:
             for region in gone:
                 self.known.pop(region, None)
+                self.unfollow(region)
             for region in some:
                 del clears[region]
         elif failed.index:
             region = [one for one in gone if one in self.known][failed.index - 1]
             clears[region] += 1
             self.look(region)
-            if failed.code not in RACES or clears[region] > RACES_MAX:
-                del clears[region]  # its next operation comes upon it
+            if failed.code not in RACES:
+                log.warning(
+                    "%s cannot be deleted (%s), nor may others: %d znodes of regions in transition stay; delete them, "
+                    "or correct their ACLs",
+                    *(path_of(self._root, region), failed.code.name, len(clears)),
+                )
+                clears.clear()  # their next operations come upon them
+            elif clears[region] > RACES_MAX:
+                del clears[region]
         else:
             raise failed
 

@@ -17,7 +17,10 @@ NO_ONE: Final[frozenset[Key]] = frozenset()
 
 
 class Presence:
-    """The processes that have a znode below ``root``. ``gone``: takes one whose znode has ended; it must not wait."""
+    """The processes that have a znode below ``root``.
+
+    ``gone``: takes one whose znode has ended, ``back``: one that has made a znode; they must not wait.
+    """
 
     def __init__(self, zk: ZooKeeper, root: str) -> None:
         self._zk = zk
@@ -26,6 +29,7 @@ class Presence:
         self.is_due = True
         """Whether the znodes are to be listed: their watch has fired, or a connection has dropped it."""
         self.gone: Callable[[Key], None] = lambda key: None
+        self.back: Callable[[Key], None] = lambda key: None
 
     async def look(self) -> None:
         """Lists the znodes where that is due, and tells which have ended since the last list."""
@@ -42,3 +46,5 @@ class Presence:
         before, self.present = self.present, frozenset(one for name in names if (one := server_of(name)) is not None)
         for key in sorted(before - self.present):
             self.gone(key)
+        for key in self.present - before:
+            self.back(key)

@@ -68,6 +68,13 @@ class Member(RegionService):
             await event.wait()
 
 
+class Unseen(NodeAnswers):
+    """Makes no ephemeral znode, as where the session has ended."""
+
+    async def appears(self) -> None:
+        """Does nothing."""
+
+
 class World:
     """Daemons one after the other, and servers by name. ``noded``: whether servers answer by znodes.
 
@@ -148,9 +155,9 @@ class World:
         if self.noded:
             zk = self.sessions[name] = self._of_servers()
             await zk.connect(CONNECT_S)
-            answers = self.answers[name] = NodeAnswers(zk, ROOT, lambda: (name, incarnation))
-            if appears:
-                await answers.appears()
+            kind = NodeAnswers if appears else Unseen
+            answers = self.answers[name] = kind(zk, ROOT, lambda: (name, incarnation))
+            await answers.appears()
         daemons = (("127.0.0.1", self.listener.port),)
         options = AgentOptions(daemons=daemons, server=name, address=f"{name}:1", incarnation=incarnation)
         self.agents[name] = agent = Agent(member, options, answers=answers)

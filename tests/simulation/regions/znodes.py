@@ -22,6 +22,7 @@ from state_machines.regions.unassigned import SERVER, Node, NodeState, seen_by
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.memory.permissions import Identity
 from testing.simulated.regions.storage import Key
+from tests.kit.regions.transports import Unseen
 from tests.kit.simulation.loop import Life, Process
 from tests.simulation.regions.takeovers import SimNodes
 
@@ -246,10 +247,8 @@ async def answers_of(world: World, process: Process, key: Key, over: Callable[[]
     world.zookeeper.keys[zk.session_id] = key
     zk.on_state = lambda state: over() if state is ConnectionState.LOST else None
     beats(world, process, zk.session_id, world.loop.now_s)
-    found = NodeAnswers(zk, ROOT, lambda: key)
-    if random.Random(f"{world.plan.seed} appears").random() < APPEARS:
-        process.start(found.appears())
-    return found
+    kind = NodeAnswers if random.Random(f"{world.plan.seed} appears").random() < APPEARS else Unseen
+    return kind(zk, ROOT, lambda: key)
 
 
 def beats(world: World, process: Process, session: int, last_s: float) -> None:
