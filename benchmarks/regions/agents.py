@@ -102,6 +102,7 @@ async def main(port: int, count: int, zookeeper: int, chroot: int, held: int) ->
                 zk = await connected(zookeeper, chroot, written)
                 stack.push_async_callback(zk.close)
                 mine = CountedAnswers(zk, ROOT, partial(_process, name))
+                await mine.appears()
                 answers.append(mine)
             options = AgentOptions((("127.0.0.1", port),), name, f"{name}:1", incarnation=INCARNATION)
             options = replace(options, side_by_side_max=HELD_MAX) if held else options

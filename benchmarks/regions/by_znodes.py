@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -43,23 +44,28 @@ async def answered_by_znodes(shape: Shape = SHAPE, rounds: int = ROUNDS) -> list
     return rows(shape, played[True], played[False])
 
 
-async def beside_hbase(clusters: real.Clusters, rounds: int = ROUNDS) -> list[Row]:
-    """A1z 1.7: a smaller table is set beside clusters of HBase that assign by ZooKeeper, and that do not."""
-    shape = real.SHAPE
+async def beside_hbase(clusters: real.Clusters, shape: Shape = real.SHAPE, rounds: int = ROUNDS) -> list[Row]:
+    """A1z 1.7: a smaller table on real servers, beside clusters of HBase that assign by ZooKeeper, and that do not."""
     with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as name:
-        async with store(Path(name) / "zookeeper") as found:
-            chroot = await found.chroot()
-            async with (
-                found.daemon(Path(name) / "daemon", chroot, noded=True, servers_min=shape.servers) as daemon,
-                found.servers(daemon.port, shape.servers, chroot, noded=True),
-            ):
-                await daemon.until(shape.servers)
-                ours = await real.rates_of("A1z regent", daemon, shape, rounds)
+        ours = await _by_real_servers(Path(name), shape, rounds)
     made: list[Row] = []
     for rival in (one for one in real.RIVALS if one.version is hbase.OLD):
-        what = "regions by simulated servers and znodes"
+        what = "regions by real servers and znodes"
         made += real.rows("A1z", what, shape, ours, rival, await clusters.rates(rival))
     return made
+
+
+async def _by_real_servers(folder: Path, shape: Shape, rounds: int) -> real.Rates:
+    async with store(folder / "zookeeper") as found, AsyncExitStack() as stack:
+        chroot = await found.chroot()
+        running = found.daemon(folder / "daemon", chroot, noded=True, servers_min=shape.servers, fence="log")
+        daemon = await stack.enter_async_context(running)
+        options = "--transport", "zookeeper", "--zookeeper", found.address(chroot)
+        for number in range(shape.servers):
+            server = real.kv_server(f"kv-{number}", folder / "data", daemon.port, *options)
+            await stack.enter_async_context(server)
+        await daemon.until(shape.servers)
+        return await real.rates_of("A1z regent", daemon, shape, rounds)
 
 
 async def _round(found: Store, folder: Path, shape: Shape, *, noded: bool) -> dict[str, Changed]:

@@ -99,7 +99,7 @@ def _row(
 async def _ours(folder: Path, shape: Shape, rounds: int) -> Rates:
     async with world(folder, servers_min=shape.servers, fence="log") as found, AsyncExitStack() as stack:
         for number in range(shape.servers):
-            await stack.enter_async_context(_server(f"kv-{number}", folder / "data", found.port))
+            await stack.enter_async_context(kv_server(f"kv-{number}", folder / "data", found.port))
         await found.until(shape.servers)
         return await rates_of("A1r regent", found, shape, rounds)
 
@@ -127,13 +127,13 @@ async def _played(found: World, regions: int) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def _server(name: str, data: Path, port: int) -> AsyncIterator[None]:
+async def kv_server(name: str, data: Path, port: int, *options: str) -> AsyncIterator[None]:
     """Runs a server process; it has registered once the block begins."""
     command = (sys.executable, "-m", "examples.kv.server", "--name", name, "--data", str(data))
     log = data.with_name(f"{name}.log")
     with log.open("w") as out:
         process = await asyncio.create_subprocess_exec(
-            *command, "--daemons", f"127.0.0.1:{port}", stdout=asyncio.subprocess.PIPE, stderr=out
+            *command, "--daemons", f"127.0.0.1:{port}", *options, stdout=asyncio.subprocess.PIPE, stderr=out
         )
     try:
         assert process.stdout is not None

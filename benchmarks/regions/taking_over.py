@@ -5,15 +5,14 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from contextlib import AsyncExitStack
-from functools import partial
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.arena import say
 from benchmarks.regions.by_znodes import SHAPE
 from benchmarks.regions.plan import ROUNDS, Shape, disk, lag, row
-from benchmarks.regions.world import TABLE, until
+from benchmarks.regions.world import TABLE, World, until
 from benchmarks.regions.zookeeper_world import Store, store
 from benchmarks.results import Row
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
@@ -51,8 +50,18 @@ async def taken_over(shape: Shape = SHAPE, rounds: int = ROUNDS) -> list[Row]:
 async def _taken(found: Store, folder: Path, shape: Shape, *, done: bool) -> Taken:
     """Plays a round. ``done``: servers open the regions while there is no daemon, else after the first open is sent."""
     chroot, port = await found.chroot(), free_port()
-    times = {"node_timeout_ms": HELD_MS, "lease_ms": LEASE_MS}
-    daemon = partial(found.daemon, folder, chroot, noded=True, servers_min=shape.servers, port=port, **times)
+
+    def daemon() -> AbstractAsyncContextManager[World]:
+        return found.daemon(
+            folder,
+            chroot,
+            noded=True,
+            servers_min=shape.servers,
+            port=port,
+            lease_ms=LEASE_MS,
+            node_timeout_ms=HELD_MS,
+        )
+
     async with AsyncExitStack() as stack:
         async with daemon() as before:
             servers = await stack.enter_async_context(found.servers(port, shape.servers, chroot, noded=True, held=True))

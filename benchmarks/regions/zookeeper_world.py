@@ -48,6 +48,10 @@ class Store:
         assert found is not None
         return int(found[1], 16)
 
+    def address(self, chroot: int) -> str:
+        """Returns the connect string of a chroot."""
+        return f"{self._zookeeper.connect}/{chroot}"
+
     @asynccontextmanager
     async def daemon(
         self,
@@ -59,6 +63,7 @@ class Store:
         port: int = 0,
         node_timeout_ms: int = NODE_TIMEOUT_MS,
         lease_ms: int = LEASE_MS,
+        fence: str = "lease",
     ) -> AsyncIterator[World]:
         """Runs a daemon on this store. ``folder``: of its journal."""
 
@@ -73,13 +78,14 @@ class Store:
             servers_min=servers_min,
             port=port,
             lease_ms=lease_ms,
+            fence=fence,
             node_timeout_ms=node_timeout_ms,
         )
         async with running as found:
             yield found
 
     def _session(self, chroot: int) -> KazooZooKeeper:
-        zk = KazooZooKeeper(f"{self._zookeeper.connect}/{chroot}", session_timeout_ms=SESSION_MS)
+        zk = KazooZooKeeper(self.address(chroot), session_timeout_ms=SESSION_MS)
         zk.hooks = self.written
         return zk
 
