@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from controller.regions.procedures import move
 from controller.regions.procedures.messages import MOVE, Move
 from controller.regions.zookeeper_claim import ROOT
+from metadata_store.catalog.answers import NodeAnswers
 from metadata_store.catalog.unassigned import encode, path_of
+from metadata_store.errors import Code, ZkError
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState, ServerState
 from state_machines.regions.unassigned import Node, NodeState
@@ -68,6 +70,7 @@ class PresenceContract:
             opens = w.members["s2"].held[region] = asyncio.Event()
             moving = asyncio.ensure_future(w.run(move.NAME, MOVE.encode(Move(region, "t", "s2"))))
             await eventually(lambda: opening(w, region))
+            await eventually(lambda: len(w.nodes_of_term.servers.present) == 2)
             await w.die()
             await w.begin()
             assert said(caplog, "this term is taken for a failover: 2 servers have a znode")
@@ -109,6 +112,7 @@ class PresenceContract:
         async with world(backend.client, "s1", "s2", "s3", noded=True, options=SLOW) as w:
             await created(w)
             server = next(one for one in w.term.env.model.servers.values() if one.name == "s1")
+            await eventually(lambda: server.key in w.nodes_of_term.servers.present)
             await w.kill("s1")
             await eventually(lambda: server.state is not ServerState.ONLINE)
             assert said(caplog, "its ephemeral znode has ended, and it has not polled since")
@@ -128,8 +132,22 @@ class PresenceContract:
                 w.term.manager.absent(key)
 
             servers.gone = gone
+            await eventually(lambda: len(servers.present) == 2)
             await w.sessions["s1"].close()
             await eventually(lambda: seen)
             await eventually(lambda: not silence.absent)
             assert {one.state for one in w.term.env.model.servers.values()} == {ServerState.ONLINE}
             assert await w.settled(COUNT) == owners
+
+    async def test_a_server_whose_znode_is_refused_serves_all_the_same(
+        self, backend: Backend, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def refused(self: NodeAnswers) -> None:
+            raise ZkError(Code.NO_AUTH, "/regent/regions/rs")
+
+        monkeypatch.setattr(NodeAnswers, "appears", refused)
+        async with world(backend.client, "s1", "s2", noded=True) as w:
+            owners = await created(w)
+            assert set(owners.values()) == {"s1", "s2"}
+            assert said(caplog, "no znode tells that server s1 lives, so its lease alone does")
+            assert w.nodes_of_term.servers.present == frozenset()

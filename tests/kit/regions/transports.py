@@ -157,7 +157,6 @@ class World:
             await zk.connect(CONNECT_S)
             kind = NodeAnswers if appears else Unseen
             answers = self.answers[name] = kind(zk, ROOT, lambda: (name, incarnation))
-            await answers.appears()
         daemons = (("127.0.0.1", self.listener.port),)
         options = AgentOptions(daemons=daemons, server=name, address=f"{name}:1", incarnation=incarnation)
         self.agents[name] = agent = Agent(member, options, answers=answers)

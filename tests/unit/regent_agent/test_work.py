@@ -99,6 +99,9 @@ class Znodes:
     async def begins(self, operation: Open | Close) -> bool:
         return self._move(f"begins {type(operation).__name__.lower()}")
 
+    async def appears(self) -> None:
+        self._move("appears")
+
     async def opened(self, operation: Open, sequence: int) -> bool:
         return self._move("opened")
 
