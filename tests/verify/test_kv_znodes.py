@@ -21,7 +21,7 @@ from metadata_store.port import Stat
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests.kit.deadlines import eventually
 
-LEASE_MS = 20_000
+LEASE_MS = 40_000
 """Longer than a session of ZooKeeper: a frozen server loses that, and not its regions."""
 SESSION_MS = 5_000
 TABLE = "t"
