@@ -209,7 +209,8 @@ def _zookeeper_identity(value: str) -> str:
     if scheme not in _IDENTITIES or not name or value.strip() != value or not value.isprintable():
         raise ValueError(f"is not SCHEME:ID, with one of the schemes {', '.join(sorted(_IDENTITIES))}")
     if not _IDENTITIES[scheme].fullmatch(name):
-        raise ValueError(f"has an id that the scheme {scheme} does not know")
+        form = ": USER:HASH is one, not a password" if scheme == "digest" else ""
+        raise ValueError(f"has an id that the scheme {scheme} does not know{form}")
     return value
 
 

@@ -24,6 +24,9 @@ PROCEDURES: Final = f"{ROOT}/procedures"
 QUARANTINE: Final = f"{ROOT}/procedures_quarantine"
 ENDPOINTS: Final = f"{ROOT}/endpoints"
 REGIONS: Final = f"{ROOT}/regions"
+DIGEST: Final = "digest"
+MASK: Final = "x"
+"""Stands for the hash of an identity in a list that its reader may not administer."""
 ANY: Final = "*"
 """Stands for one name in a path."""
 
@@ -205,9 +208,16 @@ def _excess(acl: Acl, wanted: Sequence[Acl], mine: Identities) -> int:
     """Returns the permissions of an entry beyond those that ``wanted`` gives its identity, or any client."""
     given = READ
     for one in wanted:
-        if (one.scheme, one.id) in (ANYONE, (acl.scheme, acl.id)) or (one.scheme == "auth" and _is_mine(acl, mine)):
+        is_named = (one.scheme, one.id) in (ANYONE, (acl.scheme, acl.id)) or _is_masked(acl, one)
+        if is_named or (one.scheme == "auth" and _is_mine(acl, mine)):
             given |= one.perms
     return acl.perms & ~given
+
+
+def _is_masked(found: Acl, wanted: Acl) -> bool:
+    """Checks whether an entry is the wanted one without its hash, which ZooKeeper shows to administrators alone."""
+    user, _, hashed = found.id.partition(":")
+    return found.scheme == wanted.scheme == DIGEST and hashed == MASK and wanted.id.partition(":")[0] == user
 
 
 def shell_text(acls: Sequence[Acl], mine: Identities) -> str:

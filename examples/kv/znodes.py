@@ -80,7 +80,7 @@ class Znodes:
             try:
                 await self.answers.appears()
                 return
-            except ZooKeeperError as error:
+            except (ZooKeeperError, PermissionError) as error:
                 logger.warning("no znode tells that this server lives, so its lease alone does: %s", error)
             await asyncio.sleep(REFUSED_S)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from metadata_store.acl import READ, WRITE, Acl
-from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, mark_of, path_of, server_path
+from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, folder_of, mark_of, path_of, server_path
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
 from metadata_store.port import ANY_VERSION, Create, SetData, Stat, ZooKeeper
 from metadata_store.port import Node as Znode
@@ -23,6 +23,7 @@ AGAIN_S: Final = 0.05
 """Pause until a znode is read again: there is no connection, another write was faster, or an open has to end first."""
 AWAY_S: Final = 1.0
 """Pause until the znode of the process is made again: its folder comes with the first daemon."""
+IDENTITY: Final = "give this server the identity that regions.servers_identity of its daemons names"
 OWN: Final = (Acl(READ | WRITE, "auth", ""), Acl(READ, "world", "anyone"))
 """What a server that has proven an identity creates."""
 RACED: Final = frozenset({Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE})
@@ -70,6 +71,8 @@ class NodeAnswers:
         except (NotConnected, OutcomeUnknown):
             return False
         except ZkError as error:
+            if error.code is Code.NO_AUTH:
+                raise PermissionError(f"{error}: {IDENTITY}") from error
             if error.code not in (Code.NODE_EXISTS, Code.NO_NODE):
                 raise
         try:
@@ -119,13 +122,26 @@ class NodeAnswers:
             except (NotConnected, OutcomeUnknown):
                 found = None
             except ZkError as error:
+                if error.code is Code.NO_AUTH:
+                    raise PermissionError(f"{error}: {IDENTITY}") from error
                 if error.code not in RACED:
                     raise
                 found = None
+            if not found:
+                await self._find_folder()
             if found is not None:
                 self.refused += not found
                 return found
             await asyncio.sleep(AGAIN_S)
+
+    async def _find_folder(self) -> None:
+        """Raises ``LookupError`` where no daemon has made the folder of these znodes."""
+        folder = folder_of(self._root)
+        with suppress(NotConnected, OutcomeUnknown):
+            if await self._zk.exists(folder) is None:
+                raise LookupError(
+                    f"{folder} is not there: give this server the ZooKeeper and the chroot of its daemons"
+                )
 
     async def _once(self, asked: Asked, operation: Open | Close, sequence: int) -> bool | None:
         path, mark = path_of(self._root, operation.region), mark_of(self._root, operation.region, operation.token)

@@ -20,7 +20,7 @@ from metadata_store.catalog.unassigned import (
     server_path,
     servers_of,
 )
-from metadata_store.errors import SessionLost
+from metadata_store.errors import Code, SessionLost
 from metadata_store.port import ANY_VERSION, Node
 from regent_agent.protocol import Close, Open
 from state_machines.regions.unassigned import Node as RegionNode
@@ -201,3 +201,20 @@ def test_a_process_is_found_by_the_name_of_its_znode(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "a", "a,", ",1", "a,-1", "a,x", "a,²"])
 def test_other_names_stand_for_no_process(name: str) -> None:
     assert server_of(name) is None
+
+
+# -- what is wrong with a server
+
+
+async def test_a_server_with_another_chroot_is_told_so(stage: Stage) -> None:
+    other = NodeAnswers(stage.zk, "/elsewhere", lambda: ("a", 1))
+    for asked in (OPEN, Close(TOKEN + 1, REGION, TOKEN)):
+        with pytest.raises(LookupError, match="/elsewhere/unassigned is not there: give this server the ZooKeeper"):
+            await other.begins(asked)
+
+
+async def test_a_server_without_the_identity_is_told_which_it_needs(stage: Stage) -> None:
+    for answer in (stage.answers.begins(OPEN), stage.answers.appears()):
+        stage.server.reply_with(stage.zk.session_id, Code.NO_AUTH)
+        with pytest.raises(PermissionError, match="regions.servers_identity"):
+            await answer

@@ -225,3 +225,15 @@ async def test_a_daemon_without_the_role_names_no_open_znode(w: World) -> None:
     seat = await holding(w)
     await seat.crash()
     assert w.counters.open_znodes == ""
+
+
+def test_an_identity_whose_hash_is_not_shown_is_the_one_that_the_settings_name() -> None:
+    """ZooKeeper shows the hashes of a list to those alone who may change it: not to the daemon what a server made."""
+    wanted = [Acl(READ | WRITE, "digest", "kv:IJwNVeVdalTt4CTgTGj8D0vK3KI=")]
+    assert not strangers([Acl(READ | WRITE, "digest", "kv:x")], wanted)
+    for other in (
+        Acl(READ | WRITE | DELETE, "digest", "kv:x"),
+        Acl(WRITE, "digest", "eve:x"),
+        Acl(WRITE, "sasl", "kv:x"),
+    ):
+        assert strangers([other], wanted) == [other]
