@@ -139,9 +139,7 @@ class NodeAnswers:
         folder = folder_of(self._root)
         with suppress(NotConnected, OutcomeUnknown):
             if await self._zk.exists(folder) is None:
-                raise LookupError(
-                    f"{folder} is not there: give this server the ZooKeeper and the chroot of its daemons"
-                )
+                raise LookupError(f"{folder} is not there: give this server ZooKeeper and chroot of its daemons")
 
     async def _once(self, asked: Asked, operation: Open | Close, sequence: int) -> bool | None:
         path, mark = path_of(self._root, operation.region), mark_of(self._root, operation.region, operation.token)

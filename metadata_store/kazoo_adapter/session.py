@@ -197,8 +197,8 @@ class Session:
             checked(reply, self.chroot)
         elif not self._create_chroot:
             raise ConnectFailed(
-                f"the chroot {self.chroot} does not exist in ZooKeeper {self.hosts}: correct the connect string, or "
-                "start a broker with it once"
+                f"the chroot {self.chroot} does not exist in ZooKeeper {self.hosts}: correct the connect string, "
+                "create it in ZooKeeper's shell, or start a broker with it once"
             )
         else:
             await self._make_chroot()
