@@ -340,6 +340,7 @@ async def test_a_server_whose_clock_is_behind_takes_the_incarnation_after_the_fe
             secret="",
             leave_s=1.0,
             segment_bytes=1 << 20,
+            transport="poll",
         )
         running = asyncio.ensure_future(server._run(options))
         await eventually(lambda: [one.incarnation > FENCED for one in daemon.seen(Register)] == [False, True])
