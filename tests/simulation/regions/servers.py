@@ -40,6 +40,8 @@ class ServerProcess:
         )
         self.is_old = node.is_old
         self.agent: Agent | None = None
+        self.over = asyncio.Event()
+        """Whether its ZooKeeper session has ended."""
         self.left = False
         self.held_s = 0.0
         """Time in which its machine was held, and that its clock does not count."""
@@ -57,9 +59,9 @@ class ServerProcess:
             queue_max=QUEUE_MAX,
             features=() if self.is_old else FEATURES,
         )
-        answers, over = None, asyncio.Event()
+        answers = None
         if world.zookeeper is not None and not self.is_old:
-            answers = await znodes.answers_of(world, self.process, self.key, over.set)
+            answers = await znodes.answers_of(world, self.process, self.key, self.over.set)
         agent = self.agent = Agent(
             self.service,
             options,
@@ -72,7 +74,7 @@ class ServerProcess:
         if self.behaviour.queue_max is not None:  # less than an option may be
             agent._work._queue_max = self.behaviour.queue_max
         waits = [asyncio.create_task(agent.died.wait()), asyncio.create_task(self.behaviour.crashes.wait())]
-        waits.append(asyncio.create_task(over.wait()))
+        waits.append(asyncio.create_task(self.over.wait()))
         try:
             await agent.start()
         except Died:
@@ -81,7 +83,7 @@ class ServerProcess:
             await asyncio.sleep(2.0)
             agent._work._queue_max = QUEUE_MAX
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        again = agent.died.is_set() or over.is_set() or self.behaviour.restarts
+        again = agent.died.is_set() or self.over.is_set() or self.behaviour.restarts
         world.counts["ended by the agent" if agent.died.is_set() else "crashed by itself"] += 1
         self.kill()
         if again:
