@@ -233,6 +233,8 @@ class Noded(Dispatcher):
         self._closed.pop(region, None)
         found = self._nodes.known.get(region)
         if found is not None and found.node is not None and found.node.is_of(*key, operation.token):
+            if found.node.state is N.OFFLINE and operation.token <= self.former_number:
+                self._sent[region] = sent._replace(is_sure=False)  # an earlier daemon may have written it again
             self._nodes.leave(region)
             self._go(region, sent.pid)
             return
