@@ -130,6 +130,7 @@ class Agent:
         self._attempts = Attempts(self.server, jitter, self._die, refused)
         self._ended = self._attempts.ended
         self._tasks: list[asyncio.Task[None]] = []
+        self._appearing: asyncio.Task[None] | None = None
 
     # -- used by the service
 
@@ -239,9 +240,9 @@ class Agent:
         self._registration, self._taken, self._was_member = registration, 0, True
         self._attempts.pause_ms_max = min(PAUSE_MS_MAX, registration.lease_ms // TRIES_IN_LEASE)
         self._work.answers = self._answers if registration.nodes else None
-        if self._work.answers is not None:
-            tasks = [one for one in self._tasks if not one.done()]
-            self._tasks = [*tasks, asyncio.create_task(self._appear(self._work.answers), name="appears")]
+        if self._work.answers is not None and (self._appearing is None or self._appearing.done()):
+            self._appearing = asyncio.create_task(self._appear(self._work.answers), name="appears")
+            self._tasks = [*(one for one in self._tasks if not one.done()), self._appearing]
         self._renew(sent, registration)
         self._news.anew()
         for value in registration.published:
@@ -250,6 +251,7 @@ class Agent:
         self._registered.set()
 
     async def _appear(self, answers: Answers) -> None:
+        """Makes the ephemeral znode of this process; a server without it serves all the same."""
         try:
             await answers.appears()
         except Exception as error:

@@ -44,7 +44,7 @@ class Written:
         self.count = 0
 
     async def before(self, ops: Sequence[Write]) -> None:
-        """Counts what is about to be written; checks write nothing."""
+        """Counts the znodes of a write; checks write none."""
         self.count += sum(not isinstance(one, Check) for one in ops)
 
     async def after(self, ops: Sequence[Write]) -> None:

@@ -97,7 +97,7 @@ class _Spent(NamedTuple):
 
 
 async def _spent(found: Store, servers: Child) -> _Spent:
-    """Returns what was written so far, once no znode is left: the last ones go after the end of a change."""
+    """Returns the count of writes once no znode of a region is left: the last ones go after the end of a change."""
     await until(lambda: not found.nodes())
     servers.tell(0)
     return _Spent(found.written.count + int(await servers.said()), await found.transactions())

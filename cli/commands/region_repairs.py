@@ -83,7 +83,7 @@ def remove_row(
         bool, typer.Option("--ended", help="The process that the row is about has ended: you have made sure of that.")
     ] = False,
 ) -> Request:
-    """Remove a row that cannot be read, where no other command mends it; --dry-run names what is lost with the row.
+    """Remove an unreadable row that no other command mends; --dry-run names the data that go with the row.
 
     The row of a process that it does not name goes only once each process has come, or has stopped. Where servers are
     not fenced by their lease no time tells that: end the process, and say so with --ended.

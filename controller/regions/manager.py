@@ -191,7 +191,7 @@ class Manager:
         One whose list waits for its comparison is not silent: it waits for the response.
         """
         for server in self.silence.gone(self.env.clock()):
-            self.expire(server, "its ephemeral znode has ended, and it has not polled since, for half a lease")
+            self.expire(server, "its ephemeral znode has ended, and no poll has come since, for half a lease")
         for server, spared in self.silence.over(self.env.clock()):
             more = f" and one lease more, {self.env.options.lease_ms} ms, as most servers were silent" if spared else ""
             self.expire(server, f"no poll for {self._lease_ms(server)} ms{more}")

@@ -32,7 +32,9 @@ def add_transport(parser: argparse.ArgumentParser) -> None:
         default="poll",
         help="how this server answers: by reports, or by znodes, to daemons whose regions.transport is that, too",
     )
-    parser.add_argument("--zookeeper", help="host:port of ZooKeeper servers, separated by commas, and the chroot")
+    parser.add_argument(
+        "--zookeeper", type=_zookeeper, help="host:port of ZooKeeper servers, separated by commas, and the chroot"
+    )
     parser.add_argument(
         "--zookeeper-digest-file",
         dest="digest",
@@ -47,6 +49,14 @@ def check_transport(parser: argparse.ArgumentParser, options: argparse.Namespace
         parser.error("--transport zookeeper needs --zookeeper HOST:PORT")
     if options.transport == "poll" and (options.zookeeper or options.digest):
         parser.error("--zookeeper and --zookeeper-digest-file are for --transport zookeeper")
+
+
+def _zookeeper(text: str) -> str:
+    for server in text.partition("/")[0].split(","):
+        host, _, port = server.rpartition(":")
+        if not (host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise argparse.ArgumentTypeError(f"{server!r} in {text!r} is not HOST:PORT")
+    return text
 
 
 def _digest(path: str) -> str:

@@ -15,7 +15,8 @@ import pytest
 from controller.process.zookeeper import own_acls
 from controller.regions.procedures import assign, close, move
 from controller.regions.procedures.messages import MOVE, TRANSIT, Move, Transit
-from controller.regions.transport.nodes import Found, Nodes
+from controller.regions.transport.found import Found
+from controller.regions.transport.nodes import Nodes
 from controller.regions.zookeeper_claim import ROOT
 from metadata_store.acl import ALL, CREATE, DELETE, READ, WRITE, Acl, digest_acl, digest_id
 from metadata_store.catalog.answers import OWN

@@ -1,4 +1,4 @@
-"""Makes the folders of znodes that servers move; these and what is in them get the rights that the settings name."""
+"""Makes the folders of znodes that servers move, and gives folders and znodes the rights that the settings name."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from controller.regions.dispatcher import Dispatcher, Key, Limits, Tell
-from controller.regions.transport.nodes import Found, Nodes, Wanted
+from controller.regions.transport.found import Found, Wanted
+from controller.regions.transport.nodes import Nodes
 from regent_agent import protocol
 from regent_agent.protocol import NODES, Close, Open, Operation, Result
 from state_machines.regions.model import Server
@@ -188,7 +189,7 @@ class Noded(Dispatcher):
             return
         if found is None or found.node is None:
             if self._nodes.wants(region) is None:
-                self._offline(sent)  # a stranger took it, and the answer may have been in it: that is asked for again
+                self._offline(sent)  # a stranger took the znode, maybe with an answer: the server is asked again
             return
         if found.node.state not in (N.OFFLINE, N.OPENING):
             return
@@ -293,7 +294,7 @@ class Noded(Dispatcher):
         node = None if found is None else found.node
         if wanted.node is None:
             return node is None or (self._rests(node) if region not in self._sent else node.state is N.OPENED)
-        if wanted.node.server == NOBODY:  # what was seen is taken, and nothing else: the open may have succeeded
+        if wanted.node.server == NOBODY:  # the daemon takes the znode that it saw alone: an open may have succeeded
             return node is not None and node.state in (N.OFFLINE, N.OPENING) and node.token == wanted.node.token
         if node is None or node.state is N.CLOSED:
             return True  # one that cannot be read is no server's

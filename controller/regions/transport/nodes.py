@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from controller.regions.transport.folders import make_folders, renew_rights
+from controller.regions.transport.found import Changed, Found, Judge, Wanted, is_of_server, is_opened
 from controller.regions.transport.presence import Presence
 from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, folder_of, path_of, region_of
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
@@ -25,7 +26,7 @@ from metadata_store.own import acls_below
 from metadata_store.port import READ_PATHS_MAX, Create, Delete, Op, SetData, ZooKeeper
 from metadata_store.port import Node as Znode
 from metadata_store.records.port import StoreFailed
-from state_machines.regions.unassigned import Node, NodeState
+from state_machines.regions.unassigned import Node
 
 log = logging.getLogger("regent.regions")
 
@@ -40,40 +41,8 @@ ROUNDS_MAX: Final = 50
 """Rounds of reading and deleting as a term begins, beside those that the number of znodes takes."""
 RACES_MAX: Final = 20
 """Refusals in a row that a faster writer explains."""
-OF_SERVERS: Final = frozenset({NodeState.CLOSING, NodeState.CLOSED})
-"""States of znodes that servers have created: where these have an ACL, the daemon may only delete them."""
 SHOWN_MAX: Final = 5
 """Unreadable znodes that one reading logs."""
-
-
-class Found(NamedTuple):
-    """What a znode held when it was read. ``node`` None: it cannot be read. ``version``: for the next write."""
-
-    node: Node | None
-    version: int
-
-
-def _is_opened(found: Found | None) -> bool:
-    """Checks whether a znode has the answer to an open."""
-    return found is not None and found.node is not None and found.node.state is NodeState.OPENED
-
-
-class Wanted(NamedTuple):
-    """What a znode is to become. ``node`` None: it goes. ``done``: called once that is durable."""
-
-    node: Node | None
-    done: Callable[[], None]
-
-
-def is_of_server(found: Found) -> bool:
-    """Checks whether a server, or a stranger, has created a znode."""
-    return found.node is None or found.node.state in OF_SERVERS
-
-
-Changed = Callable[[int, Found | None], None]
-"""Takes a region and what its znode holds by now; None: there is none. It must not wait."""
-Judge = Callable[[int, Found | None, Wanted], bool]
-"""Returns whether a write is permitted still, by what was read."""
 
 
 class Nodes:
@@ -195,7 +164,7 @@ class Nodes:
         An answer to an open stays: the session of its server may have ended under a process that serves.
         """
         some = list(islice((one for one in clears if one not in self._dirty), WRITTEN_TOGETHER))
-        gone = [one for one in some if not _is_opened(self.known.get(one))]
+        gone = [one for one in some if not is_opened(self.known.get(one))]
         ops = [Delete(path_of(self._root, one), self.known[one].version) for one in gone if one in self.known]
         failed = await submit(self._zk, self._fence, ops) if ops else None
         if failed is None:

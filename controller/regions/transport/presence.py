@@ -1,7 +1,7 @@
 """Follows the ephemeral znodes of servers, one of each process that lives (seed 000).
 
-A process whose znode ends counts as crashed as soon as it has been silent for half a lease: its session and its polls
-have both ended. One that polls on lives, whatever became of its session; one that never had a znode has its lease.
+A process whose znode ends counts as crashed after half a lease without a poll, while another process polls. A process
+that polls lives, whatever became of its session. Of a process that never had a znode the lease alone decides.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Presence:
         self.back: Callable[[Key], None] = lambda key: None
 
     async def look(self) -> None:
-        """Lists the znodes where that is due, and tells which have ended since the last list."""
+        """Lists the znodes if a list is due; tells the processes whose znode has ended, or is new."""
         if not self.is_due:
             return
         self.is_due = False

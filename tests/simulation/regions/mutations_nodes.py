@@ -172,4 +172,4 @@ def forget_that_a_write_was_applied(stack: ExitStack) -> None:
 @mutation
 def clear_the_answers_of_a_start(stack: ExitStack) -> None:
     """Deletes all znodes where no server has one of its own, also the answers of processes that serve (C10)."""
-    put(stack, nodes, "_is_opened", lambda found: False)
+    put(stack, nodes, "is_opened", lambda found: False)

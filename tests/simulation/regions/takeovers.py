@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from controller.regions.procedures import assign, close
 from controller.regions.procedures.messages import TRANSIT, Transit
-from controller.regions.transport.nodes import Found, Nodes
+from controller.regions.transport.found import Found
+from controller.regions.transport.nodes import Nodes
 from state_machines.procedures.record import Record
 from state_machines.regions.unassigned import Cause, MasterAct, Node, master_act
 from tests.simulation.regions.invariants import readable

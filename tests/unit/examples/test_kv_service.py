@@ -348,3 +348,14 @@ async def test_a_server_whose_clock_is_behind_takes_the_incarnation_after_the_fe
         await eventually((tmp_path / "logs" / f"kv-1,{FENCED + 1}").is_dir)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:x/svc", "a:1,b", ":2181", "a:0", "a:99999", "a:²"])
+def test_an_address_of_zookeeper_that_nobody_can_reach_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--name", "kv-1", "--data", str(tmp_path), "--daemons", "127.0.0.1:7000", "--transport", "zookeeper"]
+    monkeypatch.setattr("sys.argv", ["kv", *words, "--zookeeper", text])
+    with pytest.raises(SystemExit):
+        server.main()
+    assert f"in {text!r} is not HOST:PORT" in capsys.readouterr().err

@@ -30,6 +30,7 @@ from regent_agent.protocol import (
     Refused,
     Regions,
     Register,
+    Registered,
     Request,
     Response,
 )
@@ -40,6 +41,7 @@ from tests.unit.regent_agent.test_connection import responding
 from tests.unit.regent_agent.test_router import Catalog
 from tests.unit.regent_agent.test_routes import LOW
 from tests.unit.regent_agent.test_threads import Blocking, Served
+from tests.unit.regent_agent.test_work import Znodes
 
 
 async def test_a_next_connection_names_the_highest_epoch_and_token_that_this_process_was_sent() -> None:
@@ -232,3 +234,52 @@ async def test_a_start_that_is_given_up_is_no_end_of_the_agent(unused_tcp_port: 
         assert agent.serving
         await agent.stop()
     assert len(daemon.seen(Register)) == 1
+
+
+class Unfinished(Znodes):
+    """Waits for its ephemeral znode, as below a daemon that has no folder for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = self.ended = 0
+        self.may_end = asyncio.Event()
+
+    async def appears(self) -> None:
+        self.begun += 1
+        try:
+            await self.may_end.wait()
+        finally:
+            self.ended += 1
+
+
+async def test_a_znode_of_a_server_is_made_once_at_a_time_and_again_for_the_next_registration() -> None:
+    answers = Unfinished()
+    async with StandIn(hold_ms=20).running() as daemon:
+
+        async def registered(_: Request) -> Response:
+            return Registered(1, 60_000, 20, nodes=True)
+
+        async def refused(_: Request) -> Response:
+            del daemon.responses[Poll]
+            return Refused(REGISTER, "another epoch")
+
+        async def registers_again() -> None:
+            before = len(daemon.seen(Register))
+            daemon.responses[Poll] = refused
+            await eventually(lambda: len(daemon.seen(Register)) > before and agent.serving)
+
+        daemon.responses[Register] = registered
+        agent = Agent(Recorded(), options(daemon), answers=answers, jitter=lambda: 0.0)
+        await agent.start()
+        await registers_again()
+        await registers_again()
+        assert (answers.begun, answers.ended) == (1, 0), "the first one goes on"
+        answers.may_end.set()
+        await eventually(lambda: answers.ended == 1)
+        await registers_again()
+        await eventually(lambda: (answers.begun, answers.ended) == (2, 2))
+        answers.may_end.clear()
+        await registers_again()
+        await eventually(lambda: answers.begun == 3)
+        await agent.stop()
+        assert answers.ended == 3, "it ends with the agent"

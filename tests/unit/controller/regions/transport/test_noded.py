@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controller.regions.dispatcher import Limits
+from controller.regions.transport.found import Found
 from controller.regions.transport.noded import Noded
-from controller.regions.transport.nodes import Found, Nodes
+from controller.regions.transport.nodes import Nodes
 from controller.regions.zookeeper_claim import ROOT
 from metadata_store.fencing.outcome import Fence
 from regent_agent.protocol import NODES, Open
