@@ -189,7 +189,7 @@ class NodesContract:
         self, backend: Backend, becomes: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The daemon has not seen it: it asks again after the limit, and takes nothing from a server that serves."""
-        async with world(backend.client, "s1", "s2", noded=True, options=replace(OPTIONS, node_timeout_ms=1_000)) as w:
+        async with world(backend.client, "s1", "s2", noded=True, options=replace(OPTIONS, node_timeout_ms=3_000)) as w:
             owners = await created(w)
             region = min(one for one, name in owners.items() if name == "s1")
             opens = w.members["s2"].held[region] = asyncio.Event()
