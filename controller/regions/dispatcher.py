@@ -101,6 +101,10 @@ class Dispatcher:
         self._blocked: list[_Queue] = []
         self._lists: set[Key] = set()
 
+    def shows(self, region: int) -> str:
+        """Says what the znode of a region tells; empty where servers report."""
+        return ""
+
     # -- for procedures
 
     def send(self, server: Server, operation: Operation) -> None:

@@ -14,7 +14,8 @@ from typing import Final
 from metadata_store.acl import READ, WRITE, Acl
 from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, folder_of, mark_of, path_of, server_path
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
-from metadata_store.port import ANY_VERSION, Create, SetData, Stat, ZooKeeper
+from metadata_store.gathered import Gathered
+from metadata_store.port import ANY_VERSION, Create, Delete, SetData, Stat, ZooKeeper
 from metadata_store.port import Node as Znode
 from regent_agent.protocol import Close, Open
 from state_machines.regions.unassigned import Asked, Node, NodeState, ServerAct, seen_by, server_act
@@ -43,6 +44,7 @@ class NodeAnswers:
 
     def __init__(self, zk: ZooKeeper, root: str, process: Callable[[], tuple[str, int]]) -> None:
         self._zk, self._root, self._process = zk, root, process
+        self._gathered = Gathered(zk)
         self._made: dict[int, tuple[int, int]] = {}
         """The znodes that opens have begun with, by region: token, and the transaction that made it.
 
@@ -102,7 +104,7 @@ class NodeAnswers:
         is_open = await self._does(Asked.OPEN_DONE, operation, sequence)
         self._made.pop(operation.region, None)
         with suppress(ZooKeeperError):  # it goes with the session at the latest
-            await self._zk.delete(mark, ANY_VERSION)
+            await self._gathered.multi([Delete(mark, ANY_VERSION)])
         return is_open
 
     async def closed(self, operation: Close) -> bool:
@@ -143,9 +145,10 @@ class NodeAnswers:
 
     async def _once(self, asked: Asked, operation: Open | Close, sequence: int) -> bool | None:
         path, mark = path_of(self._root, operation.region), mark_of(self._root, operation.region, operation.token)
-        znode = await self._zk.get(path)
-        if asked is Asked.OPEN_DONE and (told := await self._zk.exists(mark)) is not None:
-            return self._is_made_by(znode, operation) or znode is None or znode.stat.czxid > told.czxid
+        ends = asked is Asked.OPEN_DONE
+        znode, told = await self._gathered.read(path, mark) if ends else (*await self._gathered.read(path), None)
+        if told is not None:
+            return self._is_made_by(znode, operation) or znode is None or znode.stat.czxid > told.stat.czxid
         try:
             node = None if znode is None else decode(znode.data, operation.region)
         except UnreadableNode:
@@ -157,13 +160,13 @@ class NodeAnswers:
         acl = OWN if self._zk.identities else None
         if act is ServerAct.CREATE_CLOSING:
             new = Node(NodeState.CLOSING, operation.region, operation.pid, operation.token, *me)
-            await self._zk.create(path, encode(new), acl=acl)
+            await self._gathered.multi([Create(path, encode(new), acl=acl)])
         elif act in TO and node is not None and znode is not None:
             new = node._replace(state=TO[act], pid=operation.pid, sequence=sequence or node.sequence)
             marks = [Create(mark, None, ephemeral=True, acl=acl)] if act is ServerAct.TO_OPENED else []
             if act is ServerAct.TO_OPENING:
                 self._made[operation.region] = operation.token, znode.stat.czxid
-            [written, *_] = await self._zk.multi([SetData(path, encode(new), znode.stat.version), *marks])
+            [written, *_] = await self._gathered.multi([SetData(path, encode(new), znode.stat.version), *marks])
             return isinstance(written, Stat) and written.czxid == znode.stat.czxid
         elif act is ServerAct.WAITS:
             return None

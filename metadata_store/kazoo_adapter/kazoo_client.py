@@ -2,7 +2,8 @@
 
 Requests and replies are raw bytes here (:mod:`metadata_store.kazoo_adapter.jute` has their contents). So MultiRead and
 SetWatches, which kazoo does not have, are requests like any other, and replies are decoded outside of kazoo's thread.
-Four methods of kazoo's connection are replaced; they are internals, so the version is pinned.
+Methods of kazoo's connection are replaced; they are internals, so the version is pinned. What the server sends is read
+in large pieces: watches come by the thousand, and kazoo needs ten system calls for each.
 
 Invariants: A request is queued only while CONNECTED and only on the connection that the loop knows of, so nothing
 survives a blip in a queue. After LOST no new session is opened by itself. A watch event is never looked up in kazoo's
@@ -14,12 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import secrets
+import select
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable
+from struct import Struct
 from typing import Any, Final, Protocol
 
 import kazoo
@@ -49,6 +53,9 @@ if kazoo_version != SUPPORTED_KAZOO:
 
 INT32_MAX: Final = 2**31 - 1
 WAKEUPS_MAX: Final = 4_096
+RECEIVED_BYTES: Final = 65_536
+"""Bytes that are taken from the socket at once."""
+_SIZE: Final = Struct("!i")
 RECONNECT_DELAY_S: Final = 0.1
 RECONNECT_DELAY_S_MAX: Final = 1.0
 _CLOSED: Final = (KeeperState.CLOSED, KeeperState.EXPIRED_SESSION, KeeperState.AUTH_FAILED)
@@ -140,6 +147,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
 
     client: Client
     _xid: int
+    _came: bytes = b""
+    _at: int = 0
+    """What the socket had, and how much of it is read."""
 
     def start(self) -> None:
         """Starts the thread; waking it never blocks the event loop (a socket pair holds some 270 wake-ups)."""
@@ -167,6 +177,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
 
     def _connect_attempt(self, host: str, hostip: str, port: int, retry: Any) -> Any:
         """Runs a connection to its end; the server is tried last then."""
+        self._came, self._at = b"", 0
         status = super()._connect_attempt(host, hostip, port, retry)
         if status is not STOP_CONNECTING:
             self.client.servers.failed(hostip, port)
@@ -203,6 +214,45 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
             raise SaslFailed(f"the server refused the SASL login (error {header.err})")
         answer, _ = SASL.deserialize(buffer, offset)
         return answer or b""
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        """Takes a message, and each one that came with it: no select tells of those."""
+        answer = super()._read_socket(read_timeout)
+        while answer is None and self._has_message():
+            answer = super()._read_socket(read_timeout)
+        return answer
+
+    def _has_message(self) -> bool:
+        rest = len(self._came) - self._at - _SIZE.size
+        return rest >= 0 and rest >= _SIZE.unpack_from(self._came, self._at)[0]
+
+    def _read(self, length: int, timeout: float) -> bytes:
+        """Returns so many bytes. They come from the socket with all that follows, up to a size."""
+        if length < 0:
+            raise ConnectionDropped(f"the server announced {length} bytes")
+        end = self._at + length
+        if end > len(self._came):
+            self._receive(end - len(self._came), timeout)
+            end = length
+        found, self._at = self._came[self._at : end], end
+        return found
+
+    def _receive(self, missing: int, timeout: float) -> None:
+        """Takes so many bytes from the socket, or more; what is read already goes."""
+        parts = [self._came[self._at :]]
+        with self._socket_error_handling():
+            while missing > 0:
+                if not self.handler.select([self._socket], [], [], timeout)[0]:
+                    raise self.handler.timeout_exception("socket time-out during read")
+                try:
+                    part = self._socket.recv(max(missing, RECEIVED_BYTES))
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    continue
+                if not part:
+                    raise ConnectionDropped("socket connection broken")
+                parts.append(part)
+                missing -= len(part)
+        self._came, self._at = b"".join(parts), 0
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         self.client.received += 1
@@ -350,14 +400,23 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
     def stop(self) -> None:
         """Stops nothing."""
 
-    def select(self, reading: list[Any], *others: Any) -> Any:
-        """Selects as kazoo does, but counts bytes that TLS has decrypted already: the socket below hides them."""
-        waiting = [s for s in reading if isinstance(s, ssl.SSLSocket) and s.pending()]
-        if not waiting:
-            return super().select(reading, *others)
-        rest = [s for s in reading if s not in waiting]
-        ready = super().select(rest, [], [], 0)[0] if rest else []
-        return waiting + ready, [], []
+    def select(self, reading: list[Any], writing: list[Any], _: list[Any], timeout: float) -> Any:
+        """Waits as kazoo does, without a selector of its own for each wait.
+
+        Bytes that TLS has decrypted already count: the socket below hides them.
+        """
+        waiting = [one for one in reading if isinstance(one, ssl.SSLSocket) and one.pending()]
+        poll, files = select.poll(), {one.fileno(): one for one in (*reading, *writing)}
+        for one in reading:
+            poll.register(one, select.POLLIN)
+        for one in writing:
+            poll.register(one, select.POLLOUT)
+        ready = [files[file] for file, _ in poll.poll(0 if waiting else math.ceil(timeout * 1000))]
+        return (
+            [one for one in reading if one in waiting or one in ready],
+            [one for one in writing if one in ready],
+            [],
+        )
 
 
 def _port_state(state: str) -> ConnectionState:

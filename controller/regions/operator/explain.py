@@ -194,6 +194,8 @@ def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: E
         parts.append(_unplaced(region, env))
     if record.pid in env.claimants.held:
         parts.append("it waits until no server can have the region")
+    if told := env.dispatcher.shows(region.id):
+        parts.append(told)
     if record.error:
         parts.append(f"its latest error: {record.error}")
     return "; ".join(parts)

@@ -57,6 +57,7 @@ class RegionsStatus(Item):
     listener: str = Field("", description="address for servers and clients")
     connections: int = 0
     store: str = ""
+    transport: str = Field("", description="how servers answer: 'poll' by reports, 'zookeeper' by znodes")
     file: str = ""
     lease_ms: int = 0
     fence: str = ""
@@ -110,6 +111,7 @@ class StatusView:
             listener=f"{self._settings.regions_host}:{domain.listener.port}" if domain.mode not in UNBOUND else "",
             connections=domain.listener.connections,
             store=wanted.store,
+            transport=wanted.transport,
             file=str(self._settings.regions_file),
             lease_ms=wanted.lease_ms,
             fence=wanted.fence,

@@ -99,6 +99,10 @@ class Noded(Dispatcher):
         """Tokens of the opens that servers were sent, by region."""
         nodes.changed, nodes.permits, nodes.dropped = self._changed, self._permits, self._refused
 
+    def shows(self, region: int) -> str:
+        """Says what the znode of a region tells."""
+        return self._nodes.shows(region)
+
     # -- for procedures
 
     def send(self, server: Server, operation: Operation) -> None:

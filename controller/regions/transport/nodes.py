@@ -18,6 +18,7 @@ from typing import Final
 from controller.regions.transport.folders import make_folders, renew_rights
 from controller.regions.transport.found import Changed, Found, Judge, Wanted, is_of_server, is_opened
 from controller.regions.transport.presence import Presence
+from controller.regions.transport.refused import RACES, RACES_MAX, READ, WRITTEN, Refused
 from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, folder_of, path_of, region_of
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
@@ -34,15 +35,11 @@ WRITTEN_TOGETHER: Final = 400
 """Znodes of one multi."""
 AGAIN_S: Final = 0.05
 """Pause after a request without a response."""
-ASIDE_S: Final = (1.0, 5.0, 30.0)
-"""Pauses before a write is tried again that ZooKeeper refuses for what no version explains: an ACL, a child."""
-RACES: Final = frozenset({Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS})
 ROUNDS_MAX: Final = 50
 """Rounds of reading and deleting as a term begins, beside those that the number of znodes takes."""
-RACES_MAX: Final = 20
-"""Refusals in a row that a faster writer explains."""
 SHOWN_MAX: Final = 5
-"""Unreadable znodes that one reading logs."""
+"""Unreadable znodes that one reading logs, and strangers that a listing names."""
+NAME_CHARS_SHOWN: Final = 40
 
 
 class Nodes:
@@ -61,15 +58,13 @@ class Nodes:
         self._watched: set[int] = set()
         """Regions whose znode is followed, be it there or not."""
         self.servers = Presence(zk, root)
-        self._is_listed = self._has_begun = self._lists = False
+        self._is_listed = self._has_begun = self._lists = self._has_warned = False
         self._work = asyncio.Event()
         self.changed: Changed = lambda region, found: None
         self.permits: Judge = lambda region, found, wanted: True
         self.dropped: Callable[[int, Found | None], None] = lambda region, found: None
         """Takes a region whose write is not permitted any more, with what its znode holds."""
-        self._aside: dict[int, tuple[float, int]] = {}
-        """Regions whose write was refused: until when it waits, and how often that was."""
-        self._refusals: Counter[int] = Counter()
+        self._refused = Refused(root, self._try_again)
         self.faults: Counter[str] = Counter()
         """What did not go as it should, by its cause, see :class:`controller.regions.metrics.RegionCounters`."""
 
@@ -83,6 +78,18 @@ class Nodes:
     def wants(self, region: int) -> Wanted | None:
         """Returns the write of a region that is not done yet."""
         return self._wanted.get(region)
+
+    def shows(self, region: int) -> str:
+        """Says in a sentence what the znode of a region holds, or why that is not known; empty without one."""
+        path, found = path_of(self._root, region), self.known.get(region)
+        if region in self._watched and (why := self._refused.why(region)):
+            return f"its znode {path} {why}"
+        if found is None:
+            return ""
+        if found.node is None:
+            return f"its znode {path} holds what no server has written, and is replaced by the next operation"
+        server = f" by {found.node.server},{found.node.incarnation}" if found.node.server else ", and no server's"
+        return f"its znode {path} is {found.node.state}{server}"
 
     def leave(self, region: int) -> None:
         """Takes a wish back that is not sent yet."""
@@ -194,7 +201,7 @@ class Nodes:
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._dirty or self._lists or self.servers.is_due or not all(map(self._waits, self._wanted)):
+            while self._dirty or self._lists or self.servers.is_due or not all(map(self._refused.waits, self._wanted)):
                 await self._once(self.servers.look)
                 await self._once(self._find_new)
                 await self._once(self._read)
@@ -213,10 +220,22 @@ class Nodes:
 
     async def _list(self) -> None:
         names, _ = await self._zk.children(self._folder[:-1]) or ((), None)
-        found = [one for name in names if (one := region_of(name)) is not None and one not in self.known]
+        regions = {name: region_of(name) for name in names}
+        self._warn([name for name, one in regions.items() if one is None])
+        found = [one for one in regions.values() if one is not None and one not in self.known]
         self._watched.update(found)
         self._dirty.update(dict.fromkeys(sorted(found)))
         self._is_listed = True
+
+    def _warn(self, strangers: list[str]) -> None:
+        """Names once in a term what somebody else has put into the folder."""
+        if strangers and not self._has_warned:
+            self._has_warned = True
+            some = ", ".join(repr(one[:NAME_CHARS_SHOWN]) for one in sorted(strangers)[:SHOWN_MAX])
+            log.warning(
+                "%s has %d znodes that are no region's (%s): they stay, and all listings read their names; delete them",
+                *(self._folder[:-1], len(strangers), some),
+            )
 
     async def _find_new(self) -> None:
         """Lists the znodes where there are more than are known."""
@@ -253,11 +272,12 @@ class Nodes:
             before = self.known.get(region)
             if not isinstance(one, Znode):
                 if one is not Code.NO_NODE:
-                    self._has_failed(region, one, "read")
+                    self._has_failed(region, one, READ)
                 self.known.pop(region, None)
                 now = None
             else:
                 now = self.known[region] = self._decoded(region, one, log_it=shown < SHOWN_MAX)
+                self._refused.was_read(region)
                 shown += now.node is None
             if now != before and self._has_begun:
                 self.changed(region, now)
@@ -275,7 +295,7 @@ class Nodes:
     # -- writing
 
     async def _write(self) -> None:
-        free = ((region, one) for region, one in self._wanted.items() if not self._waits(region))
+        free = ((region, one) for region, one in self._wanted.items() if not self._refused.waits(region))
         some = list(islice(free, WRITTEN_TOGETHER))
         some = [(region, one) for region, one in some if self._is_permitted(region, one)]
         ops = [(region, op) for region, one in some for op in self._ops(region, one)]
@@ -289,33 +309,21 @@ class Nodes:
         if failed is not None and failed.index:
             region = ops[failed.index - 1][0]
             self.look(region)
-            self._has_failed(region, failed.code, "written")  # the others are written again
+            self._has_failed(region, failed.code, WRITTEN)  # the others are written again
             return
         if failed is not None:
             raise failed
         for region, one in some:
             self._written(region, one)
 
-    def _waits(self, region: int) -> bool:
-        aside = self._aside.get(region)
-        return aside is not None and aside[0] > asyncio.get_running_loop().time()
+    def _has_failed(self, region: int, code: Code, what: str) -> None:
+        self.faults["refused"] += self._refused.failed(region, code, what)
 
-    def _has_failed(self, region: int, code: Code, done: str) -> None:
-        """Puts the write of a znode aside for a time that ZooKeeper refuses again and again, or does not show."""
-        self._refusals[region] += 1
-        if code in RACES and self._refusals[region] <= RACES_MAX:
-            return
-        times = self._aside.get(region, (0.0, 0))[1]
-        pause_s = ASIDE_S[min(times, len(ASIDE_S) - 1)]
-        loop = asyncio.get_running_loop()
-        self._aside[region] = loop.time() + pause_s, times + 1
-        self.faults["refused"] += 1
-        loop.call_later(pause_s, self._work.set)
-        log.warning(
-            "%s cannot be %s (%s), and is left alone for %.0f s; region %d waits for that: look at its ACL and "
-            "children, or delete it with these",
-            *(path_of(self._root, region), done, code.name, pause_s, region),
-        )
+    def _try_again(self, region: int, what: str) -> None:
+        """Goes on with a znode after its pause: one that cannot be read has no watch."""
+        if what == READ and region in self._watched:
+            self._dirty[region] = None
+        self._work.set()
 
     def _is_permitted(self, region: int, wanted: Wanted) -> bool:
         found = self.known.get(region)
@@ -347,8 +355,7 @@ class Nodes:
 
     def _written(self, region: int, wanted: Wanted) -> None:
         """Enters a write that was applied."""
-        self._aside.pop(region, None)
-        self._refusals.pop(region, None)
+        self._refused.was_written(region)
         before = self.known.pop(region, None)
         if wanted.node is not None:
             version = 0 if before is None else 1 if is_of_server(before) else before.version + 1

@@ -6,6 +6,7 @@ that polls lives, whatever became of its session. Of a process that never had a 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +15,8 @@ from metadata_store.catalog.unassigned import server_of, servers_of
 from metadata_store.port import ZooKeeper
 
 NO_ONE: Final[frozenset[Key]] = frozenset()
+PORTION: Final = 1_000
+"""Names that one turn of the loop reads."""
 
 
 class Presence:
@@ -43,7 +46,11 @@ class Presence:
         except BaseException:
             self.is_due = True
             raise
-        before, self.present = self.present, frozenset(one for name in names if (one := server_of(name)) is not None)
+        found: set[Key] = set()
+        for first in range(0, len(names), PORTION):  # strangers may have made any number
+            found.update(one for name in names[first : first + PORTION] if (one := server_of(name)) is not None)
+            await asyncio.sleep(0)
+        before, self.present = self.present, frozenset(found)
         for key in sorted(before - self.present):
             self.gone(key)
         for key in self.present - before:

@@ -12,9 +12,19 @@ from controller.regions.transport.nodes import Nodes
 from controller.regions.zookeeper_claim import ROOT
 from metadata_store.catalog.answers import TO, NodeAnswers
 from metadata_store.catalog.unassigned import FOLDER, UnreadableNode, decode, encode, path_of, region_of
-from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from metadata_store.fencing.outcome import Fence
-from metadata_store.port import ANY_VERSION, ConnectionState, Create, Delete, OpResult, SetData, Stat, Write
+from metadata_store.port import (
+    ANY_VERSION,
+    READ_PATHS_MAX,
+    ConnectionState,
+    Create,
+    Delete,
+    OpResult,
+    SetData,
+    Stat,
+    Write,
+)
 from metadata_store.port import Node as Znode
 from metadata_store.records.port import StoreFailed
 from regent_agent.protocol import Open
@@ -178,11 +188,13 @@ class SimZooKeeper(MemoryZooKeeper):
         await asyncio.sleep(away_s + self._chance.random() * PAUSE_S_MAX)
         return await super()._arrive()
 
-    async def get(self, path: str) -> Znode | None:
-        """Reads a znode, and notes which one it was."""
-        found = await super().get(path)
-        if found is not None and isinstance(self.server, Sessions):
-            self.server.read[self.session_id, path] = found.stat.czxid
+    async def read_many(self, paths: Sequence[str], *, paths_max: int = READ_PATHS_MAX) -> list[Znode | Code]:
+        """Reads znodes, and notes which ones they were."""
+        found = await super().read_many(paths, paths_max=paths_max)
+        if isinstance(self.server, Sessions) and self.session_id in self.server.keys:
+            for path, one in zip(paths, found, strict=True):
+                if isinstance(one, Znode):
+                    self.server.read[self.session_id, path] = one.stat.czxid
         return found
 
     async def _submit(self, ops: Sequence[Write], single: bool) -> list[OpResult]:

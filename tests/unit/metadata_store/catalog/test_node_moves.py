@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -21,7 +21,7 @@ from metadata_store.catalog.unassigned import (
     servers_of,
 )
 from metadata_store.errors import Code, SessionLost
-from metadata_store.port import ANY_VERSION, Node
+from metadata_store.port import ANY_VERSION, READ_PATHS_MAX, Node
 from regent_agent.protocol import Close, Open
 from state_machines.regions.unassigned import Node as RegionNode
 from state_machines.regions.unassigned import NodeState
@@ -42,9 +42,9 @@ class Interrupted(MemoryZooKeeper):
         super().__init__(server)
         self.after_read: list[Callable[[], Awaitable[None]]] = []
 
-    async def get(self, path: str) -> Node | None:
-        found = await super().get(path)
-        if path == PATH and self.after_read:
+    async def read_many(self, paths: Sequence[str], *, paths_max: int = READ_PATHS_MAX) -> list[Node | Code]:
+        found = await super().read_many(paths, paths_max=paths_max)
+        if PATH in paths and self.after_read:
             await self.after_read.pop(0)()
         return found
 
@@ -137,14 +137,14 @@ async def test_an_open_whose_response_was_lost_has_ended_whatever_became_of_its_
         stage.server.lose_replies(stage.zk.session_id)
 
     if then != "stays":
-        before = stage.zk.get
+        before = stage.zk.read_many
 
-        async def get(path: str) -> Node | None:
+        async def read_many(paths: Sequence[str], **bounds: int) -> list[Node | Code]:
             if await stage.state() == (N.OPENED, "a"):
                 await (stage.daemon.delete(PATH, ANY_VERSION) if then == "goes" else stage.made_anew())
-            return await before(path)
+            return await before(paths, **bounds)
 
-        stage.zk.get = get  # type: ignore[method-assign]
+        stage.zk.read_many = read_many  # type: ignore[method-assign]
     stage.zk.after_read.append(lost)
     assert await stage.answers.opened(OPEN, 3)
 

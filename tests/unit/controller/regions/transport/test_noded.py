@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from controller.regions.dispatcher import Limits
+from controller.regions.transport import presence, refused
 from controller.regions.transport.found import Found
 from controller.regions.transport.noded import Noded
 from controller.regions.transport.nodes import Nodes
+from controller.regions.transport.presence import Presence
 from controller.regions.zookeeper_claim import ROOT
+from metadata_store.acl import ADMIN, OPEN, Acl
+from metadata_store.catalog.unassigned import folder_of, marks_of, path_of, server_path, servers_of
 from metadata_store.fencing.outcome import Fence
 from regent_agent.protocol import NODES, Open
 from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState
 from state_machines.regions.unassigned import Node, NodeState
 from testing.memory import MemoryServer, MemoryZooKeeper
+from tests.kit.deadlines import eventually
 
 TIMEOUT_S = 5.0
 SERVER = Server("s1", 1, "s1:1", "", ServerState.ONLINE, {}, features=frozenset({NODES}))
@@ -79,3 +87,81 @@ async def test_an_open_that_waits_behind_others_is_not_taken_from_its_server() -
     story.is_now(7, NodeState.OPENING)
     assert story.looks_at(1.8 * TIMEOUT_S) == []
     assert story.looks_at(1.9 * TIMEOUT_S) == [7, 8], "from then on it has moved none"
+
+
+# -- what it shows
+
+MOVED = [
+    (None, ""),
+    (Found(None, 3), f"its znode {ROOT}/unassigned/7 holds what no server has written, and is replaced"),
+    (Found(Node(NodeState.OPENING, 7, 1, 2, "s1", 9), 3), f"its znode {ROOT}/unassigned/7 is opening by s1,9"),
+    (Found(Node(NodeState.OFFLINE, 7, 1, 2, "", 0), 3), f"its znode {ROOT}/unassigned/7 is offline, and no server's"),
+]
+
+
+@pytest.mark.parametrize(("found", "says"), MOVED)
+async def test_a_region_says_what_its_znode_holds(found: Found | None, says: str) -> None:
+    story = Story()
+    if found is not None:
+        story.nodes.known[7] = found
+    assert story.noded.shows(7).startswith(says)
+    assert bool(story.noded.shows(7)) == bool(says)
+
+
+@pytest.fixture
+async def zk() -> MemoryZooKeeper:
+    found = MemoryZooKeeper(MemoryServer())
+    await found.connect(1.0)
+    return found
+
+
+@pytest.fixture
+async def nodes(zk: MemoryZooKeeper) -> Nodes:
+    """Znodes of a term in whose folder there are some of others."""
+    paths = "/regent", ROOT, f"{ROOT}/epoch", folder_of(ROOT), marks_of(ROOT), servers_of(ROOT)
+    for path in (*paths, f"{folder_of(ROOT)}/notes", f"{folder_of(ROOT)}/007"):
+        await zk.create(path, None)
+    await zk.create(path_of(ROOT, 7), b"{", acl=[Acl(ADMIN, "world", "anyone")])
+    return Nodes(zk, Fence(0, path=f"{ROOT}/epoch"), ROOT, _connected)
+
+
+async def test_names_of_strangers_are_told_once_in_a_term(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        await nodes.begin()
+    told = [one.getMessage() for one in caplog.records if "no region's" in one.getMessage()]
+    [one] = told
+    assert one.startswith(f"{folder_of(ROOT)} has 2 znodes that are no region's ('007', 'notes'): they stay")
+
+
+async def test_a_znode_that_may_not_be_read_is_named_with_the_remedy_and_read_once_it_may_be(
+    zk: MemoryZooKeeper, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refused, "ASIDE_S", (0.05,))
+    await nodes.begin()
+    assert nodes.shows(7) == "", "it is no region in transition"
+    keeping = asyncio.ensure_future(nodes.keep())
+    nodes.follow(7)
+    await eventually(lambda: nodes.shows(7))
+    assert nodes.shows(7) == (
+        f"its znode {path_of(ROOT, 7)} cannot be read (NO_AUTH); it is tried from time to time: look at its ACL and "
+        "children, or delete it with these"
+    )
+    await zk.set_acls(path_of(ROOT, 7), OPEN, 0)
+    await eventually(lambda: nodes.known.get(7) == Found(None, 0))
+    assert nodes.shows(7).startswith(f"its znode {path_of(ROOT, 7)} holds what no server has written")
+    keeping.cancel()
+
+
+async def test_a_turn_of_the_loop_reads_some_of_the_names_in_the_folder_of_servers(
+    zk: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "PORTION", 2)
+    for path in ("/regent", ROOT, servers_of(ROOT), *(server_path(ROOT, f"s{n}", n) for n in range(7))):
+        await zk.create(path, None)
+    servers = Presence(zk, ROOT)
+    looking, turns = asyncio.ensure_future(servers.look()), 0
+    while not looking.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert servers.present == {(f"s{n}", n) for n in range(7)}
+    assert turns > 4
