@@ -13,9 +13,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from brokers.listener.bound_listener import InboundListener
 from brokers.listener.entrance import ServerTls
@@ -32,6 +34,8 @@ log = logging.getLogger("regent.regions")
 
 HELLO_BYTES_MAX: Final = 2_048
 """Bytes of a frame before the peer has proven itself."""
+HELD_S: Final = 1.0
+"""Longest time in which a Hello waits for a term that is about to begin: a third of what agents wait for one."""
 SIZES: Final[dict[type[Request], int]] = {
     protocol.Register: protocol.LIST_BYTES_MAX,
     protocol.Regions: protocol.LIST_BYTES_MAX,
@@ -95,6 +99,8 @@ class RegionListener(InboundListener):
         self._secrets = secrets
         self._daemon = daemon
         self._handlers: Handlers | None = None
+        self._coming: asyncio.Event | None = None
+        """Set once a term that is about to begin has begun, or will not."""
         self._places = Places()
         self.told: Callable[[str], None] = lambda _: None
         """Takes the proof of a process that gets to know the epoch by its registration."""
@@ -104,12 +110,25 @@ class RegionListener(InboundListener):
     async def stop(self) -> None:
         """Closes the socket and every connection."""
         self._handlers = None
+        self.prepare(term=False)
         await self._entrance.close()
         self.close_connections()
+
+    def prepare(self, *, term: bool) -> None:
+        """Says whether a term is about to begin: Hellos wait for it then, for a short time.
+
+        A server that is refused pauses up to two seconds, and all regions on their way wait with it.
+        """
+        if term:
+            self._coming = self._coming or asyncio.Event()
+        elif self._coming is not None:
+            self._coming.set()
+            self._coming = None
 
     def serve(self, handlers: Handlers) -> None:
         """Passes requests to ``handlers`` from now on."""
         self._handlers = handlers
+        self.prepare(term=False)
 
     def resign(self) -> None:
         """Stops serving: peers look for another daemon."""
@@ -226,6 +245,11 @@ class RegionListener(InboundListener):
     async def _welcomed(self, hello: Hello, greeting: object) -> Response:
         """Accepts a connection, unless it is refused, or its server has seen more than the store has."""
         response = self._greeted(hello, greeting)
+        if isinstance(response, Welcome) and self._coming is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HELD_S):
+                    await self._coming.wait()
+            response = replace(response, epoch=0 if self._handlers is None else self._handlers.epoch)
         if isinstance(response, Refused) or not self._secrets.serves(hello.secret):
             return response
         if not (why := await self.seen(digest_of(hello.proof), hello.seen_epoch, hello.seen_token)):

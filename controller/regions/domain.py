@@ -144,6 +144,8 @@ class RegionsDomain:
 
     def _become(self, mode: RegionsMode, why: str) -> None:
         self.mode, self.why = mode, why
+        if mode is not RegionsMode.ACTIVE:
+            self.listener.prepare(term=mode is RegionsMode.LOADING)
         if mode is not RegionsMode.LOADING:
             self.failed = mode is RegionsMode.FAILING
         if mode in (RegionsMode.STANDBY, RegionsMode.STOPPED):

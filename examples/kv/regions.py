@@ -69,9 +69,10 @@ def open_content(data: Path, region: OpenedRegion) -> Content:
     The open takes a sequence number itself. Raises :class:`StaleOwner` and :class:`Lost`.
     """
     folder = folder_of(data, region.region)
-    files.make_folder(data / "regions")
-    files.make_folder(folder)
-    files.make_folder(folder / "recovered")
+    if not _has_file(folder):
+        files.make_folder(data / "regions")
+        files.make_folder(folder)
+        (folder / "recovered").mkdir(exist_ok=True)  # durable with the file
     content = load(data, region)
     if content.sequence < region.sequence:
         raise Lost(
@@ -81,6 +82,11 @@ def open_content(data: Path, region: OpenedRegion) -> Content:
     save(data, region.region, region.token, content)
     _tidy(folder, region.token)
     return content
+
+
+def _has_file(folder: Path) -> bool:
+    """Checks whether an owner has made its file, and before that the folders, durably."""
+    return folder.is_dir() and any(OWNER_FILE.fullmatch(one.name) for one in folder.iterdir())
 
 
 def load(data: Path, region: OpenedRegion) -> Content:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokers.regions import listener as module
 from brokers.regions.connection import Greeting, Peer
 from brokers.regions.listener import RegionListener
 from brokers.wire.primitives import BadMessage
@@ -114,6 +115,54 @@ async def test_a_daemon_that_is_not_active_refuses_requests_unread(decoding: lis
         assert response.code == protocol.NOT_ACTIVE
     assert not decoded
     assert isinstance(await responded(listener, protocol.Hello(1)), protocol.Welcome)
+
+
+class Preparing:
+    """A listener whose domain is about to begin a term, and a Hello that came meanwhile."""
+
+    def __init__(self) -> None:
+        self.listener = RegionListener("127.0.0.1", 0)
+        self.listener.prepare(term=True)
+        self.listener.prepare(term=True)  # as by each of the two steps of a load
+        self.hello = asyncio.ensure_future(responded(self.listener, protocol.Hello(1)))
+
+    async def waits(self) -> bool:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return not self.hello.done()
+
+
+async def test_a_hello_waits_for_the_term_that_begins_and_gets_its_epoch() -> None:
+    found = Preparing()
+    assert await found.waits()
+    handlers = Handlers()
+    handlers.epoch = 9
+    found.listener.serve(handlers)
+    assert await found.hello == protocol.Welcome(1, 9, "")
+    later = await responded(found.listener, protocol.Hello(1))
+    assert isinstance(later, protocol.Welcome), "nothing waits any more"
+
+
+@pytest.mark.parametrize("ends", ["another daemon has the domain", "the daemon stops"])
+async def test_a_hello_waits_for_no_term_that_does_not_begin(ends: str) -> None:
+    found = Preparing()
+    assert await found.waits()
+    if ends == "the daemon stops":
+        await found.listener.stop()
+    else:
+        found.listener.prepare(term=False)
+    assert await found.hello == protocol.Welcome(1, 0, "")
+
+
+async def test_a_hello_waits_for_a_short_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HELD_S", 0.01)
+    assert await Preparing().hello == protocol.Welcome(1, 0, "")
+
+
+async def test_a_hello_that_is_refused_does_not_wait() -> None:
+    listener = RegionListener("127.0.0.1", 0)
+    listener.prepare(term=True)
+    assert isinstance(await responded(listener, protocol.Hello(0)), Refused)
 
 
 UNFIT: dict[str, tuple[list[Any], str]] = {
