@@ -12,8 +12,17 @@ from contextlib import suppress
 from typing import Final
 
 from metadata_store.acl import READ, WRITE, Acl
-from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, folder_of, mark_of, path_of, server_path
-from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError, ZooKeeperError
+from metadata_store.catalog.unassigned import (
+    UnreadableNode,
+    decode,
+    encode,
+    folder_of,
+    mark_of,
+    marks_of,
+    path_of,
+    server_path,
+)
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError
 from metadata_store.gathered import Gathered
 from metadata_store.port import ANY_VERSION, Create, Delete, SetData, Stat, ZooKeeper
 from metadata_store.port import Node as Znode
@@ -25,6 +34,8 @@ AGAIN_S: Final = 0.05
 AWAY_S: Final = 1.0
 """Pause until the znode of the process is made again: its folder comes with the first daemon."""
 IDENTITY: Final = "give this server the identity that regions.servers_identity of its daemons names"
+MARKS_S: Final = 0.2
+"""Pause in which marks gather that are to be deleted."""
 OWN: Final = (Acl(READ | WRITE, "auth", ""), Acl(READ, "world", "anyone"))
 """What a server that has proven an identity creates."""
 RACED: Final = frozenset({Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE})
@@ -50,6 +61,10 @@ class NodeAnswers:
 
         Versions begin anew with each znode, so a write can meet another one than was read.
         """
+        self._marked: set[tuple[int, int]] = set()
+        """Region and token of the opens that may have made a mark."""
+        self._marks: list[str] = []
+        self._forgetting: asyncio.Task[None] | None = None
         self.refused = 0
 
     async def appears(self) -> None:
@@ -100,12 +115,23 @@ class NodeAnswers:
 
     async def opened(self, operation: Open, sequence: int) -> bool:
         """Moves the znode to OPENED, and makes a mark with it, which tells that after a lost response."""
-        mark = mark_of(self._root, operation.region, operation.token)
-        is_open = await self._does(Asked.OPEN_DONE, operation, sequence)
-        self._made.pop(operation.region, None)
-        with suppress(ZooKeeperError):  # it goes with the session at the latest
-            await self._gathered.multi([Delete(mark, ANY_VERSION)])
-        return is_open
+        try:
+            return await self._does(Asked.OPEN_DONE, operation, sequence)
+        finally:
+            self._made.pop(operation.region, None)
+            if (marked := (operation.region, operation.token)) in self._marked:
+                self._marked.discard(marked)
+                self._marks.append(mark_of(self._root, *marked))
+                if self._forgetting is None or self._forgetting.done():
+                    self._forgetting = asyncio.create_task(self._forget_marks(), name="marks")
+
+    async def _forget_marks(self) -> None:
+        """Deletes marks that are not needed any more; each goes with the session at the latest."""
+        while self._marks:
+            await asyncio.sleep(MARKS_S)
+            marks, self._marks = self._marks, []
+            writes = (self._gathered.multi([Delete(mark, ANY_VERSION)]) for mark in marks)
+            await asyncio.gather(*writes, return_exceptions=True)
 
     async def closed(self, operation: Close) -> bool:
         """Moves the znode to CLOSED."""
@@ -137,11 +163,11 @@ class NodeAnswers:
             await asyncio.sleep(AGAIN_S)
 
     async def _find_folder(self) -> None:
-        """Raises ``LookupError`` where no daemon has made the folder of these znodes."""
-        folder = folder_of(self._root)
+        """Raises ``LookupError`` where no daemon has made the folders of these znodes."""
         with suppress(NotConnected, OutcomeUnknown):
-            if await self._zk.exists(folder) is None:
-                raise LookupError(f"{folder} is not there: give this server ZooKeeper and chroot of its daemons")
+            for folder in (folder_of(self._root), marks_of(self._root)):
+                if await self._zk.exists(folder) is None:
+                    raise LookupError(f"{folder} is not there: give this server ZooKeeper and chroot of its daemons")
 
     async def _once(self, asked: Asked, operation: Open | Close, sequence: int) -> bool | None:
         path, mark = path_of(self._root, operation.region), mark_of(self._root, operation.region, operation.token)
@@ -164,6 +190,8 @@ class NodeAnswers:
         elif act in TO and node is not None and znode is not None:
             new = node._replace(state=TO[act], pid=operation.pid, sequence=sequence or node.sequence)
             marks = [Create(mark, None, ephemeral=True, acl=acl)] if act is ServerAct.TO_OPENED else []
+            if marks:
+                self._marked.add((operation.region, operation.token))
             if act is ServerAct.TO_OPENING:
                 self._made[operation.region] = operation.token, znode.stat.czxid
             [written, *_] = await self._gathered.multi([SetData(path, encode(new), znode.stat.version), *marks])

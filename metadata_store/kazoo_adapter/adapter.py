@@ -13,7 +13,7 @@ from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.limits import answers, multi_reads, single_reads, watch_chunks
-from metadata_store.kazoo_adapter.session import Session, checked
+from metadata_store.kazoo_adapter.session import Session, checked, of_session
 from metadata_store.port import (
     IN_FLIGHT_MAX,
     READ_PATHS_MAX,
@@ -154,7 +154,7 @@ class KazooZooKeeper(Session):
                 yield checked(reply, paths[0]), count
         else:
             async for reply, count in answers(send, single_reads(raw), SINGLE_READS_MAX):
-                yield jute.as_multi_read(reply), count
+                yield jute.as_multi_read(of_session(reply)), count
 
     # -- watches
 

@@ -227,7 +227,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         return rest >= 0 and rest >= _SIZE.unpack_from(self._came, self._at)[0]
 
     def _read(self, length: int, timeout: float) -> bytes:
-        """Returns so many bytes. They come from the socket with all that follows, up to a size."""
+        """Returns so many bytes; those that the socket has behind them are kept for the next call."""
         if length < 0:
             raise ConnectionDropped(f"the server announced {length} bytes")
         end = self._at + length
@@ -235,6 +235,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
             self._receive(end - len(self._came), timeout)
             end = length
         found, self._at = self._came[self._at : end], end
+        if end == len(self._came):
+            self._came, self._at = b"", 0  # it may have been a large one
         return found
 
     def _receive(self, missing: int, timeout: float) -> None:
@@ -411,7 +413,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
             poll.register(one, select.POLLIN)
         for one in writing:
             poll.register(one, select.POLLOUT)
-        ready = [files[file] for file, _ in poll.poll(0 if waiting else math.ceil(timeout * 1000))]
+        ready = [files[file] for file, _ in poll.poll(0 if waiting else math.ceil(max(0.0, timeout) * 1000))]
         return (
             [one for one in reading if one in waiting or one in ready],
             [one for one in writing if one in ready],

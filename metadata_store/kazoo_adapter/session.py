@@ -308,11 +308,16 @@ class Session:
         return supported
 
 
-def checked(reply: Reply, path: str) -> Reply:
-    """Returns the reply unless it is an error: raises :class:`ZkError`, or NotConnected for an error of the session."""
+def of_session(reply: Reply) -> Reply:
+    """Returns the reply unless it is an error of the session: raises :class:`NotConnected`."""
     if reply.err in _SESSION_ERRORS:
         raise NotConnected(f"ZooKeeper refused the session ({Code(reply.err).name}): nothing was changed")
-    if reply.err:
+    return reply
+
+
+def checked(reply: Reply, path: str) -> Reply:
+    """Returns the reply unless it is an error: raises :class:`ZkError`, or NotConnected for an error of the session."""
+    if of_session(reply).err:
         raise ZkError(Code(reply.err), path)
     return reply
 

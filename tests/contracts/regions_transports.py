@@ -202,7 +202,7 @@ class NodesContract:
             async def is_opening() -> bool:
                 known = w.nodes_of_term.known.get(region)
                 seen = known is not None and known.node is not None and known.node.state is NodeState.OPENING
-                return seen and await state() is NodeState.OPENING
+                return seen and region not in w.nodes_of_term._dirty and await state() is NodeState.OPENING
 
             await eventually(is_opening)
             monkeypatch.setattr(w.nodes_of_term, "look", lambda region: None)  # it reads nothing for now

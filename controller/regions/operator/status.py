@@ -57,7 +57,9 @@ class RegionsStatus(Item):
     listener: str = Field("", description="address for servers and clients")
     connections: int = 0
     store: str = ""
-    transport: str = Field("", description="how servers answer: 'poll' by reports, 'zookeeper' by znodes")
+    transport: str = Field(
+        "", description="how servers may answer: 'poll' by reports alone, 'zookeeper' by znodes, too"
+    )
     file: str = ""
     lease_ms: int = 0
     fence: str = ""

@@ -12,13 +12,14 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from heapq import nsmallest
 from itertools import islice
 from typing import Final
 
 from controller.regions.transport.folders import make_folders, renew_rights
 from controller.regions.transport.found import Changed, Found, Judge, Wanted, is_of_server, is_opened
-from controller.regions.transport.presence import Presence
-from controller.regions.transport.refused import RACES, RACES_MAX, READ, WRITTEN, Refused
+from controller.regions.transport.left_alone import RACES, RACES_MAX, READ, WRITTEN, LeftAlone
+from controller.regions.transport.presence import PORTION, Presence
 from metadata_store.catalog.unassigned import UnreadableNode, decode, encode, folder_of, path_of, region_of
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
@@ -33,6 +34,8 @@ log = logging.getLogger("regent.regions")
 
 WRITTEN_TOGETHER: Final = 400
 """Znodes of one multi."""
+GATHER_S: Final = 0.005
+"""Pause after a round, in which the next znodes to read and to write gather."""
 AGAIN_S: Final = 0.05
 """Pause after a request without a response."""
 ROUNDS_MAX: Final = 50
@@ -64,7 +67,7 @@ class Nodes:
         self.permits: Judge = lambda region, found, wanted: True
         self.dropped: Callable[[int, Found | None], None] = lambda region, found: None
         """Takes a region whose write is not permitted any more, with what its znode holds."""
-        self._refused = Refused(root, self._try_again)
+        self._left_alone = LeftAlone(root, self._try_again)
         self.faults: Counter[str] = Counter()
         """What did not go as it should, by its cause, see :class:`controller.regions.metrics.RegionCounters`."""
 
@@ -82,18 +85,19 @@ class Nodes:
     def shows(self, region: int) -> str:
         """Says in a sentence what the znode of a region holds, or why that is not known; empty without one."""
         path, found = path_of(self._root, region), self.known.get(region)
-        if region in self._watched and (why := self._refused.why(region)):
+        if region in self._watched and (why := self._left_alone.why(region)):
             return f"its znode {path} {why}"
         if found is None:
             return ""
-        if found.node is None:
-            return f"its znode {path} holds what no server has written, and is replaced by the next operation"
-        server = f" by {found.node.server},{found.node.incarnation}" if found.node.server else ", and no server's"
-        return f"its znode {path} is {found.node.state}{server}"
+        if (node := found.node) is None:
+            return f"its znode {path} holds what this daemon cannot read, and will be written anew"
+        whose = f"for {node.server},{node.incarnation}" if node.server else "for no server any more"
+        return f"its znode {path} is {node.state} {whose}, with token {node.token}"
 
     def leave(self, region: int) -> None:
         """Takes a wish back that is not sent yet."""
         self._wanted.pop(region, None)
+        self._left_alone.went_well(region, WRITTEN)
 
     def follow(self, region: int) -> None:
         """Has each change of a znode told, also one that is not there yet."""
@@ -103,6 +107,8 @@ class Nodes:
     def unfollow(self, region: int) -> None:
         """Follows a znode no more: what its watch tells is dropped."""
         self._watched.discard(region)
+        for what in (READ, WRITTEN):
+            self._left_alone.went_well(region, what)
 
     def list_again(self) -> None:
         """Has znodes found of which nothing is known, because nothing followed them as they were made."""
@@ -201,11 +207,12 @@ class Nodes:
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._dirty or self._lists or self.servers.is_due or not all(map(self._refused.waits, self._wanted)):
+            while self._dirty or self._lists or self.servers.is_due or not all(map(self._waits, self._wanted)):
                 await self._once(self.servers.look)
                 await self._once(self._find_new)
                 await self._once(self._read)
                 await self._once(self._write)
+                await asyncio.sleep(GATHER_S)
 
     async def _once(self, work: Callable[[], Awaitable[None]]) -> None:
         """Does one part of the work; while there is no connection it waits for one."""
@@ -220,18 +227,22 @@ class Nodes:
 
     async def _list(self) -> None:
         names, _ = await self._zk.children(self._folder[:-1]) or ((), None)
-        regions = {name: region_of(name) for name in names}
-        self._warn([name for name, one in regions.items() if one is None])
-        found = [one for one in regions.values() if one is not None and one not in self.known]
-        self._watched.update(found)
-        self._dirty.update(dict.fromkeys(sorted(found)))
+        strangers: list[str] = []
+        for first in range(0, len(names), PORTION):
+            some = {name: region_of(name) for name in names[first : first + PORTION]}
+            strangers += [name for name, one in some.items() if one is None]
+            found = sorted(one for one in some.values() if one is not None and one not in self.known)
+            self._watched.update(found)
+            self._dirty.update(dict.fromkeys(found))
+            await asyncio.sleep(0)
+        self._warn(strangers)
         self._is_listed = True
 
     def _warn(self, strangers: list[str]) -> None:
         """Names once in a term what somebody else has put into the folder."""
         if strangers and not self._has_warned:
             self._has_warned = True
-            some = ", ".join(repr(one[:NAME_CHARS_SHOWN]) for one in sorted(strangers)[:SHOWN_MAX])
+            some = ", ".join(repr(one[:NAME_CHARS_SHOWN]) for one in nsmallest(SHOWN_MAX, strangers))
             log.warning(
                 "%s has %d znodes that are no region's (%s): they stay, and all listings read their names; delete them",
                 *(self._folder[:-1], len(strangers), some),
@@ -249,11 +260,12 @@ class Nodes:
     # -- reading
 
     async def _read(self) -> None:
-        regions = list(islice(self._dirty, READ_PATHS_MAX))
+        some = list(islice(self._dirty, READ_PATHS_MAX))
+        for region in some:  # before the read: what changes beside it is read again
+            del self._dirty[region]
+        regions = [one for one in some if not self._left_alone.has(one, READ)]
         if not regions:
             return
-        for region in regions:  # before the read: what changes beside it is read again
-            del self._dirty[region]
         since_zxid = self._zk.last_zxid
         paths = [path_of(self._root, one) for one in regions]
         found = await self._zk.read_many(paths)
@@ -273,11 +285,13 @@ class Nodes:
             if not isinstance(one, Znode):
                 if one is not Code.NO_NODE:
                     self._has_failed(region, one, READ)
+                else:
+                    self._left_alone.went_well(region, READ)
                 self.known.pop(region, None)
                 now = None
             else:
                 now = self.known[region] = self._decoded(region, one, log_it=shown < SHOWN_MAX)
-                self._refused.was_read(region)
+                self._left_alone.went_well(region, READ)
                 shown += now.node is None
             if now != before and self._has_begun:
                 self.changed(region, now)
@@ -295,7 +309,7 @@ class Nodes:
     # -- writing
 
     async def _write(self) -> None:
-        free = ((region, one) for region, one in self._wanted.items() if not self._refused.waits(region))
+        free = ((region, one) for region, one in self._wanted.items() if not self._waits(region))
         some = list(islice(free, WRITTEN_TOGETHER))
         some = [(region, one) for region, one in some if self._is_permitted(region, one)]
         ops = [(region, op) for region, one in some for op in self._ops(region, one)]
@@ -316,8 +330,11 @@ class Nodes:
         for region, one in some:
             self._written(region, one)
 
+    def _waits(self, region: int) -> bool:
+        return self._left_alone.has(region, WRITTEN)
+
     def _has_failed(self, region: int, code: Code, what: str) -> None:
-        self.faults["refused"] += self._refused.failed(region, code, what)
+        self.faults["refused"] += self._left_alone.refused(region, what, code)
 
     def _try_again(self, region: int, what: str) -> None:
         """Goes on with a znode after its pause: one that cannot be read has no watch."""
@@ -355,7 +372,7 @@ class Nodes:
 
     def _written(self, region: int, wanted: Wanted) -> None:
         """Enters a write that was applied."""
-        self._refused.was_written(region)
+        self._left_alone.went_well(region, WRITTEN)
         before = self.known.pop(region, None)
         if wanted.node is not None:
             version = 0 if before is None else 1 if is_of_server(before) else before.version + 1
@@ -375,7 +392,8 @@ class Nodes:
         for region in regions:
             wanted, found = self._wanted.get(region), self.known.get(region)
             if (
-                wanted is not None
+                not self._left_alone.has(region, READ)  # else nothing is known of it
+                and wanted is not None
                 and (None if found is None else found.node) == wanted.node
                 and (wanted.node is not None or found is None)
             ):

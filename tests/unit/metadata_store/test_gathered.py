@@ -9,9 +9,9 @@ import pytest
 
 from metadata_store import gathered
 from metadata_store.acl import READ, Acl
-from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
+from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, SessionLost, ZkError
 from metadata_store.gathered import Gathered
-from metadata_store.port import ANY_VERSION, Create, Created, Delete, Kill, Op, SetData, Write
+from metadata_store.port import ANY_VERSION, ConnectionState, Create, Created, Delete, Kill, Op, SetData, Write
 from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.kit.deadlines import eventually
 
@@ -84,7 +84,8 @@ async def test_a_write_that_is_refused_fails_alone(zk: MemoryZooKeeper, bad: int
     assert isinstance(failed, MultiFailed)
     assert (failed.code, failed.index, failed.path, len(failed.codes)) == (Code.BAD_VERSION, 1, "/there", 2)
     assert [isinstance(one, list) and len(one) for one in found] == [2 if n != bad else False for n in range(4)]
-    assert counted(zk).sizes == [8, 6]
+    sizes = [8, *(2 * part for part in (bad, 3 - bad) if part)]
+    assert counted(zk).sizes == sizes, "those before it, which ZooKeeper has found good, and then those behind it"
     assert [await zk.exists(f"/{n}") is not None for n in range(4)] == [n != bad for n in range(4)]
 
 
@@ -136,9 +137,73 @@ async def test_requests_are_bounded_by_calls_and_by_bytes(zk: MemoryZooKeeper, m
     assert hooks.sizes == [1, 1, 1]
 
 
-async def test_a_process_that_dies_in_a_write_has_no_result_of_any_call(zk: MemoryZooKeeper) -> None:
+async def test_a_write_among_many_that_are_refused_is_done_by_the_first_request_that_it_is_of(
+    zk: MemoryZooKeeper,
+) -> None:
+    """Those that are refused come back at once, as servers do whose znodes are not as they should be."""
+    calls, stop = Gathered(zk), asyncio.Event()
+
+    async def refused() -> None:
+        while not stop.is_set():
+            with pytest.raises(MultiFailed):
+                await calls.multi([Delete("/none", 0)])
+
+    failing = [asyncio.ensure_future(refused()) for _ in range(15)]
+    await asyncio.sleep(0)
+    await calls.multi([Create("/good", b"")])
+    most = 2 * (2 * len(failing) + 1)
+    assert len(counted(zk).sizes) <= most
+    stop.set()
+    await asyncio.gather(*failing)
+
+
+async def test_each_caller_has_an_error_of_its_own(zk: MemoryZooKeeper) -> None:
+    counted(zk).fails = NotConnected("no connection")
     calls = Gathered(zk)
-    counted(zk).fails = Kill()
-    for one in [asyncio.ensure_future(calls.multi([Create(path, b"")])) for path in ("/one", "/other")]:
-        with pytest.raises(Kill):
+    made = calls.multi([Create("/0", b"")]), calls.multi([Create("/1", b"")])
+    one, other = await asyncio.gather(*made, return_exceptions=True)
+    assert isinstance(one, NotConnected)
+    assert one is not other
+
+
+async def test_a_call_of_a_session_that_is_over_is_not_carried_out_in_the_next_one(zk: MemoryZooKeeper) -> None:
+    calls = Gathered(zk)
+    waiting = asyncio.ensure_future(calls.multi([Create("/0", b"")]))
+    await asyncio.sleep(0)
+    zk.server.expire(zk.session_id)
+    await eventually(lambda: zk.state is ConnectionState.LOST)
+    zk.hooks = None
+    with pytest.raises(SessionLost):
+        await waiting
+    await zk.connect(1.0)
+    assert await zk.exists("/0") is None
+    assert await calls.multi([Create("/1", b"")])
+
+
+@pytest.mark.parametrize(("fails", "waits"), [(None, NotConnected), (Kill(), Kill)])
+async def test_no_call_waits_for_a_task_that_is_gone(
+    zk: MemoryZooKeeper, fails: Kill | None, waits: type[BaseException]
+) -> None:
+    """Of writes under way nothing is known then, unless the process died; those behind them were never sent."""
+    calls, hooks = Gathered(zk), counted(zk)
+    hooks.held, hooks.fails = asyncio.Event(), fails
+    sent = asyncio.ensure_future(calls.multi([Create("/sent", b"")]))
+    await eventually(lambda: hooks.sizes)
+    waiting = asyncio.ensure_future(calls.multi([Create("/waits", b"")]))
+    await asyncio.sleep(0)
+    if fails is None:
+        [serving] = [one for one in asyncio.all_tasks() if one.get_name() == "gathered"]
+        serving.cancel()
+    hooks.held.set()
+    for one, expected in ((sent, OutcomeUnknown if fails is None else Kill), (waiting, waits)):
+        with pytest.raises(expected):
             await one
+    hooks.fails = None
+    assert await calls.multi([Create("/next", b"")])
+
+
+async def test_a_call_that_cannot_be_weighed_fails_alone(zk: MemoryZooKeeper) -> None:
+    calls = Gathered(zk)
+    with pytest.raises(UnicodeEncodeError):
+        await calls.multi([Create("/\ud800", b"")])
+    assert await calls.multi([Create("/good", b"")])

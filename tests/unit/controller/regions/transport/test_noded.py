@@ -8,14 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from controller.regions.dispatcher import Limits
-from controller.regions.transport import presence, refused
+from controller.regions.transport import left_alone, presence
 from controller.regions.transport.found import Found
+from controller.regions.transport.left_alone import READ, WRITTEN, LeftAlone
 from controller.regions.transport.noded import Noded
 from controller.regions.transport.nodes import Nodes
 from controller.regions.transport.presence import Presence
 from controller.regions.zookeeper_claim import ROOT
 from metadata_store.acl import ADMIN, OPEN, Acl
 from metadata_store.catalog.unassigned import folder_of, marks_of, path_of, server_path, servers_of
+from metadata_store.errors import Code
 from metadata_store.fencing.outcome import Fence
 from regent_agent.protocol import NODES, Open
 from state_machines.regions.model import Server
@@ -93,9 +95,15 @@ async def test_an_open_that_waits_behind_others_is_not_taken_from_its_server() -
 
 MOVED = [
     (None, ""),
-    (Found(None, 3), f"its znode {ROOT}/unassigned/7 holds what no server has written, and is replaced"),
-    (Found(Node(NodeState.OPENING, 7, 1, 2, "s1", 9), 3), f"its znode {ROOT}/unassigned/7 is opening by s1,9"),
-    (Found(Node(NodeState.OFFLINE, 7, 1, 2, "", 0), 3), f"its znode {ROOT}/unassigned/7 is offline, and no server's"),
+    (Found(None, 3), f"its znode {ROOT}/unassigned/7 holds what this daemon cannot read"),
+    (
+        Found(Node(NodeState.OPENING, 7, 1, 2, "s1", 9), 3),
+        f"its znode {ROOT}/unassigned/7 is opening for s1,9, with token 2",
+    ),
+    (
+        Found(Node(NodeState.OFFLINE, 7, 1, 2, "", 0), 3),
+        f"its znode {ROOT}/unassigned/7 is offline for no server any more",
+    ),
 ]
 
 
@@ -136,32 +144,82 @@ async def test_names_of_strangers_are_told_once_in_a_term(nodes: Nodes, caplog: 
 async def test_a_znode_that_may_not_be_read_is_named_with_the_remedy_and_read_once_it_may_be(
     zk: MemoryZooKeeper, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refused, "ASIDE_S", (0.05,))
+    monkeypatch.setattr(left_alone, "PAUSES_S", (0.05,))
     await nodes.begin()
     assert nodes.shows(7) == "", "it is no region in transition"
     keeping = asyncio.ensure_future(nodes.keep())
     nodes.follow(7)
     await eventually(lambda: nodes.shows(7))
     assert nodes.shows(7) == (
-        f"its znode {path_of(ROOT, 7)} cannot be read (NO_AUTH); it is tried from time to time: look at its ACL and "
-        "children, or delete it with these"
+        f"its znode {path_of(ROOT, 7)} cannot be read (NO_AUTH), which is tried from time to time: look at its ACL "
+        "and children, or delete it with these"
     )
     await zk.set_acls(path_of(ROOT, 7), OPEN, 0)
     await eventually(lambda: nodes.known.get(7) == Found(None, 0))
-    assert nodes.shows(7).startswith(f"its znode {path_of(ROOT, 7)} holds what no server has written")
+    assert nodes.shows(7).startswith(f"its znode {path_of(ROOT, 7)} holds what this daemon cannot read")
     keeping.cancel()
 
 
-async def test_a_turn_of_the_loop_reads_some_of_the_names_in_the_folder_of_servers(
-    zk: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
+async def test_a_znode_that_is_left_alone_has_one_timer_whatever_looks_at_it(nodes: Nodes) -> None:
+    await nodes.begin()
+    keeping = asyncio.ensure_future(nodes.keep())
+    nodes.follow(7)
+    await eventually(lambda: nodes.shows(7))
+    timers = {one.ends for one in nodes._left_alone._left.values()}
+    for _ in range(20):
+        nodes.reconnected()
+        nodes.list_again()
+        await eventually(lambda: not (nodes._dirty or nodes._lists))
+    assert {one.ends for one in nodes._left_alone._left.values()} == timers
+    keeping.cancel()
+
+
+async def test_a_znode_that_the_operator_has_deleted_is_no_trouble_any_more(
+    zk: MemoryZooKeeper, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "PORTION", 2)
-    for path in ("/regent", ROOT, servers_of(ROOT), *(server_path(ROOT, f"s{n}", n) for n in range(7))):
+    monkeypatch.setattr(left_alone, "PAUSES_S", (0.05,))
+    await nodes.begin()
+    keeping = asyncio.ensure_future(nodes.keep())
+    nodes.follow(7)
+    await eventually(lambda: nodes.shows(7))
+    await zk.delete(path_of(ROOT, 7), 0)
+    await eventually(lambda: not nodes.shows(7))
+    assert not nodes._left_alone._left
+    keeping.cancel()
+
+
+async def test_what_is_refused_is_counted_apart_and_forgotten_with_its_region() -> None:
+    again = list[tuple[int, str]]()
+    found = LeftAlone(ROOT, lambda region, what: again.append((region, what)))
+    for _ in range(left_alone.RACES_MAX):
+        assert not found.refused(7, WRITTEN, Code.BAD_VERSION)
+    assert found.refused(7, READ, Code.NO_AUTH)
+    assert (found.has(7, READ), found.has(7, WRITTEN)) == (True, False)
+    found.went_well(7, WRITTEN)
+    assert not found.refused(7, WRITTEN, Code.BAD_VERSION), "the count begins anew"
+    found.went_well(7, READ)
+    assert (found.why(7), again) == ("", [])
+
+
+async def test_the_log_names_some_of_the_znodes_that_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    found = LeftAlone(ROOT, lambda region, what: None)
+    for region in range(1_000):
+        assert found.refused(region, WRITTEN, Code.NO_AUTH)
+    assert len(caplog.records) == left_alone.LINES_MAX + 1
+    assert "regent regions explain" in caplog.records[-1].getMessage()
+
+
+@pytest.mark.parametrize("portion", [2, 1_000])
+async def test_a_turn_of_the_loop_reads_some_of_the_names_in_a_folder(
+    zk: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch, portion: int
+) -> None:
+    monkeypatch.setattr(presence, "PORTION", portion)
+    for path in ("/regent", ROOT, servers_of(ROOT), *(server_path(ROOT, f"s{n}", n) for n in range(40))):
         await zk.create(path, None)
     servers = Presence(zk, ROOT)
     looking, turns = asyncio.ensure_future(servers.look()), 0
     while not looking.done():
         turns += 1
         await asyncio.sleep(0)
-    assert servers.present == {(f"s{n}", n) for n in range(7)}
-    assert turns > 4
+    assert servers.present == {(f"s{n}", n) for n in range(40)}
+    assert (turns > 20) == (portion == 2)
