@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
-from controller.regions.transport import nodes
+from controller.regions.transport import noded, nodes
 from controller.regions.transport.noded import Noded
 from metadata_store.catalog import answers as simulated
 from metadata_store.catalog.answers import NodeAnswers
@@ -171,5 +171,15 @@ def forget_that_a_write_was_applied(stack: ExitStack) -> None:
 
 @mutation
 def clear_the_answers_of_a_start(stack: ExitStack) -> None:
-    """Deletes all znodes where no server has one of its own, also the answers of processes that serve (C10)."""
+    """Deletes all znodes where no server has one of its own, also the answers of processes that serve (C10).
+
+    A daemon that asks again a server whose znode it has written anew is not harmed by that, so it does not.
+    """
     put(stack, nodes, "is_opened", lambda found: False)
+    trust_a_znode_that_was_written_anew(stack)
+
+
+@mutation
+def trust_a_znode_that_was_written_anew(stack: ExitStack) -> None:
+    """Takes a znode after its time that was written again, though its server may have answered in the one before."""
+    put(stack, noded.Sent, "is_sure", property(lambda self: True))
