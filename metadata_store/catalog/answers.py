@@ -22,7 +22,7 @@ from metadata_store.catalog.unassigned import (
     path_of,
     server_path,
 )
-from metadata_store.errors import Code, NotConnected, OutcomeUnknown, SessionLost, ZkError
+from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, SessionLost, ZkError
 from metadata_store.gathered import Gathered
 from metadata_store.port import ANY_VERSION, Create, Delete, SetData, Stat, ZooKeeper
 from metadata_store.port import Node as Znode
@@ -194,7 +194,12 @@ class NodeAnswers:
                 self._marked.add((operation.region, operation.token))
             if act is ServerAct.TO_OPENING:
                 self._made[operation.region] = operation.token, znode.stat.czxid
-            [written, *_] = await self._gathered.multi([SetData(path, encode(new), znode.stat.version), *marks])
+            try:
+                [written, *_] = await self._gathered.multi([SetData(path, encode(new), znode.stat.version), *marks])
+            except MultiFailed:
+                if act is ServerAct.TO_OPENING:
+                    del self._made[operation.region]  # it may begin with the znode that is there now
+                raise
             return isinstance(written, Stat) and written.czxid == znode.stat.czxid
         elif act is ServerAct.WAITS:
             return None

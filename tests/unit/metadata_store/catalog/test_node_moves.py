@@ -114,6 +114,19 @@ async def test_no_open_begins_whose_write_met_such_a_znode_and_whose_response_wa
     assert stage.zk.after_read == [], "it was read again"
 
 
+async def test_an_open_begins_with_the_znode_that_the_daemon_has_written_anew_for_it(stage: Stage) -> None:
+    """It was read before, and the write of what was read is refused: the next look finds the same open."""
+
+    async def anew() -> None:
+        await stage.daemon.delete(PATH, ANY_VERSION)
+        await stage.daemon.create(PATH, b"?")
+        await stage.daemon.set(PATH, encode(MINE), 0)
+
+    stage.zk.after_read.append(anew)
+    assert await stage.answers.begins(OPEN)
+    assert await stage.answers.opened(OPEN, 3)
+
+
 async def test_an_open_ends_on_no_znode_but_the_one_that_it_has_begun_with(stage: Stage) -> None:
     assert await stage.answers.begins(OPEN)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -17,6 +19,7 @@ from kazoo.protocol.serialization import Close
 
 from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.kazoo_client import RECEIVED_BYTES, Client, _Connection
+from tests.kit.certificates import Authority
 
 READ_S = 60.0
 
@@ -158,3 +161,27 @@ def test_a_wait_tells_apart_what_can_be_read_and_what_can_be_written(
     far.close()
     assert near.recv(2) == b"x"
     assert select([near], [], [], READ_S) == ([near], [], []), "the end is there to be read"
+
+
+def test_events_in_one_record_of_tls_are_all_taken(link: Link, tmp_path: Path) -> None:
+    """The socket below has nothing more to tell once the record is decrypted, and may have a part of one."""
+    authority = Authority(tmp_path)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.signed("server"))
+    near, far = socket.socketpair()
+    paths = [f"/{number}" for number in range(5_000)]
+
+    def serve() -> None:
+        with server.wrap_socket(far, server_side=True) as secured:
+            secured.sendall(b"".join(map(event, paths)))
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    with ssl.create_default_context(cafile=authority.file).wrap_socket(near, server_hostname="127.0.0.1") as secured:
+        secured.setblocking(False)
+        link.connection._socket = secured
+        while len(link.events) < len(paths):
+            assert link.connection.handler.select([secured], [], [], READ_S)[0]
+            link.read()
+    serving.join()
+    assert link.events == paths
