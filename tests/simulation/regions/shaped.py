@@ -204,13 +204,17 @@ class Shapes:
                 self._fail("SnapshotExact", f"snapshot {row.name}: {one} has {has}, {mine} were acknowledged before")
 
     def _modified(self, record: Record) -> None:
-        """Looks whether no region is open with former options once their change is over, or is about to be."""
+        """Looks whether no region is open with former options once their change is over, or is about to be.
+
+        A procedure that came after the change opens with present ones, also a region whose open an operator has ended.
+        """
         task: TableTask = TABLE_TASK.decode(record.data)
         term = self._world.term
         table = None if term is None else term.env.model.tables.get(task.table)
         if table is None or record.result or table.state is not TableState.ENABLED:
             return
-        if left := [str(one) for one in table.regions if is_outdated(one) or may_be_outdated(one)]:
+        opening = {one for one in table.regions if may_be_outdated(one) and one.pid < record.pid}
+        if left := [str(one) for one in table.regions if is_outdated(one) or one in opening]:
             self._fail("ReopenShrinks", f"the options of {table.name} have changed, {left} have former ones")
 
     def _merges(self, record: Record) -> None:
