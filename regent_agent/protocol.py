@@ -89,7 +89,8 @@ class Owned(Message, frozen=True):
 class Source(Message, frozen=True):
     """A region in whose data that of another one begins. ``start``, ``end``: its own keys.
 
-    ``token``, ``sequence``: of its last open. ``snapshot``: identity of the snapshot whose data it is, empty for the
+    ``token``, ``sequence``: of its last open; the copy of a snapshot may be older than that, and has 0 then. It is the
+    latest one by an owner up to the token. ``snapshot``: identity of the snapshot whose data it is, empty for the
     region's own.
     """
 

@@ -12,7 +12,7 @@ from state_machines.regions.damage import RowKind
 from state_machines.regions.findings import RESTORE, Refusal
 from state_machines.regions.layout import key_text
 from state_machines.regions.model import Regions, Table
-from state_machines.regions.shapes import Snapshot, Source, name_in
+from state_machines.regions.shapes import Snapshot, Source, name_in, pid_in
 from state_machines.regions.states import TableState
 from state_machines.regions.unusable import mend_of
 
@@ -144,9 +144,16 @@ def source_problem(model: Regions, table: Table) -> str | None:
 
 
 def of_snapshot(snapshot: Snapshot, first: int = 0) -> Iterator[Source]:
-    """Yields the regions of a snapshot as sources, from a position on."""
+    """Yields the regions of a snapshot as sources, from a position on.
+
+    One that was opened after the snapshot began may have been copied before that: the number of that open is no bound
+    of what the copy has. Tokens and the pid of the snapshot grow by one counter.
+    """
     identity = snapshot.identity
-    return (one._replace(snapshot=identity) for one in islice(chain.from_iterable(snapshot.parts), first, None))
+    pid = pid_in(identity)
+    for one in islice(chain.from_iterable(snapshot.parts), first, None):
+        sequence = 0 if pid and one.token > pid else one.sequence
+        yield one._replace(snapshot=identity, sequence=sequence)
 
 
 def of_table(table: Table, first: int = 0, last: int | None = None) -> Sequence[Source]:

@@ -99,6 +99,12 @@ def id_in(identity: str) -> str:
     return identity.partition(" ")[2]
 
 
+def pid_in(identity: str) -> int:
+    """Returns the pid of the procedure that has made a snapshot, with which its id begins; 0 without an id."""
+    pid = id_in(identity).partition("-")[0]
+    return int(pid) if pid.isascii() and pid.isdecimal() else 0
+
+
 class PublishedRow(NamedTuple):
     """A value that all servers of the service have. ``number``: grows from one value to the next."""
 

@@ -149,3 +149,18 @@ def test_snapshots_have_bounds() -> None:
     assert "list 1,000,000 regions" in (references.snapshot_problem(model, "more", table) or "")
     assert [one.region for one in references.of_snapshot(model.snapshots["s"], 1)] == [2]
     assert {one.snapshot for one in references.of_snapshot(model.snapshots["s"])} == {"s"}
+
+
+@pytest.mark.parametrize(
+    ("identity", "sequences"),
+    [("s 40-1796055305734", [7, 7, 0]), ("s", [7, 7, 7]), ("s x-1", [7, 7, 7])],
+    ids=["with an id", "of an earlier release", "of a later one"],
+)
+def test_a_copy_may_be_older_than_the_open_that_a_snapshot_lists(identity: str, sequences: list[int]) -> None:
+    """Its region has moved since: a server that has a copy by an earlier owner is not to look for later edits in it."""
+    first, *others = (a_source(one)._replace(token=token, sequence=7) for one, token in ((1, 39), (2, 40), (3, 41)))
+    row = SnapshotRow("s", "t", 2, (), 1, 3, 2)
+    snapshot = identity if identity != "s" else ""
+    found = list(references.of_snapshot(Snapshot(row, ((first._replace(snapshot=snapshot),), tuple(others)))))
+    assert [one.sequence for one in found] == sequences
+    assert {one.snapshot for one in found} == {identity}
