@@ -18,6 +18,7 @@ from metadata_store.port import READ_PATHS_MAX, Node, Op, OpResult, ZooKeeper
 
 CALLS_MAX: Final = 200
 """Calls of one request."""
+OVER: Final = "the session of this call is over: it was not carried out"
 E = TypeVar("E")
 Q = TypeVar("Q")
 R = TypeVar("R")
@@ -58,9 +59,12 @@ class Gathered:
     async def _write(self, calls: Sequence[Sequence[Op]]) -> Sequence[list[OpResult] | Exception]:
         """Writes in as few requests as there may be: one, and two more for each call that is refused."""
         results: dict[int, list[OpResult] | Exception] = {}
-        groups = [range(len(calls))]
+        groups, session = [range(len(calls))], self._zk.session_id
         while groups:
             group = groups.pop()
+            if self._zk.session_id != session:
+                results.update((number, SessionLost(OVER)) for number in group)
+                continue
             both = list(zip(group, _with_ends(calls[group.start : group.stop]), strict=True))
             if not both:
                 continue
@@ -142,10 +146,16 @@ class _Calls(Generic[Q, R]):
             await asyncio.sleep(0)  # tasks that have just got their results may have their next calls
             self._sent = self._some()
             if self._sent:
-                results = await self._carry_out([one.asked for one in self._sent])
-                for one, result in zip(self._sent, results, strict=True):
+                for one, result in zip(self._sent, await self._results(), strict=True):
                     _end(one, result)
             self._sent = ()
+
+    async def _results(self) -> Sequence[R | Exception]:
+        """Carries out what is sent; a fault ends these calls, and no later one."""
+        try:
+            return await self._carry_out([one.asked for one in self._sent])
+        except Exception as error:
+            return [error] * len(self._sent)
 
     def _some(self) -> list[_Call[Q, R]]:
         """Takes the calls that go next."""
@@ -157,7 +167,7 @@ class _Calls(Generic[Q, R]):
                 break
             one = self._waiting.popleft()
             if one.session != session:
-                _end(one, SessionLost("the session of this call is over: it was not carried out"))
+                _end(one, SessionLost(OVER))
             elif not one.future.done():
                 some.append(one)
         return some

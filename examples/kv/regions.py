@@ -72,7 +72,7 @@ def open_content(data: Path, region: OpenedRegion) -> Content:
     if not _has_file(folder):
         files.make_folder(data / "regions")
         files.make_folder(folder)
-        (folder / "recovered").mkdir(exist_ok=True)  # durable with the file
+    (folder / "recovered").mkdir(exist_ok=True)  # durable with the file
     content = load(data, region)
     if content.sequence < region.sequence:
         raise Lost(
@@ -85,7 +85,7 @@ def open_content(data: Path, region: OpenedRegion) -> Content:
 
 
 def _has_file(folder: Path) -> bool:
-    """Checks whether an owner has made its file, and before that the folders, durably."""
+    """Checks whether an owner has made its file, and before that the folder, durably."""
     return folder.is_dir() and any(OWNER_FILE.fullmatch(one.name) for one in folder.iterdir())
 
 

@@ -7,7 +7,7 @@ the folder.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -63,7 +63,8 @@ class NodeAnswers:
         """
         self._marked: set[tuple[int, int]] = set()
         """Region and token of the opens that may have made a mark."""
-        self._marks: list[str] = []
+        self._marks: list[tuple[int, str]] = []
+        """Marks to be deleted, and the sessions that they are of."""
         self._forgetting: asyncio.Task[None] | None = None
         self.refused = 0
 
@@ -121,7 +122,7 @@ class NodeAnswers:
             self._made.pop(operation.region, None)
             if (marked := (operation.region, operation.token)) in self._marked:
                 self._marked.discard(marked)
-                self._marks.append(mark_of(self._root, *marked))
+                self._marks.append((self._zk.session_id, mark_of(self._root, *marked)))
                 if self._forgetting is None or self._forgetting.done():
                     self._forgetting = asyncio.create_task(self._forget_marks(), name="marks")
 
@@ -129,9 +130,12 @@ class NodeAnswers:
         """Deletes marks that are not needed any more; each goes with the session at the latest."""
         while self._marks:
             await asyncio.sleep(MARKS_S)
-            marks, self._marks = self._marks, []
-            writes = (self._gathered.multi([Delete(mark, ANY_VERSION)]) for mark in marks)
-            await asyncio.gather(*writes, return_exceptions=True)
+            marks, self._marks = [one for one in self._marks if one[0] == self._zk.session_id], []
+            writes = (self._gathered.multi([Delete(mark, ANY_VERSION)]) for _, mark in marks)
+            ends = await asyncio.gather(*writes, return_exceptions=True)
+            self._marks += [
+                one for one, end in zip(marks, ends, strict=True) if isinstance(end, NotConnected | OutcomeUnknown)
+            ]
 
     async def closed(self, operation: Close) -> bool:
         """Moves the znode to CLOSED."""
@@ -173,7 +177,7 @@ class NodeAnswers:
         path, mark = path_of(self._root, operation.region), mark_of(self._root, operation.region, operation.token)
         ends = asked is Asked.OPEN_DONE
         znode, told = await self._gathered.read(path, mark) if ends else (*await self._gathered.read(path), None)
-        if told is not None:
+        if told is not None and (operation.region, operation.token) in self._marked:
             return self._is_made_by(znode, operation) or znode is None or znode.stat.czxid > told.stat.czxid
         try:
             node = None if znode is None else decode(znode.data, operation.region)
@@ -190,20 +194,34 @@ class NodeAnswers:
         elif act in TO and node is not None and znode is not None:
             new = node._replace(state=TO[act], pid=operation.pid, sequence=sequence or node.sequence)
             marks = [Create(mark, None, ephemeral=True, acl=acl)] if act is ServerAct.TO_OPENED else []
-            if marks:
-                self._marked.add((operation.region, operation.token))
+            before = self._made.get(operation.region)
             if act is ServerAct.TO_OPENING:
                 self._made[operation.region] = operation.token, znode.stat.czxid
             try:
                 [written, *_] = await self._gathered.multi([SetData(path, encode(new), znode.stat.version), *marks])
             except MultiFailed:
-                if act is ServerAct.TO_OPENING:
-                    del self._made[operation.region]  # it may begin with the znode that is there now
+                self._takes_back(operation.region, before)
                 raise
+            except BaseException:
+                self._marked.update(self._marked_by(marks, operation))
+                raise
+            self._marked.update(self._marked_by(marks, operation))
             return isinstance(written, Stat) and written.czxid == znode.stat.czxid
         elif act is ServerAct.WAITS:
             return None
         return act is not ServerAct.REFUSES
+
+    def _takes_back(self, region: int, before: tuple[int, int] | None) -> None:
+        """Has an open begin with the znode that is there now, unless a write before this one may have begun it."""
+        if before is None:
+            self._made.pop(region, None)
+        else:
+            self._made[region] = before
+
+    @staticmethod
+    def _marked_by(marks: Sequence[Create], operation: Open | Close) -> list[tuple[int, int]]:
+        """Returns the open that a write may have marked."""
+        return [(operation.region, operation.token)] if marks else []
 
     def _is_made_by(self, znode: Znode | None, operation: Open | Close) -> bool:
         """Checks whether a znode is the one that an open has begun with; True where it has begun with none."""

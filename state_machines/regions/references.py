@@ -144,16 +144,20 @@ def source_problem(model: Regions, table: Table) -> str | None:
 
 
 def of_snapshot(snapshot: Snapshot, first: int = 0) -> Iterator[Source]:
-    """Yields the regions of a snapshot as sources, from a position on.
-
-    One that was opened after the snapshot began may have been copied before that: the number of that open is no bound
-    of what the copy has. Tokens and the pid of the snapshot grow by one counter.
-    """
+    """Yields the regions of a snapshot as sources, from a position on."""
     identity = snapshot.identity
-    pid = pid_in(identity)
-    for one in islice(chain.from_iterable(snapshot.parts), first, None):
-        sequence = 0 if pid and one.token > pid else one.sequence
-        yield one._replace(snapshot=identity, sequence=sequence)
+    found = islice(chain.from_iterable(snapshot.parts), first, None)
+    return (bounded(one._replace(snapshot=identity)) for one in found)
+
+
+def bounded(source: Source) -> Source:
+    """Returns a source with a sequence number that its data has at least.
+
+    A region that was opened after a snapshot began may have been copied before that: the number of that open is no
+    bound of what the copy has. Tokens and the pid of the snapshot grow by one counter.
+    """
+    pid = pid_in(source.snapshot)
+    return source._replace(sequence=0) if pid and source.token > pid else source
 
 
 def of_table(table: Table, first: int = 0, last: int | None = None) -> Sequence[Source]:

@@ -27,6 +27,7 @@ from state_machines.procedures.record import Record, child
 from state_machines.regions import transit
 from state_machines.regions.model import Region, Server
 from state_machines.regions.placement import Wish, planned
+from state_machines.regions.references import bounded
 from state_machines.regions.states import FINAL, OWNED, RegionState, ServerState
 from state_machines.regions.transit import Act, Answer, Attempts
 
@@ -241,7 +242,7 @@ def _retried(env: RegionsEnv, task: Transit, result: Result | None, failed: str)
 def opening(env: RegionsEnv, pid: int, region: Region, token: int) -> protocol.Open:
     """Returns the operation. Each server that is tried has a token of its own."""
     table = region.table
-    sources = [protocol.Source(*one) for one in env.model.sources.get(region.id, ())]
+    sources = [protocol.Source(*bounded(one)) for one in env.model.sources.get(region.id, ())]
     return protocol.Open(
         pid, region.id, token, table.name, region.start, region.end, region.sequence, table.options, sources
     )

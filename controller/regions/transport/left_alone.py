@@ -61,6 +61,10 @@ class LeftAlone:
         left = self._left.get((region, what))
         return left is not None and left.until_s > 0
 
+    def is_unread(self, region: int) -> bool:
+        """Checks whether the latest read of a znode was refused: nothing is known of it, so nothing is written."""
+        return (region, READ) in self._left
+
     def went_well(self, region: int, what: str) -> None:
         """Forgets what was refused before."""
         self._refusals.pop((region, what), None)

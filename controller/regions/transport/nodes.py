@@ -331,10 +331,11 @@ class Nodes:
             self._written(region, one)
 
     def _waits(self, region: int) -> bool:
-        return self._left_alone.has(region, WRITTEN)
+        return self._left_alone.has(region, WRITTEN) or self._left_alone.is_unread(region)
 
     def _has_failed(self, region: int, code: Code, what: str) -> None:
-        self.faults["refused"] += self._left_alone.refused(region, what, code)
+        if region in self._wanted or region in self._watched:  # else nothing waits for it any more
+            self.faults["refused"] += self._left_alone.refused(region, what, code)
 
     def _try_again(self, region: int, what: str) -> None:
         """Goes on with a znode after its pause: one that cannot be read has no watch."""
@@ -392,7 +393,7 @@ class Nodes:
         for region in regions:
             wanted, found = self._wanted.get(region), self.known.get(region)
             if (
-                not self._left_alone.has(region, READ)  # else nothing is known of it
+                not self._left_alone.is_unread(region)
                 and wanted is not None
                 and (None if found is None else found.node) == wanted.node
                 and (wanted.node is not None or found is None)

@@ -11,7 +11,18 @@ from metadata_store import gathered
 from metadata_store.acl import READ, Acl
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, SessionLost, ZkError
 from metadata_store.gathered import Gathered
-from metadata_store.port import ANY_VERSION, ConnectionState, Create, Created, Delete, Kill, Op, SetData, Write
+from metadata_store.port import (
+    ANY_VERSION,
+    ConnectionState,
+    Create,
+    Created,
+    Delete,
+    Kill,
+    Op,
+    OpResult,
+    SetData,
+    Write,
+)
 from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.kit.deadlines import eventually
 
@@ -29,7 +40,8 @@ class Counting:
         if self.held is not None:
             await self.held.wait()
         if self.fails is not None:
-            raise self.fails
+            error, self.fails = self.fails, None
+            raise error
 
     async def after(self, ops: Sequence[Write]) -> None:
         """Does nothing."""
@@ -207,3 +219,39 @@ async def test_a_call_that_cannot_be_weighed_fails_alone(zk: MemoryZooKeeper) ->
     with pytest.raises(UnicodeEncodeError):
         await calls.multi([Create("/\ud800", b"")])
     assert await calls.multi([Create("/good", b"")])
+
+
+async def test_a_fault_ends_its_own_calls_and_no_later_one(zk: MemoryZooKeeper) -> None:
+    calls, hooks = Gathered(zk), counted(zk)
+    hooks.held, hooks.fails = asyncio.Event(), RuntimeError("a fault")
+    first = asyncio.ensure_future(calls.multi([Create("/first", b"")]))
+    await eventually(lambda: hooks.sizes)
+    second = asyncio.ensure_future(calls.multi([Create("/second", b"")]))
+    await asyncio.sleep(0)
+    hooks.held.set()
+    with pytest.raises(RuntimeError, match="a fault"):
+        await first
+    hooks.fails = None
+    assert await second
+
+
+async def test_no_part_of_a_request_goes_in_the_next_session(zk: MemoryZooKeeper) -> None:
+    """One of its calls is refused, and the session ends before those behind it go again."""
+    await zk.create("/there", b"")
+    calls, multi, sent = Gathered(zk), zk.multi, list[int]()
+
+    async def once(ops: Sequence[Op]) -> list[OpResult]:
+        sent.append(len(ops))
+        try:
+            return await multi(ops)
+        finally:
+            zk.server.expire(zk.session_id)
+            await eventually(lambda: zk.state is ConnectionState.LOST)
+            await zk.connect(1.0)
+
+    zk.multi = once  # type: ignore[method-assign]
+    made = (calls.multi([SetData(path, b"", 7)]) for path in ("/there", "/a"))
+    refused, other = await asyncio.gather(*made, return_exceptions=True)
+    assert isinstance(refused, MultiFailed)
+    assert isinstance(other, SessionLost)
+    assert sent == [2]

@@ -127,6 +127,16 @@ async def test_an_open_begins_with_the_znode_that_the_daemon_has_written_anew_fo
     assert await stage.answers.opened(OPEN, 3)
 
 
+async def test_the_mark_of_an_earlier_answer_tells_nothing_of_a_later_one(stage: Stage) -> None:
+    """The daemon asks again, for a znode that it has written anew, which says nothing yet: the server reports."""
+    assert await stage.answers.begins(OPEN)
+    assert await stage.answers.opened(OPEN, 3)
+    assert await stage.daemon.exists(mark_of(ROOT, REGION, TOKEN)) is not None
+    await stage.daemon.delete(PATH, ANY_VERSION)
+    await stage.daemon.create(PATH, encode(MINE))
+    assert not await stage.answers.opened(OPEN, 3)
+
+
 async def test_an_open_ends_on_no_znode_but_the_one_that_it_has_begun_with(stage: Stage) -> None:
     assert await stage.answers.begins(OPEN)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -19,6 +19,7 @@ from metadata_store.acl import ADMIN, OPEN, Acl
 from metadata_store.catalog.unassigned import folder_of, marks_of, path_of, server_path, servers_of
 from metadata_store.errors import Code
 from metadata_store.fencing.outcome import Fence
+from metadata_store.port import Write
 from regent_agent.protocol import NODES, Open
 from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState
@@ -114,6 +115,18 @@ async def test_a_region_says_what_its_znode_holds(found: Found | None, says: str
         story.nodes.known[7] = found
     assert story.noded.shows(7).startswith(says)
     assert bool(story.noded.shows(7)) == bool(says)
+
+
+class Submits:
+    """Counts writes."""
+
+    count = 0
+
+    async def before(self, _: Sequence[Write]) -> None:
+        self.count += 1
+
+    async def after(self, _: Sequence[Write]) -> None:
+        """Does nothing."""
 
 
 @pytest.fixture
@@ -223,3 +236,24 @@ async def test_a_turn_of_the_loop_reads_some_of_the_names_in_a_folder(
         await asyncio.sleep(0)
     assert servers.present == {(f"s{n}", n) for n in range(40)}
     assert (turns > 20) == (portion == 2)
+
+
+@pytest.mark.parametrize("node", [None, Node(NodeState.OFFLINE, 7, 1, 2, "s1", 1)], ids=["delete", "write"])
+async def test_a_znode_that_may_not_be_read_is_not_written_and_holds_up_no_other_one(
+    zk: MemoryZooKeeper, nodes: Nodes, node: Node | None
+) -> None:
+    many = range(100, 130)
+    for region in many:
+        await zk.create(path_of(ROOT, region), b"{", acl=[Acl(ADMIN, "world", "anyone")])
+    await nodes.begin()
+    keeping, done = asyncio.ensure_future(nodes.keep()), list[int]()
+    for region in many:
+        nodes.follow(region)
+    await eventually(lambda: all(map(nodes.shows, many)))
+    hooks = zk.hooks = Submits()
+    for region in many:
+        nodes.want(region, node, lambda: done.append(-1))
+    nodes.want(8, Node(NodeState.OFFLINE, 8, 1, 2, "s1", 1), lambda: done.append(8))
+    await eventually(lambda: done)
+    assert (done, hooks.count) == ([8], 1)
+    keeping.cancel()
