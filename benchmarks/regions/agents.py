@@ -77,6 +77,11 @@ class CountedAnswers(NodeAnswers):
         self.done += 1
         return is_open
 
+    @property
+    def has_marks(self) -> bool:
+        """Checks whether marks are to be deleted still."""
+        return self._forgetting is not None and not self._forgetting.done()
+
 
 async def connected(port: int, chroot: int, written: Written) -> KazooZooKeeper:
     """Opens a session whose writes are counted."""
@@ -112,6 +117,7 @@ async def main(port: int, count: int, zookeeper: int, chroot: int, held: int) ->
         while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
             free.set()
             await until(partial(_have_opened, answers, int(line)))
+            await until(lambda: not any(one.has_marks for one in answers))
             print(written.count, flush=True)
 
 
