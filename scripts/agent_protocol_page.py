@@ -58,7 +58,7 @@ before its operator has corrected it, or the daemon: it logs the text. After `{p
 what the peer has seen, and the same `Hello` is accepted soon. No `Hello` is refused for the sake of the role: a daemon
 that is not the active one welcomes with epoch 0, and refuses what follows with `{protocol.NOT_ACTIVE}`, each on a
 connection that goes on. While it reads its store, as the next active one, it welcomes as soon as it serves, or after
-a second.
+2.5 seconds.
 
 Where the daemon has a secret of servers, a peer gives one in `Hello`: that of servers for all requests, that of
 clients for the last three. A server's connection also gives the proof of its process: once that has registered, its

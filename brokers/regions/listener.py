@@ -34,8 +34,8 @@ log = logging.getLogger("regent.regions")
 
 HELLO_BYTES_MAX: Final = 2_048
 """Bytes of a frame before the peer has proven itself."""
-HELD_S: Final = 1.0
-"""Longest time in which a Hello waits for a term that is about to begin: a third of what agents wait for one."""
+HELD_S: Final = 2.5
+"""Longest time in which a Hello waits for a term that is about to begin: agents wait 3 s for its response."""
 SIZES: Final[dict[type[Request], int]] = {
     protocol.Register: protocol.LIST_BYTES_MAX,
     protocol.Regions: protocol.LIST_BYTES_MAX,
