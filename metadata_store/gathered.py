@@ -151,7 +151,7 @@ class _Calls(Generic[Q, R]):
             self._sent = ()
 
     async def _results(self) -> Sequence[R | Exception]:
-        """Carries out what is sent; a fault ends these calls, and no later one."""
+        """Returns the results of the calls that were sent. A fault fails these calls alone."""
         try:
             return await self._carry_out([one.asked for one in self._sent])
         except Exception as error:

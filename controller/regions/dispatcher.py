@@ -102,7 +102,7 @@ class Dispatcher:
         self._lists: set[Key] = set()
 
     def shows(self, region: int) -> str:
-        """Says what the znode of a region tells; empty where servers report."""
+        """Returns a sentence about the znode of a region; empty where servers answer by reports alone."""
         return ""
 
     # -- for procedures

@@ -7,7 +7,7 @@ the folder.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -133,9 +133,7 @@ class NodeAnswers:
             marks, self._marks = [one for one in self._marks if one[0] == self._zk.session_id], []
             writes = (self._gathered.multi([Delete(mark, ANY_VERSION)]) for _, mark in marks)
             ends = await asyncio.gather(*writes, return_exceptions=True)
-            self._marks += [
-                one for one, end in zip(marks, ends, strict=True) if isinstance(end, NotConnected | OutcomeUnknown)
-            ]
+            self._marks += [one for one, end in zip(marks, ends, strict=True) if _may_go_again(end)]
 
     async def closed(self, operation: Close) -> bool:
         """Moves the znode to CLOSED."""
@@ -193,7 +191,8 @@ class NodeAnswers:
             await self._gathered.multi([Create(path, encode(new), acl=acl)])
         elif act in TO and node is not None and znode is not None:
             new = node._replace(state=TO[act], pid=operation.pid, sequence=sequence or node.sequence)
-            marks = [Create(mark, None, ephemeral=True, acl=acl)] if act is ServerAct.TO_OPENED else []
+            marked = {(operation.region, operation.token)} if act is ServerAct.TO_OPENED else set()
+            marks = [Create(mark, None, ephemeral=True, acl=acl)] if marked else []
             before = self._made.get(operation.region)
             if act is ServerAct.TO_OPENING:
                 self._made[operation.region] = operation.token, znode.stat.czxid
@@ -203,9 +202,9 @@ class NodeAnswers:
                 self._takes_back(operation.region, before)
                 raise
             except BaseException:
-                self._marked.update(self._marked_by(marks, operation))
+                self._marked |= marked
                 raise
-            self._marked.update(self._marked_by(marks, operation))
+            self._marked |= marked
             return isinstance(written, Stat) and written.czxid == znode.stat.czxid
         elif act is ServerAct.WAITS:
             return None
@@ -218,12 +217,12 @@ class NodeAnswers:
         else:
             self._made[region] = before
 
-    @staticmethod
-    def _marked_by(marks: Sequence[Create], operation: Open | Close) -> list[tuple[int, int]]:
-        """Returns the open that a write may have marked."""
-        return [(operation.region, operation.token)] if marks else []
-
     def _is_made_by(self, znode: Znode | None, operation: Open | Close) -> bool:
         """Checks whether a znode is the one that an open has begun with; True where it has begun with none."""
         token, czxid = self._made.get(operation.region, (0, 0))
         return token != operation.token or (znode is not None and znode.stat.czxid == czxid)
+
+
+def _may_go_again(end: object) -> bool:
+    """Checks whether the deletion of a mark had no response in a session that may still live."""
+    return isinstance(end, NotConnected | OutcomeUnknown) and not isinstance(end, SessionLost)

@@ -146,12 +146,11 @@ def source_problem(model: Regions, table: Table) -> str | None:
 def of_snapshot(snapshot: Snapshot, first: int = 0) -> Iterator[Source]:
     """Yields the regions of a snapshot as sources, from a position on."""
     identity = snapshot.identity
-    found = islice(chain.from_iterable(snapshot.parts), first, None)
-    return (bounded(one._replace(snapshot=identity)) for one in found)
+    return (one._replace(snapshot=identity) for one in islice(chain.from_iterable(snapshot.parts), first, None))
 
 
 def bounded(source: Source) -> Source:
-    """Returns a source with a sequence number that its data has at least.
+    """Returns a source as a server gets it: with a sequence number that its data has at least.
 
     A region that was opened after a snapshot began may have been copied before that: the number of that open is no
     bound of what the copy has. Tokens and the pid of the snapshot grow by one counter.

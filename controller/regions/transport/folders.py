@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from heapq import nsmallest
 from typing import Final
 
 from metadata_store.acl import Acl
@@ -17,6 +18,8 @@ from metadata_store.port import Create, ZooKeeper
 
 log = logging.getLogger("regent.regions")
 
+NAMES_SHOWN: Final = 5
+NAME_CHARS_SHOWN: Final = 40
 PORTION: Final = 200
 """Znodes whose lists are set side by side."""
 
@@ -60,6 +63,15 @@ async def renew_rights(zk: ZooKeeper, fence: Fence, root: str) -> None:
                 "delete it with what is in it, and restart the daemon, which makes it anew",
                 folder,
             )
+
+
+def warn_of_strangers(folder: str, names: Collection[str]) -> None:
+    """Logs what somebody else has put into a folder: the number of znodes, and the first names."""
+    some = ", ".join(repr(one[:NAME_CHARS_SHOWN]) for one in nsmallest(NAMES_SHOWN, names))
+    log.warning(
+        "%s has %d znodes that are no region's (%s): they stay, and all listings read their names; delete them",
+        *(folder, len(names), some),
+    )
 
 
 def _folders(root: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class Wanted(NamedTuple):
 Changed = Callable[[int, Found | None], None]
 """Takes a region and what its znode holds by now; None: there is none. It must not wait."""
 Judge = Callable[[int, Found | None, Wanted], bool]
-"""Returns whether a write is permitted still, by what was read."""
+"""Takes a region, what its znode holds and the wanted write; returns whether the daemon may still write that."""
 
 
 def is_opened(found: Found | None) -> bool:

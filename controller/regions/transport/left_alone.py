@@ -66,7 +66,7 @@ class LeftAlone:
         return (region, READ) in self._left
 
     def went_well(self, region: int, what: str) -> None:
-        """Forgets what was refused before."""
+        """Forgets the refusals of a request, because ZooKeeper has carried it out, or nothing waits for it."""
         self._refusals.pop((region, what), None)
         if (left := self._left.pop((region, what), None)) is not None:
             left.ends.cancel()

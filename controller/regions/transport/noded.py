@@ -100,7 +100,7 @@ class Noded(Dispatcher):
         nodes.changed, nodes.permits, nodes.dropped = self._changed, self._permits, self._refused
 
     def shows(self, region: int) -> str:
-        """Says what the znode of a region tells."""
+        """Returns a sentence about the znode of a region; empty without one."""
         return self._nodes.shows(region)
 
     # -- for procedures
@@ -193,7 +193,7 @@ class Noded(Dispatcher):
             return
         if found is None or found.node is None:
             if self._nodes.wants(region) is None:
-                self._offline(sent)  # a stranger took the znode, maybe with an answer: the server is asked again
+                self._offline(sent)  # a stranger deleted it, maybe with an answer in it: ask again
             return
         if found.node.state not in (N.OFFLINE, N.OPENING):
             return

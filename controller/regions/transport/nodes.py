@@ -12,11 +12,10 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from heapq import nsmallest
 from itertools import islice
 from typing import Final
 
-from controller.regions.transport.folders import make_folders, renew_rights
+from controller.regions.transport.folders import make_folders, renew_rights, warn_of_strangers
 from controller.regions.transport.found import Changed, Found, Judge, Wanted, is_of_server, is_opened
 from controller.regions.transport.left_alone import RACES, RACES_MAX, READ, WRITTEN, LeftAlone
 from controller.regions.transport.presence import PORTION, Presence
@@ -41,8 +40,7 @@ AGAIN_S: Final = 0.05
 ROUNDS_MAX: Final = 50
 """Rounds of reading and deleting as a term begins, beside those that the number of znodes takes."""
 SHOWN_MAX: Final = 5
-"""Unreadable znodes that one reading logs, and strangers that a listing names."""
-NAME_CHARS_SHOWN: Final = 40
+"""Unreadable znodes that one reading logs."""
 
 
 class Nodes:
@@ -235,18 +233,10 @@ class Nodes:
             self._watched.update(found)
             self._dirty.update(dict.fromkeys(found))
             await asyncio.sleep(0)
-        self._warn(strangers)
-        self._is_listed = True
-
-    def _warn(self, strangers: list[str]) -> None:
-        """Names once in a term what somebody else has put into the folder."""
         if strangers and not self._has_warned:
             self._has_warned = True
-            some = ", ".join(repr(one[:NAME_CHARS_SHOWN]) for one in nsmallest(SHOWN_MAX, strangers))
-            log.warning(
-                "%s has %d znodes that are no region's (%s): they stay, and all listings read their names; delete them",
-                *(self._folder[:-1], len(strangers), some),
-            )
+            warn_of_strangers(self._folder[:-1], strangers)
+        self._is_listed = True
 
     async def _find_new(self) -> None:
         """Lists the znodes where there are more than are known."""
@@ -339,7 +329,7 @@ class Nodes:
 
     def _try_again(self, region: int, what: str) -> None:
         """Goes on with a znode after its pause: one that cannot be read has no watch."""
-        if what == READ and region in self._watched:
+        if what == READ and (region in self._watched or region in self._wanted):
             self._dirty[region] = None
         self._work.set()
 

@@ -1,7 +1,7 @@
 """Follows the ephemeral znodes of servers, one of each process that lives (seed 000).
 
 A process whose znode ends counts as crashed after half a lease without a poll, while another process polls. A process
-that polls lives, whatever became of its session. Of a process that never had a znode the lease alone decides.
+that polls lives, whatever became of its session. A process without a znode crashes by the end of its lease alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Presence:
         self.back: Callable[[Key], None] = lambda key: None
 
     async def look(self) -> None:
-        """Lists the znodes if a list is due; tells the processes whose znode has ended, or is new."""
+        """Lists the znodes if a list is due; calls ``gone`` and ``back`` for each process that left or came."""
         if not self.is_due:
             return
         self.is_due = False

@@ -161,6 +161,11 @@ def test_a_copy_may_be_older_than_the_open_that_a_snapshot_lists(identity: str, 
     first, *others = (a_source(one)._replace(token=token, sequence=7) for one, token in ((1, 39), (2, 40), (3, 41)))
     row = SnapshotRow("s", "t", 2, (), 1, 3, 2)
     snapshot = identity if identity != "s" else ""
-    found = list(references.of_snapshot(Snapshot(row, ((first._replace(snapshot=snapshot),), tuple(others)))))
+    found = list(
+        map(
+            references.bounded,
+            references.of_snapshot(Snapshot(row, ((first._replace(snapshot=snapshot),), tuple(others)))),
+        )
+    )
     assert [one.sequence for one in found] == sequences
     assert {one.snapshot for one in found} == {identity}
