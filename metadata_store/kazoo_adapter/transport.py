@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Final
 
 from metadata_store.errors import SessionLost
+from metadata_store.kazoo_adapter.call import Call
 from metadata_store.kazoo_adapter.jute import Reply
-from metadata_store.kazoo_adapter.kazoo_client import Call, Client
+from metadata_store.kazoo_adapter.kazoo_client import Client
 from metadata_store.kazoo_adapter.limits import LearnedLimits
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.port import ConnectionState

@@ -16,7 +16,8 @@ import pytest
 from kazoo.protocol.states import KeeperState
 
 from metadata_store.kazoo_adapter import KazooZooKeeper, jute
-from metadata_store.kazoo_adapter.kazoo_client import Call, Client
+from metadata_store.kazoo_adapter.call import Call
+from metadata_store.kazoo_adapter.kazoo_client import Client
 from metadata_store.kazoo_adapter.transport import Transport
 from metadata_store.port import ConnectionState
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.kv import content, logs, regions
+from examples.kv import content, files, logs, regions
 from examples.kv.content import Content, Entry
 from examples.kv.records import Edit, encode
 from examples.kv.regions import Lost, StaleOwner
@@ -44,6 +44,35 @@ def names(data: Path) -> list[str]:
 def test_a_new_region_is_empty_and_has_a_file_at_once(tmp_path: Path) -> None:
     assert opened(tmp_path, 3) == (1, {})
     assert names(tmp_path) == [f"{3:020}.sqlite"]
+
+
+def test_a_folder_is_made_durable_once_and_before_the_first_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sync of a folder takes a while on a disk, and a region is opened often."""
+    done, sync, save = list[str](), files.sync, regions.save
+
+    def synced(path: Path) -> None:
+        done.append(path.name)
+        sync(path)
+
+    def written(data: Path, one: int, token: int, found: Content) -> None:
+        done.append("save")
+        save(data, one, token, found)
+
+    monkeypatch.setattr(files, "sync", synced)
+    monkeypatch.setattr(regions, "save", written)
+    opened(tmp_path, 3)
+    assert done == [tmp_path.name, "regions", "save", "1"]
+    done.clear()
+    opened(tmp_path, 5)
+    assert done == ["save", "1"]
+
+
+def test_a_copy_of_the_data_without_its_empty_folders_is_opened(tmp_path: Path) -> None:
+    opened(tmp_path, 3)
+    (tmp_path / FOLDER / "recovered").rmdir()
+    assert opened(tmp_path, 5) == (2, {})
 
 
 def test_sequence_numbers_go_on_over_owners(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from metadata_store.catalog.unassigned import (
     server_path,
     servers_of,
 )
-from metadata_store.errors import Code, SessionLost
-from metadata_store.port import ANY_VERSION, READ_PATHS_MAX, Node
+from metadata_store.errors import Code, NotConnected, SessionLost
+from metadata_store.port import ANY_VERSION, READ_PATHS_MAX, Node, Op, OpResult
 from regent_agent.protocol import Close, Open
 from state_machines.regions.unassigned import Node as RegionNode
 from state_machines.regions.unassigned import NodeState
@@ -135,6 +135,31 @@ async def test_the_mark_of_an_earlier_answer_tells_nothing_of_a_later_one(stage:
     await stage.daemon.delete(PATH, ANY_VERSION)
     await stage.daemon.create(PATH, encode(MINE))
     assert not await stage.answers.opened(OPEN, 3)
+
+
+async def test_a_mark_whose_deletion_had_no_response_goes_later(stage: Stage) -> None:
+    assert await stage.answers.begins(OPEN)
+    assert await stage.answers.opened(OPEN, 3)
+    multi, tried = stage.zk.multi, list[int]()
+
+    async def lost(ops: Sequence[Op]) -> list[OpResult]:
+        tried.append(len(ops))
+        if len(tried) == 1:
+            raise NotConnected("no connection")
+        return await multi(ops)
+
+    stage.zk.multi = lost  # type: ignore[method-assign]
+    await eventually(lambda: len(tried) == 2)
+    await eventually(lambda: stage.answers._forgetting is not None and stage.answers._forgetting.done())
+    assert await stage.daemon.exists(mark_of(ROOT, REGION, TOKEN)) is None
+
+
+async def test_nothing_tries_to_delete_a_mark_of_a_session_that_is_over(stage: Stage) -> None:
+    assert await stage.answers.begins(OPEN)
+    assert await stage.answers.opened(OPEN, 3)
+    stage.server.expire(stage.zk.session_id)
+    await eventually(lambda: stage.answers._forgetting is not None and stage.answers._forgetting.done())
+    assert not stage.answers._marks
 
 
 async def test_an_open_ends_on_no_znode_but_the_one_that_it_has_begun_with(stage: Stage) -> None:

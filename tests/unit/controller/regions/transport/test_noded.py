@@ -257,3 +257,21 @@ async def test_a_znode_that_may_not_be_read_is_not_written_and_holds_up_no_other
     await eventually(lambda: done)
     assert (done, hooks.count) == ([8], 1)
     keeping.cancel()
+
+
+async def test_a_znode_that_is_wanted_alone_is_written_once_it_may_be_read(
+    zk: MemoryZooKeeper, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing follows it, so no watch tells that somebody has corrected its ACL."""
+    monkeypatch.setattr(left_alone, "PAUSES_S", (0.05,))
+    await nodes.begin()
+    keeping, done = asyncio.ensure_future(nodes.keep()), asyncio.Event()
+    nodes.want(7, Node(NodeState.OFFLINE, 7, 1, 2, "s1", 1), done.set)
+    nodes.look(7)
+    await eventually(lambda: nodes._left_alone.is_unread(7))
+    await zk.set_acls(path_of(ROOT, 7), OPEN, 0)
+    await eventually(done.is_set)
+    found = await zk.get(path_of(ROOT, 7))
+    assert found is not None
+    assert b'"offline"' in (found.data or b"")
+    keeping.cancel()
