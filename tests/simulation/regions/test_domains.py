@@ -104,12 +104,14 @@ async def test_whatever_ends_a_term_the_next_one_begins_and_nothing_of_it_is_ser
     await asyncio.sleep(1)
     assert found.domain.mode is RegionsMode.ACTIVE
     found.listener.serve.assert_called_once()
+    assert found.listener.prepare.call_args.kwargs == {"term": True}, "a Hello waits for the listener to serve"
     term = found.domain.term
     assert term is not None
     found.opened[0].ends.set_exception(error)
     await asyncio.sleep(AGAIN_S / 2)
     assert (found.domain.mode, found.domain.failed, found.domain.term) == (RegionsMode.FAILING, True, None)
     assert str(error) in found.domain.why
+    assert found.listener.prepare.call_args.kwargs == {"term": False}
     assert found.opened[0].closed
     found.listener.resign.assert_called_once()
     assert found.domain._seen._serving is None, "what servers name now is judged by the next term"

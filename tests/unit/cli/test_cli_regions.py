@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from cli.commands.tables import UNIFORM_MAX
 from cli.exit_codes import Exit
+from controller.regions.dispatcher import Dispatcher
 from controller.regions.metrics import RegionGauges
 from controller.regions.operator.tables import TableCreation
 from state_machines.regions.layout import key_of
@@ -42,6 +43,7 @@ def created(name: str, *options: object) -> list[dict[str, Any]]:
 
 def test_the_status_in_one_look() -> None:
     [found] = items("regions", "status")
+    assert (found["store"], found["transport"]) == ("sqlite", "poll")
     assert (found["mode"], found["epoch"], found["servers"], found["places"]) == ("active", 1, 2, True)
     assert "active" in regent("regions", "status").stdout
 
@@ -241,12 +243,16 @@ def test_lists_are_fetched_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None
     assert names == sorted(set(names))
 
 
-def test_a_region_that_no_server_can_open_is_in_transition_and_explained(world: Blocking) -> None:
+def test_a_region_that_no_server_can_open_is_in_transition_and_explained(
+    world: Blocking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Dispatcher, "shows", lambda self, region: f"its znode /{region} cannot be read")
     [region] = created("hard")
     for service in world.world.services.values():
         service.broken.add(region["id"])
     items("regions", "reopen", region["id"], "--reason", "try it")
     asyncio.run(eventually(lambda: "attempts failed" in regent("regions", "explain", region["id"]).stdout))
+    assert f"; its znode /{region['id']} cannot be read" in regent("regions", "explain", region["id"]).stdout
     [found] = [one for one in items("regions", "transitions") if one["id"] == region["id"]]
     assert (found["table"], found["overdue"], found["kind"]) == ("hard", False, "assign")
     assert items("regions", "list", "--in-transition")[0]["id"] == region["id"]

@@ -176,18 +176,27 @@ async def test_each_caller_has_an_error_of_its_own(zk: MemoryZooKeeper) -> None:
     one, other = await asyncio.gather(*made, return_exceptions=True)
     assert isinstance(one, NotConnected)
     assert one is not other
+    zk.server.expire(zk.session_id)
+    await eventually(lambda: zk.state is ConnectionState.LOST)
+    read, also = await asyncio.gather(calls.read("/0"), calls.read("/1"), return_exceptions=True)
+    assert isinstance(read, NotConnected)
+    assert read is not also
 
 
 async def test_a_call_of_a_session_that_is_over_is_not_carried_out_in_the_next_one(zk: MemoryZooKeeper) -> None:
-    calls = Gathered(zk)
+    calls, hooks = Gathered(zk), counted(zk)
+    hooks.held, hooks.fails = asyncio.Event(), NotConnected("no connection")
+    sent = asyncio.ensure_future(calls.multi([Create("/sent", b"")]))
+    await eventually(lambda: hooks.sizes)
     waiting = asyncio.ensure_future(calls.multi([Create("/0", b"")]))
     await asyncio.sleep(0)
     zk.server.expire(zk.session_id)
     await eventually(lambda: zk.state is ConnectionState.LOST)
-    zk.hooks = None
+    await zk.connect(1.0)
+    hooks.held.set()
     with pytest.raises(SessionLost):
         await waiting
-    await zk.connect(1.0)
+    await asyncio.gather(sent, return_exceptions=True)
     assert await zk.exists("/0") is None
     assert await calls.multi([Create("/1", b"")])
 

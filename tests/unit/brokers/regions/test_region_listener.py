@@ -132,7 +132,8 @@ class Preparing:
         return not self.hello.done()
 
 
-async def test_a_hello_waits_for_the_term_that_begins_and_gets_its_epoch() -> None:
+async def test_a_hello_waits_for_the_term_that_begins_and_gets_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HELD_S", 3_600.0)
     found = Preparing()
     assert await found.waits()
     handlers = Handlers()

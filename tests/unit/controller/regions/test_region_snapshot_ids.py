@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from controller.http.documents import NotFound, Refused, ViewError
 from controller.regions.domain import RegionsDomain
+from controller.regions.environment import RegionsEnv
 from controller.regions.operator.snapshots import Clone, Restore, SnapshotCreation, SnapshotView
 from controller.regions.procedures import region_work, snapshots, tables
+from controller.regions.procedures.assign import opening
 from controller.regions.procedures.messages import REGION_WORK, SNAPSHOT_TASK, TABLE_TASK, SnapshotTask, TableTask
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import SnapshotPartRow
@@ -21,6 +23,9 @@ from metadata_store.records import codec
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from state_machines.regions.model import Region, Regions, Table
+from state_machines.regions.shapes import Source
+from state_machines.regions.states import RegionState, TableKind, TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.staging import FEATURES, change, known_as, once_more, snapshot, stage, works
 from tests.kit.regions.world import at_rest, changes, ended, procedure, regions_of, running, serving, until, virtual
@@ -144,3 +149,13 @@ async def test_each_refusal_about_a_copy_names_what_lets_that_one_begin() -> Non
         await ended(term, changes(term, "disable"))
         making = view.make(SnapshotCreation(name="s", table="t"), "root")
         assert "must be enabled | 'regent tables enable t' opens its regions" in await refusal(making, Refused)
+
+
+def test_a_server_gets_no_bound_that_the_copy_of_a_snapshot_may_not_reach() -> None:
+    """Also for regions whose sources were stored by a release that bounded them by a later open."""
+    model = Regions()
+    table = Table("t", TableKind.USER, TableState.ENABLED, {}, [])
+    region = Region(9, table, b"", b"", RegionState.OFFLINE)
+    model.sources[9] = tuple(Source(one, b"", b"", token, 7, "s 40-1") for one, token in ((1, 40), (2, 41)))
+    sent = opening(cast("RegionsEnv", SimpleNamespace(model=model)), 50, region, 50)
+    assert [one.sequence for one in sent.sources] == [7, 0]

@@ -127,6 +127,26 @@ async def test_an_open_begins_with_the_znode_that_the_daemon_has_written_anew_fo
     assert await stage.answers.opened(OPEN, 3)
 
 
+async def test_an_open_that_may_have_begun_on_the_znode_of_another_begins_on_none(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first write may have met any znode; a server of ZooKeeper that lags behind shows the former one again."""
+    former = await stage.daemon.get(PATH)
+    assert former is not None
+    stage.server.lose_replies(stage.zk.session_id)
+    stage.zk.after_read.append(stage.made_anew)
+    read_many, reads = stage.zk.read_many, list[int]()
+
+    async def lagging(paths: Sequence[str], **bounds: int) -> list[Node | Code]:
+        reads.append(1)
+        found = await read_many(paths, **bounds)
+        return [former] if len(reads) == 2 else found
+
+    monkeypatch.setattr(stage.zk, "read_many", lagging)
+    assert not await stage.answers.begins(OPEN)
+    assert len(reads) == 3
+
+
 async def test_the_mark_of_an_earlier_answer_tells_nothing_of_a_later_one(stage: Stage) -> None:
     """The daemon asks again, for a znode that it has written anew, which says nothing yet: the server reports."""
     assert await stage.answers.begins(OPEN)

@@ -152,6 +152,19 @@ async def test_a_write_in_a_session_that_the_server_refuses_changed_nothing(code
             await asked
 
 
+@pytest.mark.parametrize("multi_read", [True, False])
+@pytest.mark.parametrize("code", [Code.SESSION_EXPIRED, Code.SESSION_MOVED])
+@in_exact_time
+async def test_a_session_that_the_server_refuses_is_no_property_of_the_znodes_that_are_read(
+    code: Code, multi_read: bool
+) -> None:
+    async with adapter(multi_read=multi_read) as (zk, wire, _):
+        asked = await wire.begin(zk.read_many(["/a"]))
+        wire.reply(err=code)
+        with pytest.raises(NotConnected, match=code.name):
+            await asked
+
+
 @pytest.mark.parametrize(
     ("codes", "index"),
     [((0, -103), 1), ((-101, -2), 0), ((0, -101, -2), 1), ((-2, -110), 1), ((0, 0, -9_999), 2), ((0, -2), 0)],

@@ -16,9 +16,10 @@ from controller.regions.transport.nodes import Nodes
 from controller.regions.transport.presence import Presence
 from controller.regions.zookeeper_claim import ROOT
 from metadata_store.acl import ADMIN, OPEN, Acl
-from metadata_store.catalog.unassigned import folder_of, marks_of, path_of, server_path, servers_of
-from metadata_store.errors import Code
+from metadata_store.catalog.unassigned import encode, folder_of, marks_of, path_of, server_path, servers_of
+from metadata_store.errors import Code, OutcomeUnknown
 from metadata_store.fencing.outcome import Fence
+from metadata_store.port import Node as Znode
 from metadata_store.port import Write
 from regent_agent.protocol import NODES, Open
 from state_machines.regions.model import Server
@@ -199,6 +200,57 @@ async def test_a_znode_that_the_operator_has_deleted_is_no_trouble_any_more(
     await eventually(lambda: not nodes.shows(7))
     assert not nodes._left_alone._left
     keeping.cancel()
+
+
+async def test_a_znode_of_which_nothing_waits_is_not_left_alone(zk: MemoryZooKeeper, nodes: Nodes) -> None:
+    """Its operation was taken back while the request was under way: the next one begins at once."""
+    await nodes.begin()
+    read_many = zk.read_many
+
+    async def meanwhile(paths: Sequence[str], **bounds: int) -> list[Znode | Code]:
+        nodes.unfollow(7)
+        return await read_many(paths, **bounds)
+
+    zk.read_many = meanwhile  # type: ignore[method-assign]
+    keeping = asyncio.ensure_future(nodes.keep())
+    nodes.follow(7)
+    await eventually(lambda: 7 not in nodes._watched and not nodes._dirty)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not nodes._left_alone._left
+    keeping.cancel()
+
+
+async def test_a_write_of_unknown_outcome_is_not_done_because_its_znode_cannot_be_read(
+    zk: MemoryZooKeeper, nodes: Nodes
+) -> None:
+    await nodes.begin()
+    await zk.create(path_of(ROOT, 8), encode(Node(NodeState.OPENED, 8, 1, 2, "s1", 1)))
+    keeping, done = asyncio.ensure_future(nodes.keep()), list[int]()
+    nodes.follow(8)
+    await eventually(lambda: 8 in nodes.known)
+
+    class Closes(Submits):
+        async def after(self, _: Sequence[Write]) -> None:
+            zk.hooks = None
+            await zk.create(path_of(ROOT, 8), b"{", acl=[Acl(ADMIN, "world", "anyone")])
+            raise OutcomeUnknown("no response")
+
+    zk.hooks = Closes()
+    nodes.want(8, None, lambda: done.append(8))
+    await eventually(lambda: nodes._left_alone.is_unread(8))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not done
+    keeping.cancel()
+
+
+async def test_a_refusal_while_a_znode_is_left_alone_changes_nothing() -> None:
+    found = LeftAlone(ROOT, lambda region, what: None)
+    assert found.refused(7, READ, Code.NO_AUTH)
+    [left] = found._left.values()
+    assert not found.refused(7, READ, Code.NO_AUTH)
+    assert [*found._left.values()] == [left]
 
 
 async def test_what_is_refused_is_counted_apart_and_forgotten_with_its_region() -> None:
