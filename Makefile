@@ -59,7 +59,7 @@ verify-simulation: venv-pipeline ## planted bugs, 10,000 seeds, and 5,000 of reg
 	$(BIN)/python -m tests.simulation.regions --mutations --audit
 	$(BIN)/python -m tests.simulation.regions --seeds 5000 --audit
 
-verify-tests: venv jars prometheus ## the long tests on real parts
+verify-tests: venv-pipeline jars prometheus ## the long tests on real parts
 	$(PYTEST) tests/verify --timeout=1200
 
 mutants: venv ## plants bugs one at a time, counts those that tests miss: those by hand, and MUTANTS=40 that are drawn

@@ -12,8 +12,6 @@ import pytest
 from cli.demo.process import SESSION_MS
 from cli.exit_codes import Exit
 from controller.operator.plan_requests import FAULTS_SHOWN
-from pipeline.inputs import Loads
-from pipeline.session import CannotStart, need_java
 from tests.kit.cluster.scene import regent
 from tests.kit.deadlines import eventually
 from tests.verify.plan_kit import (
@@ -31,6 +29,9 @@ from tests.verify.system import System, system
 
 pytest.importorskip("pyspark", reason="the extra 'pipeline' is not installed")
 pytest.importorskip("numba", reason="the extra 'pipeline' is not installed")
+
+from pipeline.inputs import Loads
+from pipeline.session import CannotStart, need_java
 
 RACKS: Final = ("a", "b", "c", "a")
 NEW: Final = 4
@@ -186,8 +187,6 @@ async def judged(s: System, snapshot: Path, loads: Path, plan: Path, moves: Sequ
     assert beside["predictedBytes"] == predicted
     assert beside["bytes"] == pytest.approx(predicted, rel=0.01)
 
-
-pytest.importorskip("numba", reason="the extra 'pipeline' is not installed")
 
 TOPIC, DISK_PARTITIONS = "t", 12
 RETIRED = 3

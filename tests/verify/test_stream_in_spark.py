@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import jobs
-from pipeline.layout import manifest_of
-from pipeline.stream.batch import Kept
-from pipeline.stream.bronze import keeper
-from pipeline.stream.query import journals, run
-from pipeline.stream.source import NAME, RegentJournal
 from tests.real.pipeline.fast import sessions
 from tests.real.pipeline.logs import sound
 from tests.real.pipeline.stream_kit import rows_of, two_daemons
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark", reason="the extra 'pipeline' is not installed")
+
+from pipeline import jobs
+from pipeline.layout import manifest_of
+from pipeline.stream.batch import Kept
+from pipeline.stream.bronze import keeper
+from pipeline.stream.query import journals, run
+from pipeline.stream.source import NAME, RegentJournal
 
 
 @pytest.fixture(scope="module")

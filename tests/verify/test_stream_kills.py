@@ -18,13 +18,16 @@ from threading import Event, Thread
 import pytest
 
 from controller.journal.segments import Bounds, Segments
+from tests.real.pipeline.fast import FAST, WITHOUT_CODE
+from tests.real.pipeline.logs import rows, text
+
+pytest.importorskip("pyspark", reason="the extra 'pipeline' is not installed")
+
 from pipeline import merge
 from pipeline.gaps import EXPIRED
 from pipeline.layout import manifest_of
 from pipeline.merge import Workers
 from pipeline.session import CannotStart, need_java
-from tests.real.pipeline.fast import FAST, WITHOUT_CODE
-from tests.real.pipeline.logs import rows, text
 from tests.real.pipeline.test_merge import rows_of
 
 KILLS = 10
@@ -86,7 +89,6 @@ def until(condition: Callable[[], bool], stream: Stream) -> None:
 
 
 def test_ten_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
     try:
         need_java()
     except CannotStart as error:
