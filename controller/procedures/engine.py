@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Generic
+from typing import Final, Generic, TypeVar
 
 from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env, Kind, Kinds
@@ -22,7 +22,9 @@ from controller.procedures.writes import Decided, Pids, Scale
 from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import NO_ENDING, Caller, Ending, Record, Unusable
-from state_machines.procedures.recovery import load
+from state_machines.procedures.recovery import Portions, judging
+
+T = TypeVar("T")
 
 DATA_BYTES_MAX: Final = 256 * 1024
 """Bytes of the message of a submitted procedure."""
@@ -201,8 +203,8 @@ class Engine(Generic[Env]):
         """
         stored = await self._store.load()
         unreadable = {one.pid: Unusable(one.fault, one.why) for one in stored.damaged}
-        found = load(stored.records, self._kinds.unfit, unreadable)
-        conflicts = self._running.restore(found)
+        found = await _with_pauses(judging(stored.records, self._kinds.unfit, unreadable))
+        conflicts = await _with_pauses(self._running.restore(found))
         self._intake.unusable.fill(stored, {pid: one.why for pid, one in found.unusable.items()} | conflicts)
         self._pids.begin_after(stored.last_pid)
         await self._pids.go_above(above)
@@ -257,6 +259,17 @@ class Engine(Generic[Env]):
         response = self._intake.add(request)
         self._wanted()
         return await response
+
+
+async def _with_pauses(work: Portions[T]) -> T:
+    """Does work that comes in portions; the loop has other work between them. Returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)
 
 
 def _ignored(response: asyncio.Future[int]) -> None:

@@ -203,8 +203,9 @@ class UnusableRecords:
     def fill(self, stored: Stored, why: Mapping[int, str]) -> None:
         """Takes what a load found."""
         self.why = dict(why)
-        self.records = {one.pid: one for one in family(stored.records) if one.pid in self.why}
-        usable = {one.pid for one in stored.records} - self.why.keys()
+        kept = family(stored.records) if self.why else []
+        self.records = {one.pid: one for one in kept if one.pid in self.why}
+        usable = {one.pid for one in kept} - self.why.keys()
         self._near = _neighbours(self.records.values(), usable)
         self._callers = {one.pid: one.caller for one in stored.damaged}
         self._callers |= {pid: one.caller for pid, one in self.records.items() if not one.parent}

@@ -13,7 +13,7 @@ from controller.procedures.writes import Decided
 from state_machines.procedures.kernel import Change, Procedures, wait_ms_max
 from state_machines.procedures.locks import Entry
 from state_machines.procedures.record import Record
-from state_machines.procedures.recovery import Loaded
+from state_machines.procedures.recovery import Loaded, Portions, portions
 from state_machines.procedures.scheduler import LockConflict, Scheduler
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition, transitions
@@ -57,43 +57,56 @@ class Running(Generic[Env]):
 
     # -- after a restart
 
-    def restore(self, found: Loaded) -> dict[int, str]:
-        """Restores locks, then queues what goes on; returns procedures whose locks exclude each other, and why."""
+    def restore(self, found: Loaded) -> Portions[dict[int, str]]:
+        """Restores locks, then queues what goes on; returns procedures whose locks exclude each other, and why.
+
+        It yields after each portion. A procedure that is woken meanwhile does not wait once it is restored.
+        """
         records = dict(found.records)
         conflicts: dict[int, str] = {}
-        while (conflict := self._locked(records, found.locked)) is not None:
+        while (conflict := (yield from self._locked(records, found.locked))) is not None:
             pid, why = conflict
             root = records[pid].root
             family = [one.pid for one in records.values() if one.root == root]
             conflicts.update(dict.fromkeys(family, why))
             for one in family:
                 del records[one]
-        self.procedures.apply(Change(puts=tuple(records.values())))
         age_ms, now_ms = self.age_ms(), self.now_ms()
-        for record in records.values():
-            self.results.begun(record)
-            if record.state.is_final:
-                self.results.ended(record, age_ms)
-        for pid in found.later:
-            if pid in records:
-                self._wait(pid, _no_longer(records[pid], now_ms))
-        for pid in found.ready:
-            if pid in records:
-                self._enqueue_back(pid)
+        for some in portions(tuple(records.values())):
+            self.procedures.apply(Change(puts=tuple(some)))
+            for record in some:
+                self.results.begun(record)
+                if record.state.is_final:
+                    self.results.ended(record, age_ms)
+            yield
+        for pids in portions(found.later):
+            for pid in pids:
+                if pid in records:
+                    self._wait(pid, _no_longer(records[pid], now_ms))
+            yield
+        for pids in portions(found.ready):
+            for pid in pids:
+                if pid in records:
+                    self._enqueue_back(pid)
+            yield
         return conflicts
 
-    def _locked(self, records: Mapping[int, Record], locked: Iterable[int]) -> tuple[int, str] | None:
+    def _locked(self, records: Mapping[int, Record], locked: Sequence[int]) -> Portions[tuple[int, str] | None]:
         """Enters all live records in a new scheduler, and locks what they had locked; returns the first conflict."""
         self.scheduler = Scheduler()
-        live = [record for record in records.values() if not record.state.is_final]
-        self._entries = {record.pid: self._entry(record) for record in live}
-        for pid in locked:
-            if pid in records:
-                try:
-                    self.scheduler.restore(self._entries[pid])
-                except LockConflict as error:
-                    if not records[pid].is_new:  # which waits for the lock, as it did before
-                        return pid, str(error)
+        self._entries = {}
+        for some in portions(tuple(records.values())):
+            self._entries.update((record.pid, self._entry(record)) for record in some if not record.state.is_final)
+            yield
+        for pids in portions(locked):
+            for pid in pids:
+                if pid in records:
+                    try:
+                        self.scheduler.restore(self._entries[pid])
+                    except LockConflict as error:
+                        if not records[pid].is_new:  # which waits for the lock, as it did before
+                            return pid, str(error)
+            yield
         return None
 
     def _entry(self, record: Record) -> Entry:

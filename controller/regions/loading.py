@@ -41,6 +41,7 @@ from controller.regions.procedures.messages import (
 )
 from controller.regions.procedures.repair import REPAIR, Repair
 from state_machines.procedures.record import Record
+from state_machines.procedures.recovery import portions
 from state_machines.procedures.states import State
 from state_machines.regions.model import Region, Regions
 from state_machines.regions.states import RegionState, ServerState
@@ -62,17 +63,19 @@ def no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exception], None]) -> None:
-    """Enters what live procedures were about: regions in transition, and servers that crashed.
+async def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exception], None]) -> None:
+    """Enters what live procedures were about: regions in transition, and servers that crashed; pauses between portions.
 
     Of several procedures for a region the one that is dispatched is attached; the others wait for its lock. ``park``:
     takes a procedure that the model does not, so that one record ends no term.
     """
-    for record in sorted(records, key=_order):
-        try:
-            _resume_one(env, record)
-        except Exception as error:
-            park(record.pid, error)
+    for some in portions(sorted(records, key=_order)):
+        for record in some:
+            try:
+                _resume_one(env, record)
+            except Exception as error:
+                park(record.pid, error)
+        await asyncio.sleep(0)
     env.claimants.begin(key for key, one in env.model.servers.items() if one.state is not ServerState.FENCED)
 
 

@@ -201,7 +201,7 @@ class RegionsTerm:
         if isinstance(self.env.dispatcher, Noded):
             self.env.dispatcher.former_number = self.env.former_number
         self.env.contradictions.begin(self.env.former_number)
-        loading.resume(self.env, self.engine.live(), self.engine.park)
+        await loading.resume(self.env, self.engine.live(), self.engine.park)
         await self._drop_proofs({} if damaged.Unknown.of(content.damaged) else self.env.model.proofs)
         self.env.torn = bool(self.engine.unusable) or any(one.bypassed for one in self.engine.records.values())
         loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -118,13 +118,20 @@ def inherited(caller: Caller) -> Caller:
 def family(records: Iterable[Record]) -> list[Record]:
     """Gives children of stored records the caller of their root; one that was stored with a caller keeps it."""
     found = list(records)
-    callers = {one.pid: inherited(one.caller) for one in found if not one.parent}
-    return [
-        replace(one, caller=callers[one.root])
-        if one.parent and one.caller == NO_CALLER and one.root in callers
-        else one
-        for one in found
-    ]
+    callers = callers_of(found)
+    return [called(one, callers) for one in found]
+
+
+def callers_of(records: Iterable[Record]) -> dict[int, Caller]:
+    """Returns the callers that the parts of procedures have, by the pid of their root."""
+    return {one.pid: inherited(one.caller) for one in records if not one.parent}
+
+
+def called(record: Record, callers: Mapping[int, Caller]) -> Record:
+    """Returns a stored record with the caller of its root, unless it was stored with one."""
+    if not record.parent or record.caller != NO_CALLER or record.root not in callers:
+        return record
+    return replace(record, caller=callers[record.root])
 
 
 class Fault(StrEnum):

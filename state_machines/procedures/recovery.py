@@ -6,12 +6,30 @@ A record that cannot be used takes its whole family along: it is reported and le
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from state_machines.procedures.kernel import Procedures
-from state_machines.procedures.record import LATER, REPAIRABLE, VERSION, Ending, Fault, Record, Unusable, family
+from state_machines.procedures.record import (
+    LATER,
+    REPAIRABLE,
+    VERSION,
+    Ending,
+    Fault,
+    Record,
+    Unusable,
+    called,
+    callers_of,
+)
 from state_machines.procedures.states import State
+
+T = TypeVar("T")
+
+Portions: TypeAlias = Generator[None, None, T]
+"""Work that yields after each portion of records, and returns its result."""
+
+RECORDS_TOGETHER: Final = 1_000
+"""Records of a portion: some 10 ms of work."""
 
 
 class Loaded(NamedTuple):
@@ -36,9 +54,22 @@ def load(
 
     ``unreadable``: what is known of the records that could not be decoded.
     """
-    damaged = unreadable or {}
-    by_pid = {record.pid: record for record in family(records)}
-    why = {pid: fault for pid, record in by_pid.items() if (fault := _fault(record, by_pid, unfit, damaged))}
+    return at_once(judging(list(records), unfit, unreadable or {}))
+
+
+def judging(
+    records: Sequence[Record], unfit: Callable[[Record], str | None], damaged: Mapping[int, Unusable]
+) -> Portions[Loaded]:
+    """Judges records like :func:`load`, and yields after each portion: the caller may have other work."""
+    callers = callers_of(records)
+    by_pid: dict[int, Record] = {}
+    for some in portions(records):
+        by_pid.update((record.pid, called(record, callers)) for record in some)
+        yield
+    why: dict[int, Unusable] = {}
+    for some in portions(records):
+        why.update((one.pid, fault) for one in some if (fault := _fault(by_pid[one.pid], by_pid, unfit, damaged)))
+        yield
     roots = {pid: root_of(pid, by_pid) for pid in by_pid} if why else {}
     bad_roots = {roots[pid]: pid for pid in sorted(why, reverse=True)}
     unusable = {
@@ -46,8 +77,24 @@ def load(
         for pid in sorted(roots)
         if roots[pid] in bad_roots
     }
-    sound = {pid: record for pid, record in sorted(by_pid.items()) if pid not in unusable}
-    return _order(sound, {**unusable, **damaged})
+    sound = {pid: by_pid[pid] for pid in sorted(by_pid) if pid not in unusable}
+    return (yield from _ordering(sound, {**unusable, **damaged}))
+
+
+def portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yields the items in order, at most ``RECORDS_TOGETHER`` at a time."""
+    for at in range(0, len(items), RECORDS_TOGETHER):
+        yield items[at : at + RECORDS_TOGETHER]
+
+
+def at_once(work: Portions[T]) -> T:
+    """Does work that comes in portions without a pause; returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def root_of(pid: int, records: Mapping[int, Record]) -> int:
@@ -59,25 +106,31 @@ def root_of(pid: int, records: Mapping[int, Record]) -> int:
     return min(passed) if record is not None and record.parent else pid
 
 
-def _order(sound: Mapping[int, Record], unusable: Mapping[int, Unusable]) -> Loaded:
+def _ordering(sound: Mapping[int, Record], unusable: Mapping[int, Unusable]) -> Portions[Loaded]:
     children: dict[int, int] = defaultdict(int)
     for record in sound.values():
         children[record.parent] += 1
     failed: list[int] = []
     ready: list[int] = []
     later: list[int] = []
-    for pid, record in sound.items():
-        if record.state.is_final or children[pid]:
-            continue
-        root = sound[record.root]
-        waits = record.deadline_ms > 0 and not (record.bypassed or root.aborted)
-        if root.state is State.FAILED or record.state is State.FAILED:
-            (later if waits and record.state is State.FAILED else failed).append(pid)
-        elif waits and record.state is State.WAITING_TIMEOUT:
-            later.append(pid)
-        else:
-            ready.append(pid)
-    locked = [pid for pid, record in sound.items() if record.locked and not record.state.is_final]
+    locked: list[int] = []
+    for some in portions(tuple(sound.values())):
+        for record in some:
+            if record.state.is_final:
+                continue
+            if record.locked:
+                locked.append(record.pid)
+            if children[record.pid]:
+                continue
+            root = sound[record.root]
+            waits = record.deadline_ms > 0 and not (record.bypassed or root.aborted)
+            if root.state is State.FAILED or record.state is State.FAILED:
+                (later if waits and record.state is State.FAILED else failed).append(record.pid)
+            elif waits and record.state is State.WAITING_TIMEOUT:
+                later.append(record.pid)
+            else:
+                ready.append(record.pid)
+        yield
     locked.sort(key=lambda pid: (sound[pid].is_new, len(sound[pid].ancestors), pid))
     return Loaded(sound, tuple(locked), (*failed, *ready), tuple(later), unusable)
 

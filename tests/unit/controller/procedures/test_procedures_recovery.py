@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import count
+import asyncio
+from itertools import count, pairwise
 from typing import Final
 
 import pytest
@@ -15,10 +16,11 @@ from controller.procedures.writes import RECORDS_MAX
 from metadata_store.records import codec
 from metadata_store.records.port import Fenced
 from state_machines.procedures import recovery
-from state_machines.procedures.record import VERSION, Record
+from state_machines.procedures.record import VERSION, Caller, Record
 from state_machines.procedures.recovery import Loaded, load
 from state_machines.procedures.states import State
-from tests.kills.harness import arrives, last, raises, spreads, step, topic
+from testing.memory.region_store import MemoryRecords
+from tests.kills.harness import Daemon, arrives, last, pauses, raises, spreads, step, topic
 from tests.kills.test_kills import KINDS
 from tests.unit.controller.procedures.test_procedures_engine import NOBODY, Host, ended, submitted
 
@@ -241,3 +243,52 @@ async def test_a_daemon_that_is_rolled_back_leaves_newer_records_and_the_next_up
     assert not newer.engine.unusable
     assert (await ended(newer, new)).state is State.SUCCESS
     assert (await ended(newer, family)).state is State.SUCCESS
+
+
+def mixed() -> list[Record]:
+    """Families that go on, wait, hold locks, or cannot be used, with the caller at the root alone."""
+    caller = Caller("User:ops", "one")
+    return [
+        record(1, State.WAITING, caller=caller, locked=True),
+        record(2, State.RUNNABLE, 1, locked=True),
+        record(3, State.WAITING_TIMEOUT, 1, deadline_ms=90),
+        record(4, State.SUCCESS),
+        record(5, State.RUNNABLE, 6),
+        record(7, State.FAILED),
+        record(8, State.RUNNABLE, 7),
+        Record(9, "gone", State.RUNNABLE, 0, 0, 0),
+        record(10, State.RUNNABLE, 9),
+    ]
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 10])
+def test_records_are_judged_alike_in_portions_of_any_size(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = loaded(*mixed())
+    assert (expected.ready, expected.later, expected.locked) == ((8, 2), (3,), (1, 2))
+    assert expected.unusable.keys() == {5, 9, 10}
+    assert expected.records[2].caller == Caller("User:ops")
+    monkeypatch.setattr(recovery, "RECORDS_TOGETHER", together)
+    assert loaded(*mixed()) == expected
+
+
+async def test_many_records_are_restored_in_portions_and_one_that_is_woken_meanwhile_waits_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "RECORDS_TOGETHER", 4)
+    host = Host(Kind("root", (step(pauses), step(last)), topic))
+    for pid in range(1, 41):
+        waiting = Record(
+            pid, "root", State.WAITING_TIMEOUT, 0, host.clock.ms, host.clock.ms, data=b"%d" % pid, deadline_ms=1 << 60
+        )
+        host.disk.bodies[pid] = codec.sealed(waiting)
+    daemon = Daemon(host.notes, host.kinds, MemoryRecords(host.disk), host.clock)
+    loading = asyncio.ensure_future(daemon.engine.load())
+    seen = [0]
+    while not loading.done():
+        await asyncio.sleep(0)
+        if seen[-1] < 40 == len(daemon.engine.records):
+            daemon.engine.wake(40)
+        seen.append(len(daemon.engine.records))
+    assert max(after - before for before, after in pairwise(seen)) == 4
+    await daemon.until(lambda: daemon.engine.records[40].state is State.SUCCESS)
+    assert {record.pid for record in daemon.engine.records.values() if record.state.is_final} == {40}

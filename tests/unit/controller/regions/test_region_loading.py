@@ -13,8 +13,13 @@ import pytest
 
 from controller.regions import entering, loading
 from controller.regions.operator.counts import stranded
+from controller.regions.procedures import assign
+from controller.regions.procedures.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Content, RegionRow, ServerRow, TableRow
 from metadata_store.records.port import StoreFailed
+from state_machines.procedures import recovery
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 from state_machines.regions.layout import ranges
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, TableKind, TableState
@@ -153,3 +158,34 @@ async def test_a_model_comes_apart_in_pieces(monkeypatch: pytest.MonkeyPatch) ->
         assert stranded(model).total() >= 0, "operators may look meanwhile"
     assert max(before - after for before, after in pairwise(seen)) <= TOGETHER
     assert not any(table.regions for table in model.tables.values())
+
+
+async def test_procedures_of_a_term_before_are_taken_over_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "RECORDS_TOGETHER", TOGETHER)
+    async with regions_world(settings_of(tmp_path), servers=1) as world:
+        assert world.domain.term is not None
+        env = world.domain.term.env
+        await ended(world.domain.term, creates(world.domain.term, regions=COUNT))
+        records = [
+            Record(
+                1_000 + at,
+                assign.NAME,
+                State.RUNNABLE,
+                0,
+                5,
+                5,
+                data=TRANSIT.encode(Transit(region.id, "t", "a test")),
+                locked=True,
+            )
+            for at, region in enumerate(env.model.regions.values())
+        ]
+        resuming, seen = asyncio.ensure_future(loading.resume(env, records, lambda pid, error: None)), [0]
+        while not resuming.done():
+            await asyncio.sleep(0)
+            seen.append(sum(region.pid >= 1_000 for region in env.model.regions.values()))
+        assert max(after - before for before, after in pairwise(seen)) == TOGETHER
+        assert seen[-1] == COUNT
+        for region in list(env.model.regions.values()):
+            env.model.detach(region, region.pid)

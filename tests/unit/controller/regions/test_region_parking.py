@@ -186,6 +186,6 @@ async def test_a_record_that_the_model_does_not_take_over_is_parked_alone() -> N
         for pid, data in ((7, b"\xc1"), (8, CRASH.encode(Crash("s1", 1))))
     ]
     refused: dict[int, Exception] = {}
-    loading.resume(env, records, refused.__setitem__)
+    await loading.resume(env, records, refused.__setitem__)
     assert list(refused) == [7]
     assert (server.state, env.crashing) == (ServerState.CRASHED, {server.key})
