@@ -247,7 +247,7 @@ async def test_a_daemon_that_is_rolled_back_leaves_newer_records_and_the_next_up
 
 def mixed() -> list[Record]:
     """Families that go on, wait, hold locks, or cannot be used, with the caller at the root alone."""
-    caller = Caller("User:ops", "one")
+    caller = Caller("User:ops", nonce="one")
     return [
         record(1, State.WAITING, caller=caller, locked=True),
         record(2, State.RUNNABLE, 1, locked=True),
