@@ -30,7 +30,8 @@ from state_machines.regions.balancing.greedy import spread
 from state_machines.regions.balancing.placing import Placing
 from state_machines.regions.balancing.steps import walk
 from state_machines.regions.balancing.stochastic import Stochastic
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.entities import Region, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.placement import Cooldown
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 

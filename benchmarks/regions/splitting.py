@@ -20,7 +20,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.procedures import split
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 
 SHAPE: Final = Shape(1_000, 20)
 TOGETHER: Final = 50

@@ -13,7 +13,7 @@ from typing import Final
 from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
 from metadata_store.catalog.rows import DropMark, MarkRow, PutMark, Write
-from state_machines.regions.model import Server
+from state_machines.regions.entities import Server
 from state_machines.regions.states import ServerState
 
 PROOF: Final = "proof"

@@ -16,8 +16,8 @@ from controller.regions.procedures.messages import CRASH, MOVE, REGION_WORK, TRA
 from state_machines.procedures.record import REMOVED, Record
 from state_machines.procedures.transition import Transition
 from state_machines.regions import marks
+from state_machines.regions.entities import Region
 from state_machines.regions.marks import LostParts
-from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState, ServerState
 from state_machines.regions.transit import Way, way_of
 

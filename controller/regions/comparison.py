@@ -17,7 +17,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import move, servers
 from controller.regions.procedures.messages import MOVE, TRANSIT, Move, Transit
 from regent_agent.protocol import Owned
-from state_machines.regions.model import Region, Server
+from state_machines.regions.entities import Region, Server
 from state_machines.regions.states import RegionState, ServerState
 
 log = logging.getLogger("regent.regions")

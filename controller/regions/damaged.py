@@ -17,8 +17,9 @@ from controller.regions.fencing import LeaseAndFence
 from metadata_store.catalog.judging import INT_MAX
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.regions.damage import LEASE_PLACE, NO_TABLE, Damage, Damages, Gap, RowKind, shown
+from state_machines.regions.entities import Server, Table
 from state_machines.regions.keys import Keys
-from state_machines.regions.model import Regions, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import PARTIAL, ServerState, TableState
 
 log = logging.getLogger("regent.regions")

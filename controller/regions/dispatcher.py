@@ -16,7 +16,7 @@ import msgspec
 from configs.regions_section import RegionsSettings
 from regent_agent import protocol
 from regent_agent.protocol import Open, Operation, Operations, Result, Task, Work
-from state_machines.regions.model import Server
+from state_machines.regions.entities import Server
 from state_machines.regions.transit import Answer
 
 Key = tuple[str, int]

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem
-from state_machines.regions.model import Region, Table
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.states import TableState
 
 KEPT_MAX: Final = 10_000

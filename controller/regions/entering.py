@@ -19,8 +19,9 @@ from metadata_store.catalog.rows import (
     SnapshotRow,
 )
 from state_machines.regions.damage import Damage, Gap, RowKind, shown
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.marks import Mark, MarkKind
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.shapes import Snapshot
 from state_machines.regions.states import PARTIAL, RegionState, ServerState, TableKind, TableState
 

@@ -24,8 +24,9 @@ from regent_agent.protocol import INHERIT
 from state_machines.regions import marks
 from state_machines.regions.balancing.simple import Simple
 from state_machines.regions.balancing.stochastic import Stochastic
+from state_machines.regions.entities import Region, Server
 from state_machines.regions.marks import LostParts
-from state_machines.regions.model import Region, Regions, Server
+from state_machines.regions.model import Regions
 from state_machines.regions.placement import Cooldown, Placement
 from state_machines.regions.states import ServerState
 from state_machines.regions.transit import PAUSE_MS_MAX

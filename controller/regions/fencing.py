@@ -17,7 +17,8 @@ from controller.process.commands import Output, kill_group, start
 from controller.process.wording import counted
 from controller.regions.dispatcher import Key
 from metadata_store.catalog.rows import MarkRow, PutMark
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.entities import Server
+from state_machines.regions.model import Regions
 from state_machines.regions.states import ServerState
 
 log = logging.getLogger("regent.regions")

@@ -26,8 +26,8 @@ from controller.regions.procedures.messages import SHAPE, Shape
 from controller.regions.procedures.reshaping import MERGE, SPLIT
 from state_machines.procedures.record import Caller
 from state_machines.procedures.transition import Transition
+from state_machines.regions.entities import Region, Table, start_of
 from state_machines.regions.growth import Bar, Cause, Policy, Seen, bar_of, is_mergeable, split_bar, split_cause
-from state_machines.regions.model import Region, Table, start_of
 
 log = logging.getLogger("regent.regions")
 

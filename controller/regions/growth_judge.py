@@ -13,9 +13,9 @@ from controller.regions.manager import Manager
 from controller.regions.procedures.every import NAMES
 from controller.regions.procedures.reshaping import METADATA, SPLIT
 from regent_agent.protocol import INHERIT, SPLIT_KEY
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.growth import Policy, Seen, policy_of
 from state_machines.regions.levels import lacking
-from state_machines.regions.model import Region, Table
 from state_machines.regions.placement import Cooldown
 from state_machines.regions.states import RegionState, ServerState, TableState
 

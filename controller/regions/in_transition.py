@@ -19,7 +19,7 @@ from controller.procedures.engine import Engine
 from controller.regions.environment import RegionsEnv
 from regent_agent.protocol import INHERIT
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState, ServerState
 
 log = logging.getLogger("regent.regions")

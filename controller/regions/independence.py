@@ -9,7 +9,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.procedures import discard
 from metadata_store.catalog.rows import Drop, HeirRow, Write
 from regent_agent.protocol import Owned
-from state_machines.regions.model import Region, Server
+from state_machines.regions.entities import Region, Server
 from state_machines.regions.states import RegionState
 
 TOGETHER: Final = 100

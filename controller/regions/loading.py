@@ -43,7 +43,8 @@ from controller.regions.procedures.repair import REPAIR, Repair
 from state_machines.procedures.record import Record
 from state_machines.procedures.recovery import portions
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region, Regions
+from state_machines.regions.entities import Region
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, ServerState
 
 S = RegionState

@@ -13,7 +13,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from regent_agent.protocol import RegionLoad
-from state_machines.regions.model import Region, Regions, Server
+from state_machines.regions.entities import Region, Server
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState
 
 RATE_S_MIN: Final = 30.0

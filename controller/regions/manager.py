@@ -28,8 +28,8 @@ from regent_agent import protocol
 from regent_agent.protocol import Owned, Result
 from state_machines.procedures.record import Caller
 from state_machines.regions.damage import RowKind
+from state_machines.regions.entities import Server
 from state_machines.regions.marks import LostParts
-from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState
 
 log = logging.getLogger("regent.regions")

@@ -29,7 +29,8 @@ from state_machines.regions.balancing.cluster import (
 )
 from state_machines.regions.balancing.simple import Simple, is_uneven
 from state_machines.regions.balancing.stochastic import Stochastic
-from state_machines.regions.model import Region, Regions, Server, Table, start_of
+from state_machines.regions.entities import Region, Server, Table, start_of
+from state_machines.regions.model import Regions
 from state_machines.regions.placement import Cooldown
 from state_machines.regions.states import WANTED, RegionState
 

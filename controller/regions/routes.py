@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from regent_agent import codec
 from regent_agent.protocol import ROUTES_MAX, Changes, Response, Route, Routes
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import REPLACED, RegionState, ServerState, TableState
 
 CHANGES_MAX: Final = 100_000

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from controller.process.wording import named
 from controller.regions.dispatcher import Key
 from controller.regions.restored import NUMBERS_AHEAD_MAX
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState
 
 log = logging.getLogger("regent.regions")

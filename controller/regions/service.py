@@ -35,7 +35,7 @@ from regent_agent.protocol import (
     Result,
     Routes,
 )
-from state_machines.regions.model import Table, start_of
+from state_machines.regions.entities import Table, start_of
 from state_machines.regions.states import PARTIAL
 
 log = logging.getLogger("regent.regions")

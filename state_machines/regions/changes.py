@@ -9,9 +9,10 @@ from itertools import groupby
 from typing import Final
 
 from state_machines.regions.damage import Damage, RowKind
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.heirs import Range
 from state_machines.regions.left_out import in_the_way
-from state_machines.regions.model import Region, Regions, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
 
 T = TableState

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from state_machines.regions.changes import awaits_crash
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState
 
 IDS_MAX: Final = 10_000

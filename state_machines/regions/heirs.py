@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+from state_machines.regions.entities import Region, place_of, start_of
 from state_machines.regions.layout import KEY_BYTES_MAX, key_text
-from state_machines.regions.model import Region, place_of, start_of
 
 MERGED_MIN: Final = 2
 MERGED_MAX: Final = 10

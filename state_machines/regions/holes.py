@@ -8,11 +8,12 @@ from typing import Final
 
 from state_machines.regions.changes import PROCESS_MEND, unnamed_process
 from state_machines.regions.damage import CLOSED, NO_TABLE, Damage, Gap, RowKind
+from state_machines.regions.entities import Table
 from state_machines.regions.findings import COPY, RESTORE
 from state_machines.regions.heirs import Range
 from state_machines.regions.layout import key_word, name_problem
 from state_machines.regions.left_out import LeftOut, in_the_way, obstacle
-from state_machines.regions.model import Regions, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import TableState
 from state_machines.regions.unusable import ACL, place_word
 

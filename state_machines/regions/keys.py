@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from state_machines.regions.damage import Gap
-from state_machines.regions.model import Region, Table, place_of, start_of
+from state_machines.regions.entities import Region, Table, place_of, start_of
 from state_machines.regions.states import TableState
 
 TOGETHER: Final = 2_000

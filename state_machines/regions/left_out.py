@@ -9,8 +9,9 @@ from operator import attrgetter
 from typing import Final
 
 from state_machines.regions.damage import Damage, Damages, RowKind
+from state_machines.regions.entities import Table
 from state_machines.regions.heirs import Range
-from state_machines.regions.model import Regions, Table
+from state_machines.regions.model import Regions
 
 VAGUE_MAX: Final = 3
 """Rows whose keys cannot be read that may have the keys of one hole."""

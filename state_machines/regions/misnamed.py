@@ -7,8 +7,9 @@ needs it that has no row by now. A region under a wrong id finds no data, and no
 from __future__ import annotations
 
 from state_machines.regions.adopted_keys import known_keys
+from state_machines.regions.entities import Region
 from state_machines.regions.findings import Refusal
-from state_machines.regions.model import Region, Regions
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, TableState
 
 

@@ -9,10 +9,11 @@ from operator import attrgetter
 from typing import Final
 
 from state_machines.regions.damage import Gap
+from state_machines.regions.entities import Region, place_of, start_of
 from state_machines.regions.findings import COPY
 from state_machines.regions.heirs import is_inner, way_to_part
 from state_machines.regions.layout import key_word
-from state_machines.regions.model import Region, Regions, place_of, start_of
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, TableState
 
 NEAR: Final = 16

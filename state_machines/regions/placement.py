@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from state_machines.regions.model import Region, Server
+from state_machines.regions.entities import Region, Server
 
 Weights: TypeAlias = Mapping[str, float]
 """The share of servers beside the others, by name; 1.0 for one that has none of its own."""

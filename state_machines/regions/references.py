@@ -9,9 +9,10 @@ from typing import Final
 
 from state_machines.regions.changes import partly_made
 from state_machines.regions.damage import RowKind
+from state_machines.regions.entities import Table
 from state_machines.regions.findings import RESTORE, Refusal
 from state_machines.regions.layout import key_text
-from state_machines.regions.model import Regions, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.shapes import Snapshot, Source, name_in, pid_in
 from state_machines.regions.states import TableState
 from state_machines.regions.unusable import mend_of

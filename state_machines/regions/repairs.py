@@ -13,11 +13,12 @@ from typing import Final
 from state_machines.regions.adopted_keys import own_row, said, table_problem
 from state_machines.regions.changes import PROCESS_MEND, SETTLED, keys_problem
 from state_machines.regions.damage import CLOSED, Damage, RowKind
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.findings import FindingKind, Findings, Refusal, Scope
 from state_machines.regions.heirs import Range
 from state_machines.regions.layout import key_word
 from state_machines.regions.left_out import free_of, in_the_way, may_share, obstacle, whole
-from state_machines.regions.model import Region, Regions, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.report_rows import judge_parent
 from state_machines.regions.shapes import end_of
 from state_machines.regions.unusable import ACL, place_word

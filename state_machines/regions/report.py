@@ -11,12 +11,13 @@ from itertools import islice
 from typing import Final
 
 from state_machines.regions.damage import Gap, RowKind
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope
 from state_machines.regions.holes import cause_and_mend
 from state_machines.regions.keys import Keys, behind
 from state_machines.regions.layout import key_text
 from state_machines.regions.left_out import LeftOut
-from state_machines.regions.model import Region, Regions, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.overlaps import pair_mend
 from state_machines.regions.report_owners import judge_claim, judge_owner
 from state_machines.regions.report_rows import Told, damages, judge_heir, judge_parent

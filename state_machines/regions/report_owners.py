@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from state_machines.regions.entities import Region, Server
 from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope
-from state_machines.regions.model import Region, Regions, Server
+from state_machines.regions.model import Regions
 from state_machines.regions.overlaps import opening_mend
 from state_machines.regions.states import RegionState, ServerState, TableState
 from state_machines.regions.transit import Way, way_of

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from state_machines.regions.damage import Damage, RowKind
+from state_machines.regions.entities import Table, start_of
 from state_machines.regions.findings import COPY, RESTORE, Finding, FindingKind, Findings, Scope
-from state_machines.regions.model import Regions, Table, start_of
+from state_machines.regions.model import Regions
 from state_machines.regions.shapes import ParentRow, Source, end_of, name_in
 from state_machines.regions.states import PARTIAL
 from state_machines.regions.table_rows import Stored

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from state_machines.regions.model import Region, Regions, place_of
+from state_machines.regions.entities import Region, place_of
+from state_machines.regions.model import Regions
 from state_machines.regions.shapes import HEIRS_MAX, ParentRow, Source
 from state_machines.regions.states import RegionState
 

@@ -64,8 +64,8 @@ from metadata_store.port import Kill
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
+from state_machines.regions.entities import Region
 from state_machines.regions.marks import MarkKind
-from state_machines.regions.model import Region
 from state_machines.regions.repairs import Forgotten
 from state_machines.regions.states import RegionState
 from tests.kills.region_daemons import Life, Story

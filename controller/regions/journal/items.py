@@ -15,7 +15,7 @@ from regent_agent.protocol import Operation, Result
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
-from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.shapes import ParentRow
 from state_machines.regions.states import RegionState, TableState
 

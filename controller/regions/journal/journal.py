@@ -35,7 +35,7 @@ from state_machines.journal.events import Kind
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Names, Transition
-from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.shapes import ParentRow
 from state_machines.regions.states import RegionState, TableState
 

@@ -30,8 +30,8 @@ from state_machines.journal.checks import DISCARDED, FORGOTTEN
 from state_machines.journal.events import INDEPENDENT, MAYBE_INDEPENDENT, SCHEMA_VERSION, Kind, RegionRow, Row
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members, Names
+from state_machines.regions.entities import Server
 from state_machines.regions.layout import key_text
-from state_machines.regions.model import Server
 from state_machines.regions.states import RegionState
 
 DELETED: Final = "DELETED"

@@ -11,7 +11,8 @@ from controller.regions.procedures import tables
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import SETTLED, awaits_crash, is_stranded
-from state_machines.regions.model import Region, Regions, Table
+from state_machines.regions.entities import Region, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import OWNED, RegionState, ServerState, TableState
 
 ENABLED: Final = TableState.ENABLED

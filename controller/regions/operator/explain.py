@@ -29,8 +29,8 @@ from controller.regions.procedures.messages import RegionWork, Transit
 from regent_agent.protocol import INHERIT
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.marks import MarkKind
-from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.overlaps import opening_mend
 from state_machines.regions.references import needed_by
 from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, ServerState, TableState

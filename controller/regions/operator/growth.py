@@ -9,8 +9,8 @@ from controller.process.wording import in_bytes
 from controller.regions.environment import RegionsEnv
 from controller.regions.growing import Growth
 from controller.regions.growth_judge import figures
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.growth import Bar, Policy, Seen, split_bar, split_cause
-from state_machines.regions.model import Region, Table
 
 OFF: Final = "no region of the table is split or merged by itself"
 NOW: Final[Mapping[Bar, str]] = {

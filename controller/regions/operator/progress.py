@@ -37,7 +37,8 @@ from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import is_outdated
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.entities import Region, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import IN_TRANSITION, RegionState, TableState
 
 FAILURES_MAX: Final = 2_000

@@ -36,7 +36,7 @@ from regent_agent.protocol import INHERIT
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.choosing import is_of_crash
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.overlaps import opening_mend, served_beside
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState
 

@@ -31,9 +31,10 @@ from controller.regions.operator.requests import (
 )
 from state_machines.regions.changes import awaits_crash, is_stranded
 from state_machines.regions.damage import Gap
+from state_machines.regions.entities import Region as ModelRegion
+from state_machines.regions.entities import start_of
 from state_machines.regions.layout import key_text
-from state_machines.regions.model import Region as ModelRegion
-from state_machines.regions.model import Regions, start_of
+from state_machines.regions.model import Regions
 from state_machines.regions.states import IN_TRANSITION, RegionState
 
 WAITING: Final = "WAITING"

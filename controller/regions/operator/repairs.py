@@ -34,11 +34,11 @@ from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.regions.adopted_keys import adopted_keys, said, told_of
 from state_machines.regions.damage import RowKind
+from state_machines.regions.entities import Table
 from state_machines.regions.findings import Refusal
 from state_machines.regions.heirs import Range
 from state_machines.regions.layout import KEY_BYTES_MAX, NotAKey, count_of, key_of
 from state_machines.regions.misnamed import heirs_without_sources
-from state_machines.regions.model import Table
 from state_machines.regions.repairs import Forgotten, adoption_problem, forgettable
 
 KEY_CHARS_MAX: Final = 4 * KEY_BYTES_MAX

@@ -25,8 +25,9 @@ from controller.regions.operator.records import detail_of, procedure_item, subje
 from controller.regions.term import RegionsTerm
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Caller, Record
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.levels import lacking
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.shapes import end_of
 
 NAME_MAX: Final = 200

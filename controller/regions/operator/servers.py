@@ -37,7 +37,8 @@ from controller.regions.procedures import crash, servers
 from controller.regions.procedures.messages import CRASH, Crash
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Caller
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.entities import Server
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, ServerState
 
 ServerAct = Literal["drain", "expire", "forget", "recover"]

@@ -37,9 +37,10 @@ from controller.regions.procedures.messages import (
 )
 from controller.regions.term import RegionsTerm
 from state_machines.regions.changes import OPTIONS_MAX, change_problem
+from state_machines.regions.entities import Table
 from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import name_problem
-from state_machines.regions.model import Regions, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.references import needed_by, needed_snapshots, snapshot_needed_by
 from state_machines.regions.shapes import Snapshot
 from state_machines.regions.states import TableKind, TableState

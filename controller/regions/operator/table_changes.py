@@ -41,11 +41,11 @@ from state_machines.regions.changes import (
     too_many,
     truncation_problem,
 )
+from state_machines.regions.entities import Table as ModelTable
 from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import key_text
 from state_machines.regions.left_out import in_the_way
 from state_machines.regions.model import Regions
-from state_machines.regions.model import Table as ModelTable
 from state_machines.regions.references import needed_by
 from state_machines.regions.states import TableState
 

@@ -13,7 +13,8 @@ from controller.regions.procedures import tables
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem, partly_made
-from state_machines.regions.model import Regions, Table, namespace_of
+from state_machines.regions.entities import Table, namespace_of
+from state_machines.regions.model import Regions
 from state_machines.regions.references import needed_by
 from state_machines.regions.states import TableState
 

@@ -47,10 +47,10 @@ from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import OPTIONS_MAX, is_outdated
 from state_machines.regions.damage import Damages
+from state_machines.regions.entities import Table as ModelTable
 from state_machines.regions.growth import option_problem
 from state_machines.regions.layout import NotAKey, count_of, key_of, layout_problem, name_problem
 from state_machines.regions.model import Regions
-from state_machines.regions.model import Table as ModelTable
 from state_machines.regions.states import RegionState, TableKind
 
 TABLE_KINDS: Final[Mapping[TableAct, str]] = {

@@ -30,8 +30,8 @@ from controller.regions.procedures.publish import PublishTask
 from controller.regions.procedures.region_work import NAME as REGION_WORK
 from controller.regions.procedures.servers import DRAIN
 from state_machines.procedures.record import Record
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.marks import short
-from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableState
 
 S = RegionState

@@ -31,7 +31,7 @@ from controller.regions.procedures import region_work, table_work
 from controller.regions.procedures.messages import REGION_WORK, TABLE_WORK, RegionWork, TableWork
 from controller.regions.term import RegionsTerm
 from regent_agent.protocol import COMMIT, DATA_BYTES_MAX, DISCARD, STAGE, UNSTAGE
-from state_machines.regions.model import Region, Table
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.states import WANTED, RegionState
 
 TRIES_MOST: Final = 1_000

@@ -22,7 +22,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.adopted_keys import is_within, said
-from state_machines.regions.model import Region, Table
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.repairs import adoption_problem
 from state_machines.regions.states import RegionState, ServerState, TableState
 

@@ -25,7 +25,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions import transit
-from state_machines.regions.model import Region, Server
+from state_machines.regions.entities import Region, Server
 from state_machines.regions.placement import Wish, planned
 from state_machines.regions.references import bounded
 from state_machines.regions.states import FINAL, OWNED, RegionState, ServerState

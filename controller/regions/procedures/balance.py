@@ -25,9 +25,9 @@ from state_machines.procedures.outcome import Children, Done, Failed, Next, Outc
 from state_machines.procedures.record import Record, child
 from state_machines.procedures.transition import Members
 from state_machines.regions.balancing.checks import Bar, Seen, bar_of, skip_of
+from state_machines.regions.entities import Region
 from state_machines.regions.levels import lacking
 from state_machines.regions.marks import MarkKind
-from state_machines.regions.model import Region
 from state_machines.regions.states import ServerState
 from state_machines.regions.transit import PAUSE_MS_MAX
 

@@ -24,7 +24,7 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members
 from state_machines.regions import choosing
 from state_machines.regions.choosing import MET, Cause, LeftOut
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.overlaps import served_beside
 
 ASSIGN: Final = "assign_regions"

@@ -23,7 +23,7 @@ from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Failed, Next, Outcome
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import too_many
-from state_machines.regions.model import Region, Table, namespace_of
+from state_machines.regions.entities import Region, Table, namespace_of
 from state_machines.regions.references import keys_lost, of_snapshot, of_table, source_problem
 from state_machines.regions.reshaping import no_room
 from state_machines.regions.shapes import Source

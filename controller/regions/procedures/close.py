@@ -21,7 +21,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions import transit
-from state_machines.regions.model import Region, Server
+from state_machines.regions.entities import Region, Server
 from state_machines.regions.states import OWNED, RegionState, ServerState
 from state_machines.regions.transit import Act
 

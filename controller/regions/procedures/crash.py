@@ -26,8 +26,9 @@ from state_machines.procedures.outcome import Children, Done, Next, Outcome, Ret
 from state_machines.procedures.record import Record
 from state_machines.regions import marks
 from state_machines.regions.changes import abandoned
+from state_machines.regions.entities import Region, Server
 from state_machines.regions.marks import LostParts
-from state_machines.regions.model import Buried, Region, Server
+from state_machines.regions.model import Buried
 from state_machines.regions.states import RegionState, ServerState
 
 NAME: Final = "crash"

@@ -17,8 +17,8 @@ from metadata_store.catalog.rows import NewRegions, PutTable, RegionRow, TableRo
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Failed, Next, Outcome
 from state_machines.procedures.record import Record
+from state_machines.regions.entities import Region, Table, namespace_of
 from state_machines.regions.layout import count_of, ranges
-from state_machines.regions.model import Region, Table, namespace_of
 from state_machines.regions.states import RegionState, TableKind, TableState
 
 METADATA: Final = 1

@@ -21,7 +21,8 @@ from regent_agent import protocol
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.entities import Server
+from state_machines.regions.model import Regions
 from state_machines.regions.states import ServerState
 
 NAME: Final = "discard_parent"

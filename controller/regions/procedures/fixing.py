@@ -23,9 +23,9 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import keys_problem
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.findings import FindingKind, Scope
 from state_machines.regions.heirs import Range
-from state_machines.regions.model import Region, Table
 from state_machines.regions.report import Judge
 from state_machines.regions.states import RegionState, TableState
 

@@ -23,10 +23,10 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Yield
 from state_machines.procedures.record import Record
 from state_machines.regions.damage import Gap, RowKind
+from state_machines.regions.entities import Region
 from state_machines.regions.findings import Refusal
 from state_machines.regions.keys import Without
 from state_machines.regions.misnamed import heirs_without_sources, may_leave_hole
-from state_machines.regions.model import Region
 from state_machines.regions.repairs import Forgotten, alone, forgettable
 from state_machines.regions.states import RegionState
 

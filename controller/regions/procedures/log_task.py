@@ -21,7 +21,7 @@ from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions import marks
-from state_machines.regions.model import Server
+from state_machines.regions.entities import Server
 from state_machines.regions.states import ServerState
 
 FENCE: Final = "fence"

@@ -20,7 +20,7 @@ from regent_agent import protocol
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Outcome, Wait
 from state_machines.procedures.record import Record, child
-from state_machines.regions.model import Region, Table
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.placement import planned
 from state_machines.regions.states import IN_TRANSITION, RegionState, ServerState
 

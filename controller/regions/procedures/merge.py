@@ -19,8 +19,8 @@ from controller.regions.procedures.messages import MOVE, SHAPE, Move, Shape
 from controller.regions.procedures.reshaping import METADATA, TRIES_MAX, Problem
 from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
+from state_machines.regions.entities import Region, Server, start_of
 from state_machines.regions.heirs import neighbours_problem
-from state_machines.regions.model import Region, Server, start_of
 from state_machines.regions.states import RegionState
 
 NAME: Final = reshaping.MERGE

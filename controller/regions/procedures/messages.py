@@ -11,8 +11,8 @@ from controller.regions.dispatcher import Key
 from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members
+from state_machines.regions.entities import namespace_of
 from state_machines.regions.marks import LostParts
-from state_machines.regions.model import namespace_of
 from state_machines.regions.shapes import identity_of
 
 M = TypeVar("M", bound=msgspec.Struct)

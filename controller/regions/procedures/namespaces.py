@@ -12,7 +12,8 @@ from controller.regions.procedures.messages import Codec, Message
 from metadata_store.catalog.rows import DropNamespace, PutNamespace
 from state_machines.procedures.outcome import Done, Failed, Outcome
 from state_machines.procedures.record import Record
-from state_machines.regions.model import DEFAULT_NAMESPACE, Regions, namespace_of
+from state_machines.regions.entities import DEFAULT_NAMESPACE, namespace_of
+from state_machines.regions.model import Regions
 
 CREATE_NAMESPACE: Final = "create_namespace"
 DELETE_NAMESPACE: Final = "delete_namespace"

@@ -24,7 +24,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Outcome, Wait, Yield
 from state_machines.procedures.record import Record, child
 from state_machines.regions import transit
-from state_machines.regions.model import Region, Server
+from state_machines.regions.entities import Region, Server
 from state_machines.regions.states import RegionState, ServerState
 
 NAME: Final = "region_work"

@@ -25,8 +25,8 @@ from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
+from state_machines.regions.entities import Region
 from state_machines.regions.heirs import Range, apart_problem, halves, whole
-from state_machines.regions.model import Region
 from state_machines.regions.references import needed_by
 from state_machines.regions.reshaping import no_room, reshape
 from state_machines.regions.states import RegionState, TableState

@@ -24,7 +24,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Server
+from state_machines.regions.entities import Server
 from state_machines.regions.references import keys_lost, of_table, snapshot_needed_by, snapshot_problem
 from state_machines.regions.shapes import Snapshot, id_in, identity_in
 from state_machines.regions.states import RegionState, ServerState

@@ -18,8 +18,8 @@ from controller.regions.procedures.reshaping import METADATA, Problem
 from regent_agent.protocol import SPLIT_KEY
 from state_machines.procedures.outcome import Children, Failed, Outcome
 from state_machines.procedures.record import Record
+from state_machines.regions.entities import Region
 from state_machines.regions.heirs import key_problem
-from state_machines.regions.model import Region
 
 NAME: Final = reshaping.SPLIT
 PREPARE: Final = 0

@@ -18,8 +18,9 @@ from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Failed, Outcome
 from state_machines.procedures.record import Record, child
 from state_machines.procedures.transition import Members
+from state_machines.regions.entities import Table
 from state_machines.regions.marks import MarkKind
-from state_machines.regions.model import Regions, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import TableKind, TableState
 
 STOP: Final = "stop_tables"

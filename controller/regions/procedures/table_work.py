@@ -19,7 +19,7 @@ from controller.regions.procedures import messages, region_work
 from controller.regions.procedures.messages import TABLE_WORK, TableWork
 from state_machines.procedures.outcome import Children, Done, Failed, Outcome
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Region, Table, start_of
+from state_machines.regions.entities import Region, Table, start_of
 from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState
 
 NAME: Final = "table_work"

@@ -31,8 +31,9 @@ from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem, partly_made
+from state_machines.regions.entities import Table
 from state_machines.regions.marks import Mark, MarkKind
-from state_machines.regions.model import Regions, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.references import needed_by
 from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, TableState
 

@@ -20,7 +20,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import truncation_problem
-from state_machines.regions.model import Region, Table
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.shapes import HEIRS_MAX
 from state_machines.regions.states import RegionState, TableState
 

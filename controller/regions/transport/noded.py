@@ -18,7 +18,7 @@ from controller.regions.transport.found import Found, Wanted
 from controller.regions.transport.nodes import Nodes
 from regent_agent import protocol
 from regent_agent.protocol import NODES, Close, Open, Operation, Result
-from state_machines.regions.model import Server
+from state_machines.regions.entities import Server
 from state_machines.regions.states import ServerState
 from state_machines.regions.unassigned import Cause, Node, NodeState, may_be_offline
 

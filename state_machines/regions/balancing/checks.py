@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import WANTED, RegionState
 
 SERVERS_MIN: Final = 2

@@ -16,8 +16,8 @@ from controller.regions.procedures.balance_plan import (
 )
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
+from state_machines.regions.entities import Region
 from state_machines.regions.marks import Mark, MarkKind
-from state_machines.regions.model import Region
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.world import (
     OPTIONS,

@@ -11,7 +11,7 @@ from controller.regions.procedures import merge, split
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Operation, Owned, Result
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.noting import Told
 from tests.kit.regions.world import OPTIONS, creates, ended, procedure, regions_of, running, serving

@@ -25,7 +25,7 @@ from metadata_store.records.port import NOTHING_SEEN, Above, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 
 OPERATOR = Caller("User:ops")
 WAIT_S = 60.0

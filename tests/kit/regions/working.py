@@ -12,7 +12,7 @@ from regent_agent import protocol
 from regent_agent.protocol import FAILED, Operation, Result, Work
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from tests.kit.regions.world import Server, creates, ended, procedure, regions_of, until
 
 COMPACT = "x-compact"

@@ -19,7 +19,7 @@ from regent_agent import codec, protocol
 from regent_agent.protocol import Accepted, Open, Operation, Operations, Owned, Refused, Registered, Response, Result
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.simulation.loop import SimLoop

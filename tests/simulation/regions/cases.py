@@ -13,7 +13,7 @@ from controller.regions.environment import Options
 from controller.regions.fencing import NotFenced
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Region, Server
+from state_machines.regions.entities import Region, Server
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.world import creates, ended, running, until
 from tests.simulation.regions.actors import Actor, registered

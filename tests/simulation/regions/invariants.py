@@ -20,8 +20,9 @@ from controller.regions.term import RegionsTerm
 from metadata_store.records import codec
 from regent_agent import protocol
 from state_machines.procedures.record import Record
+from state_machines.regions.entities import Region, Server
 from state_machines.regions.marks import MarkKind
-from state_machines.regions.model import Region, Regions, Server
+from state_machines.regions.model import Regions
 from state_machines.regions.states import FINAL, OWNED, REPLACED, RegionState, ServerState, TableState
 from testing.simulated.regions.storage import Key
 from tests.kit.simulation.loop import Process

@@ -8,7 +8,7 @@ from typing import Final
 from controller.regions.procedures import assign, close, region_work
 from controller.regions.procedures.messages import REGION_WORK
 from controller.regions.term import RegionsTerm
-from state_machines.regions.model import Region, Server
+from state_machines.regions.entities import Region, Server
 from state_machines.regions.states import ServerState
 
 BORN_LOCKED: Final = frozenset({assign.NAME, close.NAME})

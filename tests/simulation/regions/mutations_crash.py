@@ -17,7 +17,8 @@ from state_machines.procedures.outcome import Done, Next
 from state_machines.procedures.record import Record
 from state_machines.regions import transit
 from state_machines.regions.changes import abandoned
-from state_machines.regions.model import Region, Regions, Server
+from state_machines.regions.entities import Region, Server
+from state_machines.regions.model import Regions
 from state_machines.regions.states import ServerState
 from tests.kit.simulation.planting import put
 from tests.simulation.regions.planting import Step, mutation, put_step
@@ -98,8 +99,8 @@ def forget_crashes_at_a_failover(stack: ExitStack) -> None:
     """Takes all servers of the catalog for online ones."""
     resume = loading.resume
 
-    def forgetful(env: Any, records: Iterable[Record], park: Any) -> None:
-        resume(env, [one for one in records if one.kind != crash.NAME], park)
+    async def forgetful(env: Any, records: Iterable[Record], park: Any) -> None:
+        await resume(env, [one for one in records if one.kind != crash.NAME], park)
 
     put(stack, loading, "resume", forgetful)
 

@@ -11,7 +11,7 @@ from controller.regions import bypassed, loading
 from controller.regions.operator import counts, explain, procedures, region_changes, regions
 from controller.regions.operator.requests import requested
 from state_machines.regions import changes
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState
 from tests.kit.simulation.planting import put
 from tests.simulation.regions import commands

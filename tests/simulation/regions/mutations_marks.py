@@ -13,7 +13,8 @@ from controller.regions.journal.journal import RELEASED, RegionsJournal
 from controller.regions.procedures import assign, servers
 from metadata_store.catalog.rows import Content
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.entities import Server
+from state_machines.regions.model import Regions
 from tests.kit.simulation.planting import put
 from tests.simulation.regions.planting import Step, audited, mutation, put_step
 

@@ -18,7 +18,8 @@ from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Done, Next
 from state_machines.procedures.record import Record
 from state_machines.procedures.scheduler import Scheduler
-from state_machines.regions.model import Region, Regions
+from state_machines.regions.entities import Region
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, TableState
 from tests.kit.simulation.planting import put
 from tests.simulation.regions.planting import Step, mutation, put_step

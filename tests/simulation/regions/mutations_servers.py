@@ -17,7 +17,7 @@ from regent_agent import lease, protocol
 from regent_agent.agent import Agent
 from regent_agent.protocol import Registered, Result
 from regent_agent.work import Work
-from state_machines.regions.model import Server
+from state_machines.regions.entities import Server
 from tests.kit.simulation.planting import put
 from tests.simulation.regions.planting import mutation
 

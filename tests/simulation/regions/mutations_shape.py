@@ -28,7 +28,8 @@ from metadata_store.catalog.rows import (
 from regent_agent.protocol import Owned
 from state_machines.procedures.outcome import Done, Failed, Next
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Region, Regions, Server
+from state_machines.regions.entities import Region, Server
+from state_machines.regions.model import Regions
 from state_machines.regions.states import REPLACED, RegionState
 from tests.kit.simulation.planting import put
 from tests.simulation.regions.planting import Step, mutation, put_step

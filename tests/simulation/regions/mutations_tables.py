@@ -33,7 +33,8 @@ from metadata_store.catalog.rows import DropRegions, HeirRow, Put
 from state_machines.procedures.locks import Demand
 from state_machines.procedures.outcome import Children, Done, Next
 from state_machines.procedures.record import Record, child
-from state_machines.regions.model import Region, Regions, Table
+from state_machines.regions.entities import Region, Table
+from state_machines.regions.model import Regions
 from tests.kit.simulation.planting import put
 from tests.simulation.regions.planting import Step, mutation, put_step
 

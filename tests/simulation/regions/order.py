@@ -15,7 +15,7 @@ from controller.regions.procedures import crash, many
 from controller.regions.procedures.messages import CRASH, MANY, Crash
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import WANTED, RegionState
 from testing.simulated.regions.storage import Key
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from controller.regions.term import RegionsTerm
 from state_machines.regions.changes import partly_made
+from state_machines.regions.entities import Region
 from state_machines.regions.findings import FindingKind
 from state_machines.regions.marks import MarkKind
-from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState, ServerState, TableState
 from tests.simulation.regions import znodes
 from tests.simulation.regions.damaging import found_in

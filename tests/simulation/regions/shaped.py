@@ -26,7 +26,7 @@ from metadata_store.catalog.rows import (
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.changes import is_outdated, may_be_outdated
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.shapes import name_in
 from state_machines.regions.states import TableState
 from testing.simulated.regions.storage import Edit, is_in

@@ -130,10 +130,10 @@ async def test_a_term_has_catalog_records_locks_and_doubts_before_its_procedures
     noted: list[object] = []
     resumed = loading.resume
 
-    def resumes(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exception], None]) -> None:
+    async def resumes(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exception], None]) -> None:
         model = env.model
         noted.append(("model", set(model.tables), [one.state for one in model.regions.values()]))
-        resumed(env, records, park)
+        await resumed(env, records, park)
         noted.append(("attached", moving.id, model.regions[moving.id].pid))
 
     with mock.patch.object(loading, "resume", resumes):

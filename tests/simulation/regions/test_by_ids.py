@@ -23,9 +23,9 @@ from controller.regions.term import RegionsTerm
 from regent_agent.protocol import Open
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from state_machines.regions.entities import Region
 from state_machines.regions.levels import OLDEST
 from state_machines.regions.marks import STORE, Mark, MarkKind
-from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.term import view_of

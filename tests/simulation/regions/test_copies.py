@@ -20,7 +20,7 @@ from controller.regions.procedures.messages import MOVE, TABLE_TASK, Move, Table
 from controller.regions.restored import NUMBERS_AHEAD_MAX
 from controller.regions.term import RegionsTerm
 from regent_agent.protocol import Owned
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.world import Server, creates, ended, procedure, regions_of, running, serving, until, virtual

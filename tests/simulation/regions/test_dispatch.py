@@ -11,8 +11,7 @@ from controller.regions import dispatcher as module
 from controller.regions.dispatcher import WORKERS_MAX, Dispatcher, Limits
 from regent_agent import protocol
 from regent_agent.protocol import BUSY, FAILED_OPEN, OPENED, Close, Open, Operation, Operations, Result, Task
-from state_machines.regions import model
-from state_machines.regions.model import Server as BatchServer
+from state_machines.regions.entities import Server as ModelServer
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.world import Server, creates, ended, regions_of, running, serving, until, virtual
@@ -88,7 +87,7 @@ async def test_a_late_poll_of_a_dead_connection_loses_no_operation() -> None:
 @virtual
 async def test_operations_that_come_one_after_the_other_do_not_put_off_the_first() -> None:
     dispatcher = Dispatcher(1, Limits(delay_ms=100), asyncio.get_running_loop().time, lambda *_: None)
-    server = model.Server("s1", 1, "", "", ServerState.ONLINE, {})
+    server = ModelServer("s1", 1, "", "", ServerState.ONLINE, {})
     held = asyncio.ensure_future(dispatcher.poll(server, 0, 10.0))
     for pid in range(1, 6):
         dispatcher.send(server, protocol.Close(pid, pid, 1))
@@ -109,16 +108,16 @@ class World:
         self.dispatcher = Dispatcher(1, limits, asyncio.get_running_loop().time, self._tell)
         self.taken: dict[str, int] = {}
 
-    def _tell(self, server: BatchServer, number: int, operations: Sequence[Operation]) -> None:
+    def _tell(self, server: ModelServer, number: int, operations: Sequence[Operation]) -> None:
         self.told.append((server.name, number, [one.pid for one in operations]))
 
-    async def poll(self, server: BatchServer, hold_s: float = HOLD_S, *, takes: bool = True) -> tuple[list[int], float]:
+    async def poll(self, server: ModelServer, hold_s: float = HOLD_S, *, takes: bool = True) -> tuple[list[int], float]:
         """Polls; returns the pids, and how long that took."""
         found, took_s = await self.asked(server, hold_s, takes=takes)
         return [one.pid for one in found.operations], took_s
 
     async def asked(
-        self, server: BatchServer, hold_s: float = HOLD_S, *, takes: bool = True
+        self, server: ModelServer, hold_s: float = HOLD_S, *, takes: bool = True
     ) -> tuple[Operations, float]:
         """Polls; returns the response, and how long that took."""
         clock = asyncio.get_running_loop().time
@@ -129,8 +128,8 @@ class World:
         return found, round(clock() - began_s, 6)
 
 
-def process(name: str) -> BatchServer:
-    return BatchServer(name, 1, "", "", ServerState.ONLINE, {})
+def process(name: str) -> ModelServer:
+    return ModelServer(name, 1, "", "", ServerState.ONLINE, {})
 
 
 def close(pid: int) -> Operation:

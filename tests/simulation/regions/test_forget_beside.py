@@ -23,7 +23,7 @@ from regent_agent.protocol import Owned
 from state_machines.procedures.outcome import Failed, Yield
 from state_machines.procedures.record import child
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.regions.repairs import LONG, changed, counts_of, forgets, joins, result_of, view_on

@@ -14,7 +14,7 @@ from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import HeirRow, Put
 from regent_agent import protocol
 from regent_agent.protocol import Accepted, Independent, Open, Owned
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.shapes import Source
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk

@@ -20,8 +20,8 @@ from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Operation, Result, Task
 from state_machines.procedures.record import Record
+from state_machines.regions.entities import Region
 from state_machines.regions.marks import LeftOut, LostPart, LostParts
-from state_machines.regions.model import Region
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.world import (
     OPTIONS,

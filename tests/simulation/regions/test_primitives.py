@@ -11,7 +11,7 @@ import pytest
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Owner
 from regent_agent.protocol import Owned, Refused, Registered
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.shapes import Inheriting, merges, splits

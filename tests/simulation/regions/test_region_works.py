@@ -18,7 +18,7 @@ from controller.regions.procedures.messages import MOVE, REGION_WORK, Move, Regi
 from regent_agent import protocol
 from regent_agent.protocol import BUSY, FAILED, NOT_RUNNING, Result
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.working import COMPACT, Worker, at_work, failed, free, works, works_on_all

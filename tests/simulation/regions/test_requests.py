@@ -24,9 +24,10 @@ from controller.regions.operator.view import View, gauges_of
 from controller.regions.operator.ways import held_until_ms
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
+from state_machines.regions.entities import Region, Table
+from state_machines.regions.entities import Server as Process
 from state_machines.regions.marks import Mark, MarkKind
-from state_machines.regions.model import Region, Regions, Table
-from state_machines.regions.model import Server as Process
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.regions.term import view_of

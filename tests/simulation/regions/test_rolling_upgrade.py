@@ -14,7 +14,7 @@ from regent_agent import protocol
 from regent_agent.protocol import INHERIT, Operation, Owned, Refused, Registered, Result
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.shapes import Source
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.world import (

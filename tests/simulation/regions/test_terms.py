@@ -25,7 +25,7 @@ from regent_agent.protocol import Left as SlowStoreLeft
 from regent_agent.protocol import Owned, Registered
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region, Table
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.regions.term import view_of

@@ -15,7 +15,7 @@ import pytest
 from controller.regions.procedures.messages import MANY, MOVE, TRANSIT, Many, Move, Transit
 from controller.regions.term import RegionsTerm
 from regent_agent.protocol import FAILED_OPEN, OPENED, Accepted, Open, Owned, Report, Result
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.world import Server, creates, ended, procedure, regions_of, running, serving, until, virtual

@@ -17,7 +17,7 @@ from controller.regions.term import RegionsTerm
 from metadata_store.records import codec
 from regent_agent import protocol
 from regent_agent.protocol import Close, Left, Open, Owned, Result
-from state_machines.regions.model import Region, Table
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.states import RegionState, TableKind, TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.world import (

@@ -13,7 +13,7 @@ from controller.http.procedures import Procedure
 from controller.regions.operator.counts import halted, stranded
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash, is_stranded
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import IN_TRANSITION, RegionState, TableState
 from tests.kit.regions.world import virtual
 from tests.simulation.regions.cases import Case, commands_fenced_by

@@ -8,7 +8,8 @@ from controller.regions.fencing import Silence
 from controller.regions.transport.presence import Presence
 from metadata_store.catalog.unassigned import region_of, server_of, server_path, servers_of
 from metadata_store.errors import NotConnected
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.entities import Server
+from state_machines.regions.model import Regions
 from state_machines.regions.states import ServerState
 from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.kit.deadlines import eventually

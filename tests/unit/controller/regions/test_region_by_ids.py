@@ -23,7 +23,8 @@ from state_machines.procedures.states import State
 from state_machines.procedures.transition import Members
 from state_machines.regions.choosing import IDS_MAX, SHOWN_MAX, Cause, LeftOut, added, in_words, left_out, missed
 from state_machines.regions.damage import Damages
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.entities import Region, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import REPLACED, WANTED, RegionState, ServerState, TableKind, TableState
 
 S = RegionState

@@ -25,7 +25,8 @@ from regent_agent.protocol import RegionLoad
 from state_machines.regions.balancing.cluster import BYTES_MAX, FILES_MAX, REQUESTS_MAX, Cluster
 from state_machines.regions.balancing.simple import Simple
 from state_machines.regions.balancing.stochastic import Stochastic
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.entities import Region, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.placement import Cooldown
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from tests.kit.deadlines import eventually

@@ -12,7 +12,7 @@ from controller.regions.procedures.messages import CRASH, Crash
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.placement import Cooldown
 from tests.kit.command import items, regent, unwrapped
 from tests.kit.deadlines import eventually

@@ -23,7 +23,8 @@ from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.record import Ending as End
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.entities import Region, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 
 BYPASS = Ending("bypass", "uid 7", "it hangs")

@@ -16,8 +16,9 @@ from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal.journal import RegionsJournal
 from controller.regions.procedures.every import NAMES
 from regent_agent.protocol import CLOSED, DONE, OPENED, Result
+from state_machines.regions.entities import Server
 from state_machines.regions.marks import LeftOut, LostPart, LostParts
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.model import Regions
 from state_machines.regions.placement import placement_of
 from state_machines.regions.states import ServerState
 from state_machines.regions.transit import PAUSE_MS_MAX

@@ -30,7 +30,7 @@ from controller.regions.fencing import (
 from controller.regions.procedures import crash
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.model import Server
+from state_machines.regions.entities import Server
 from state_machines.regions.states import ServerState
 from tests.kit.deadlines import eventually
 from tests.kit.regions.term import Log, Stage, stage

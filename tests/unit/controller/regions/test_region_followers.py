@@ -21,7 +21,7 @@ from controller.regions.routes import (
 )
 from regent_agent.codec import FRAME_BYTES_MAX, LENGTH, decode_response
 from regent_agent.protocol import ROUTES_MAX, Changes, Route, Routes
-from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from tests.kit.deadlines import in_exact_time
 

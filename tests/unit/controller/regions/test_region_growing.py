@@ -19,9 +19,9 @@ from regent_agent import protocol
 from regent_agent.protocol import Owned, RegionLoad
 from state_machines.procedures.record import Record
 from state_machines.regions.damage import Gap
+from state_machines.regions.entities import Region
 from state_machines.regions.growth import Bar
 from state_machines.regions.marks import Mark, MarkKind
-from state_machines.regions.model import Region
 from state_machines.regions.states import TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.shapes import Inheriting

@@ -9,7 +9,8 @@ import pytest
 
 from controller.regions.loads import STALE_MIN, Load, RegionLoads
 from regent_agent.protocol import RegionLoad
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.entities import Region, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 
 S = RegionState

@@ -26,7 +26,8 @@ from controller.regions.term import RegionsTerm
 from metadata_store.catalog.judging import INT_MAX
 from regent_agent import protocol
 from state_machines.regions.damage import Damage, RowKind
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.entities import Server
+from state_machines.regions.model import Regions
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.deadlines import eventually

@@ -9,7 +9,7 @@ from controller.regions.operator.region_changes import region_problem
 from controller.regions.procedures.messages import TABLE_TASK, TRANSIT, TableTask, Transit
 from controller.regions.term import RegionsTerm
 from regent_agent.protocol import Open
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState, ServerState, TableKind
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.noting import Told

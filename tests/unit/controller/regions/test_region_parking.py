@@ -29,7 +29,8 @@ from metadata_store.records.port import StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.entities import Server
+from state_machines.regions.model import Regions
 from state_machines.regions.states import ServerState
 from tests.kit.deadlines import eventually
 from tests.kit.regions.daemon import World, regions_world, settings_of

@@ -15,9 +15,10 @@ from controller.regions.server_lists import Contradictions
 from state_machines.regions import marks
 from state_machines.regions.changes import abandoned
 from state_machines.regions.damage import Damage, RowKind
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.keys import Keys
 from state_machines.regions.marks import LeftOut, LostPart, LostParts, Mark, MarkKind
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 
 S = RegionState

@@ -15,7 +15,7 @@ from metadata_store.records.port import NOTHING_SEEN, Above
 from regent_agent.protocol import INHERIT
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState
 from tests.kit.regions.shapes import merges, splits
 from tests.kit.regions.term import WAIT_S, stage

@@ -10,7 +10,7 @@ import pytest
 from controller.regions import routes
 from controller.regions.routes import KEPT_MAX, PAGE_S, TOGETHER, RouteLog, route_of
 from regent_agent.protocol import ROUTES_MAX, Changes, Route
-from state_machines.regions.model import Server
+from state_machines.regions.entities import Server
 from state_machines.regions.states import RegionState, ServerState
 from tests.kit.deadlines import in_exact_time
 from tests.unit.controller.regions.test_region_followers import HOLD_S, changes, follow, region, start, table

@@ -13,9 +13,9 @@ from controller.regions.operator.region_changes import RegionChange, RegionChang
 from controller.regions.operator.shapes import MergeRequest, ShapeView, SplitRequest
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.states import State
+from state_machines.regions.entities import Region
 from state_machines.regions.layout import KEY_BYTES_MAX
 from state_machines.regions.marks import Mark, MarkKind
-from state_machines.regions.model import Region
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import RegionDisk
 from tests.kit.regions.shapes import Inheriting, merges, one_inheriting, splits

@@ -23,7 +23,8 @@ from metadata_store.records import codec
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region, Regions, Table
+from state_machines.regions.entities import Region, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.shapes import Source
 from state_machines.regions.states import RegionState, TableKind, TableState
 from testing.memory.region_store import RegionDisk

@@ -16,7 +16,7 @@ from regent_agent import protocol
 from regent_agent.protocol import Changes, Close, Open, Registered, Route
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region
+from state_machines.regions.entities import Region
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.regions.shapes import Inheriting, merges, one_inheriting, splits

@@ -21,7 +21,8 @@ from controller.regions.procedures.messages import LOG_TASK, TRANSIT, LogTask, T
 from state_machines.procedures.kernel import STUCK_ATTEMPTS
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.entities import Region, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from tests.kit.regions.term import Log, stage
 

@@ -29,8 +29,9 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
 from state_machines.regions.changes import awaits_crash, is_stranded
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.layout import NotAKey, key_of, key_text
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import REPLACED, VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
 
 S = RegionState

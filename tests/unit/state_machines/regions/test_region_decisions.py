@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_machines.regions.changes import abandoned, change_problem
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.layout import count_of, layout_problem, name_problem, ranges
-from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.placement import Wish, placement_of
 from state_machines.regions.states import WANTED, RegionState, ServerState, TableKind, TableState
 from state_machines.regions.transit import (

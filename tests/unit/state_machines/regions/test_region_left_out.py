@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from state_machines.regions.adopted_keys import adopted_keys, told_of
 from state_machines.regions.damage import NO_TABLE, Damage, Gap, RowKind
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.findings import Finding, FindingKind, Refusal, Scope
 from state_machines.regions.left_out import VAGUE_MAX, LeftOut, in_the_way, may_be_within, may_share
-from state_machines.regions.model import Region, Regions, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.report import Judge
 from state_machines.regions.states import RegionState, TableKind, TableState
 

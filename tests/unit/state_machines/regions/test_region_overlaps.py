@@ -13,11 +13,12 @@ import pytest
 
 from state_machines.regions import keys
 from state_machines.regions.damage import Gap
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.findings import COPY, Finding, FindingKind, Scope
 from state_machines.regions.heirs import apart_problem, halves, key_problem
 from state_machines.regions.keys import Without
 from state_machines.regions.layout import key_of
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.overlaps import grown_from, opening_mend, served_beside
 from state_machines.regions.report import Judge
 from state_machines.regions.reshaping import reshape

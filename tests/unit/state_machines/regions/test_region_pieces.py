@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from state_machines.regions import damage as damages
 from state_machines.regions import marks
 from state_machines.regions.damage import Damage, Damages, Gap, RowKind
+from state_machines.regions.entities import Server
 from state_machines.regions.keys import Keys
 from state_machines.regions.layout import (
     KEY_BYTES_MAX,
@@ -25,7 +26,7 @@ from state_machines.regions.layout import (
     name_problem,
 )
 from state_machines.regions.marks import HEAD_CHARS, PART_CHARS_MAX, LeftOut, LostPart, LostParts, Mark, MarkKind, Marks
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.model import Regions
 from state_machines.regions.placement import Wish, placement_of, planned
 from state_machines.regions.states import ServerState
 from tests.unit.state_machines.regions.test_region_decisions import servers_with, wishes

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.marks import Mark, MarkKind, Marks, is_weight
-from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.placement import Wish, placement_of
 from state_machines.regions.states import RegionState, TableKind, TableState
 from tests.unit.state_machines.regions.test_region_decisions import servers_with, wishes

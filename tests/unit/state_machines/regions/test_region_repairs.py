@@ -9,10 +9,11 @@ from controller.regions.operator.table_changes import keys_remedy
 from state_machines.regions.adopted_keys import chosen_keys, is_within, known_keys
 from state_machines.regions.changes import PROCESS_MEND, keys_problem
 from state_machines.regions.damage import Damage, Damages, Gap, RowKind
+from state_machines.regions.entities import Region, Table
 from state_machines.regions.findings import Refusal
 from state_machines.regions.heirs import apart_problem, key_problem
 from state_machines.regions.keys import Without
-from state_machines.regions.model import Region, Regions, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.references import keys_lost
 from state_machines.regions.repairs import adoption_problem
 from state_machines.regions.shapes import Source

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from state_machines.regions import report
 from state_machines.regions.changes import PROCESS_MEND
 from state_machines.regions.damage import Damage, RowKind
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.findings import Finding, FindingKind, Findings, Held, Scope, row_mend
 from state_machines.regions.holes import hole_mend, rows_mend
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.report import Judge
 from state_machines.regions.reshaping import reshape
 from state_machines.regions.shapes import ParentRow, Snapshot, SnapshotRow, Source

@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from state_machines.regions.damage import Damage, RowKind
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.findings import COPY, Refusal
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.references import needed_by, snapshot_needed_by
 from state_machines.regions.reshaping import no_room, reshape
 from state_machines.regions.shapes import HEIRS_MAX, ParentRow, Source

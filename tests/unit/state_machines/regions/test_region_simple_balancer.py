@@ -16,7 +16,7 @@ from state_machines.regions.balancing import costs
 from state_machines.regions.balancing.checks import SKIPPED, Bar, Seen, Skip, bar_of, skip_of
 from state_machines.regions.balancing.cluster import MOVES_MAX, BalancePlan, Cluster
 from state_machines.regions.balancing.simple import Simple
-from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.entities import Region, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 
 

@@ -8,16 +8,8 @@ from random import Random
 import pytest
 
 from state_machines.regions.changes import awaits_crash, is_stranded, partly_made
-from state_machines.regions.model import (
-    BURIED_MAX,
-    FORGOTTEN_TOGETHER,
-    InvalidTransition,
-    Region,
-    Regions,
-    Server,
-    Table,
-    namespace_of,
-)
+from state_machines.regions.entities import Region, Server, Table, namespace_of
+from state_machines.regions.model import BURIED_MAX, FORGOTTEN_TOGETHER, InvalidTransition, Regions
 from state_machines.regions.states import (
     FINAL,
     IN_TRANSITION,

@@ -7,7 +7,8 @@ from itertools import pairwise, product
 import pytest
 
 from state_machines.regions import changes, references
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.entities import Region, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.shapes import Snapshot, SnapshotRow, Source
 from state_machines.regions.states import OWNED, RegionState, ServerState, TableKind, TableState
 

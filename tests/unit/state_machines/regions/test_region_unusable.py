@@ -6,8 +6,9 @@ import pytest
 
 from state_machines.regions.changes import is_process
 from state_machines.regions.damage import CLOSED, LEASE_PLACE, NO_TABLE, Damage, RowKind
+from state_machines.regions.entities import Server, Table
 from state_machines.regions.findings import COPY, Refusal
-from state_machines.regions.model import Regions, Server, Table
+from state_machines.regions.model import Regions
 from state_machines.regions.states import ServerState, TableKind, TableState
 from state_machines.regions.table_rows import AdoptedRow, Stored
 from state_machines.regions.unusable import mend_of, readoption_problem, removal_problem

@@ -22,7 +22,7 @@ from metadata_store.fencing.outcome import Fence
 from metadata_store.port import Node as Znode
 from metadata_store.port import Write
 from regent_agent.protocol import NODES, Open
-from state_machines.regions.model import Server
+from state_machines.regions.entities import Server
 from state_machines.regions.states import ServerState
 from state_machines.regions.unassigned import Node, NodeState
 from testing.memory import MemoryServer, MemoryZooKeeper
