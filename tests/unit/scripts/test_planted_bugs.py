@@ -1,4 +1,4 @@
-"""The bugs that ``make mutants`` plants: code that changes takes its bugs along, else the tests are measured without."""
+"""The bugs that ``make mutants`` plants find their code: else the tests are measured without them."""
 
 from __future__ import annotations
 
