@@ -1,4 +1,4 @@
-"""Sends operations on regions as the polled transport does, and takes the servers' answers from znodes (seed 000).
+"""Sends operations on regions as the polled transport does, and takes the servers' answers from znodes.
 
 An open begins with a durable znode, OFFLINE, that names the server and the token; then the server gets the operation.
 The server moves the znode on, and what it has become is the result. Procedures see no difference: a result is a result.

@@ -1,4 +1,4 @@
-"""Follows the ephemeral znodes of servers, one of each process that lives (seed 000).
+"""Follows the ephemeral znodes of servers, one of each process that lives.
 
 A process whose znode ends counts as crashed after half a lease without a poll, while another process polls. A process
 that polls lives, whatever became of its session. A process without a znode crashes by the end of its lease alone.

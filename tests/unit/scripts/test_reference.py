@@ -16,7 +16,8 @@ from controller.kafka.metrics.values import BrokerGauges, Counters, Gauges
 from controller.kafka.term.dispatch import KAFKA_STATES
 from controller.metrics import ProcessMetrics
 from controller.regions.metrics import RegionCounters, RegionGauges, RegionsCollector
-from tests.kit.command import regent
+from tests.unit.cli.test_cli_help import commands
+from tests.unit.controller.process.test_texts import app
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 PAGES = ("settings", "cli", "http", "metrics", "logs", "journal")
@@ -63,11 +64,38 @@ def test_every_exit_code_is_documented(code: Exit) -> None:
 
 
 def test_every_command_is_documented() -> None:
-    shown = regent("--help").stdout
-    commands = re.findall(r"(?m)^│ ([a-z][a-z-]+) ", shown)
-    assert {"run", "status", "describe", "list", "config"} <= set(commands)
-    for command in commands:
-        assert re.search(rf"`{command}\b", TEXT), command
+    text = (REFERENCE / "cli.md").read_text()
+    assert {"run", "status", "describe topic", "list brokers", "config check"} <= commands().keys()
+    for words in commands():
+        assert re.search(rf"`[^`]*\b{words}\b", text), words
+
+
+def documented_paths() -> set[str]:
+    """Returns the paths of the page, with a star for each part in capitals, which stands for a name or number."""
+    found: list[list[str]] = []
+    for row in re.findall(r"(?m)^\| (`/v1/.*)", (REFERENCE / "http.md").read_text()):
+        for path in re.findall(r"`((?:/v1|\.\.\.)/[^`]+)`", row):
+            parts = path.split("/")[1:]
+            if path.startswith("..."):
+                parts = continued(found[-1], parts)
+            found.append(parts)
+    return {"/" + "/".join("*" if part.isupper() else part for part in parts) for parts in found}
+
+
+def continued(before: list[str], parts: list[str]) -> list[str]:
+    """Returns the path that dots stand for: up to the part that both have, to a name, or beside the last part."""
+    if parts[0] in before:
+        return before[: before.index(parts[0])] + parts
+    return (before if before[-1].isupper() else before[:-1]) + parts
+
+
+def test_every_route_is_documented_and_every_documented_one_exists(tmp_path: Path) -> None:
+    given = app(tmp_path).openapi()["paths"]
+    routes = {path: re.compile(re.sub(r"{[a-z_]+}", "[^/]+", path)) for path in given if path.startswith("/v1")}
+    wanted = documented_paths() - {"/v1/..."}
+    assert len(routes) > 90
+    assert [path for path, form in routes.items() if not any(map(form.fullmatch, wanted))] == []
+    assert [path for path in wanted if not any(form.fullmatch(path) for form in routes.values())] == []
 
 
 def test_every_rule_between_settings_is_documented() -> None:
