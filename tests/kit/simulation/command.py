@@ -72,9 +72,14 @@ def print_table(names: Sequence[str], found: Mapping[str, Caught | None], seeds:
     return 1 if survivors else 0
 
 
-def print_failed(failed: Mapping[int, object], shrunk: Callable[[int, str], object], shrunk_max: int) -> None:
-    """Prints failing seeds, some of them as short stories."""
+def print_failed(
+    again: str, failed: Mapping[int, object], shrunk: Callable[[int, str], object], shrunk_max: int
+) -> None:
+    """Prints failing seeds with the command that plays each again, some of them as short stories.
+
+    ``again``: the module, with the options that these seeds had.
+    """
     for number, (seed, why) in enumerate(sorted(failed.items())):
-        print(f"\nseed {seed} failed: {why}")
+        print(f"\nseed {seed} failed: {why}\nagain: .venv/bin/python -m {again} --seed {seed} --verbose")
         if number < shrunk_max:
             print(shrunk(seed, str(why).partition(":")[0]))

@@ -30,6 +30,7 @@ SHRUNK_MAX = 5
 MUTATION_SEEDS = 300
 """Seeds that a planted bug may survive: all of them together take two cores about eight minutes at the most."""
 SEEDS = 300
+MODULE = "tests.simulation.kafka"
 FIGURES = Path("build/simulation.json")
 CAUGHT = Path("build/mutations.json")
 STORIES = "tests/simulation/kafka/stories"
@@ -50,7 +51,7 @@ def main() -> int:
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line; unplayable arguments end with exit code 2 and the reason."""
-    parser = parser_of("tests.simulation.kafka", __doc__)
+    parser = parser_of(MODULE, __doc__)
     parser.add_argument("--seeds", type=_some, help=f"how many seeds, {SEEDS} if not given")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=_some, default=None, help="processes; one per core if not given")
@@ -95,7 +96,7 @@ def _many(first: int, count: int, jobs: int | None, file: Path) -> int:
     totals = run_seeds(first, count, jobs, lambda sums: progress.show(sums.seeds, sums.failed))
     print(totals.as_text())
     _write(file, totals.as_json())
-    print_failed(totals.failed, lambda seed, invariant: BENCH.shrunk(generate(seed), invariant), SHRUNK_MAX)
+    print_failed(MODULE, totals.failed, lambda seed, invariant: BENCH.shrunk(generate(seed), invariant), SHRUNK_MAX)
     if totals.rare:
         print(f"too rare: {', '.join(totals.rare)}")
     return 1 if totals.failed or (totals.rare and count >= SEEDS) else 0

@@ -28,6 +28,7 @@ from tests.simulation.regions.runner import BENCH, Totals, play_planted, run_see
 
 AUDITED_SEEDS: Final = 20
 """Seeds that are played with a bug that the audit alone can see."""
+MODULE = "tests.simulation.regions"
 AUDITED_TOGETHER: Final = 500
 """Seeds whose journals are audited in one run: each is a folder of its own in what the pipeline writes."""
 SHRUNK_MAX: Final = 3
@@ -37,7 +38,7 @@ SEEDS: Final = 300
 
 def main() -> int:
     """Plays the requested runs; returns exit code 1 where one fails."""
-    parser = parser_of("tests.simulation.regions", __doc__)
+    parser = parser_of(MODULE, __doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many seeds, {SEEDS} if not given")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=1, help="processes, 1 if not given")
@@ -72,7 +73,10 @@ def _many(seeds: range, jobs: int, mutation: str | None, journals: Path | None) 
 
     totals = run_seeds(seeds.start, len(seeds), jobs, show, mutation=mutation, journals=journals)
     print(totals)
-    print_failed(totals.failed, lambda seed, invariant: BENCH.shrunk(generate(seed), invariant, mutation), SHRUNK_MAX)
+    again = MODULE + (f" --mutation {mutation}" if mutation else "")
+    print_failed(
+        again, totals.failed, lambda seed, invariant: BENCH.shrunk(generate(seed), invariant, mutation), SHRUNK_MAX
+    )
     return bool(totals.failed)
 
 
