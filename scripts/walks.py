@@ -9,6 +9,7 @@ stay is a run of functions in one room, a return a stay in a room of an earlier 
     python -m scripts.walks                     the walks of this tree
     python -m scripts.walks --beside OTHER      their figures, and those of a checkout of another revision
     python -m scripts.walks --functions         each stay with its functions
+    python -m scripts.walks --only failover     one walk
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -163,12 +164,12 @@ STORIES: Final[dict[str, Callable[[Walk, Any], Awaitable[None]]]] = {
 }
 
 
-def walks() -> dict[str, Stays]:
-    """Returns the walk of each story."""
+def walks(names: Iterable[str] = STORIES) -> dict[str, Stays]:
+    """Returns the walk of each of these stories."""
     in_world = kit("kit.kafka.world", "core.controller_world").in_world
     found: dict[str, Stays] = {}
-    for name, story in STORIES.items():
-        walk = Walk()
+    for name in names:
+        story, walk = STORIES[name], Walk()
 
         async def told(w: Any, tell: Callable[[Any], Awaitable[None]]) -> None:
             await tell(w)
@@ -195,9 +196,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beside", type=Path, metavar="OTHER", help="checkout of another revision")
     parser.add_argument("--functions", action="store_true", help="print the functions of each stay")
+    parser.add_argument("--only", choices=STORIES, help="print this walk alone")
     parser.add_argument("--json", action="store_true", help="print the walks for another program")
     options = parser.parse_args()
-    here = walks()
+    here = walks((options.only,) if options.only else STORIES)
     if options.json:
         print(json.dumps(here))
         return
