@@ -25,7 +25,7 @@ from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Outcome
 from state_machines.procedures.record import Record
-from state_machines.procedures.recovery import load
+from state_machines.procedures.recovery import at_once, load
 from state_machines.procedures.states import State
 
 WRITERS: Final = 20
@@ -168,7 +168,7 @@ async def loads(file: Path, records: int, state_bytes: int) -> list[Row]:
         stored = await store.load()
         read.append(_rate(records, began_s, cpu_s))
         running = Running(Kinds([BENCH]), lambda: 3, lambda: 3, lambda: None)
-        running.restore(load(stored.records, Kinds([BENCH]).unfit))
+        at_once(running.restore(load(stored.records, Kinds([BENCH]).unfit)))
         ready.append(_rate(records, began_s, cpu_s))
         assert len(running.procedures.records) == records
         del stored, running

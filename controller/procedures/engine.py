@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 DATA_BYTES_MAX: Final = 256 * 1024
 """Bytes of the message of a submitted procedure."""
+TURN_MS_MAX: Final = 40
+"""Time for which a load keeps the loop, beside that of one portion more: pauses cost what others do meanwhile."""
 
 
 class Engine(Generic[Env]):
@@ -199,16 +201,18 @@ class Engine(Generic[Env]):
     async def load(self, above: int = 0) -> None:
         """Reads the store, restores locks, and queues what goes on: the first call. Raises ``StoreFailed``.
 
+        Nobody is given the engine before that ends: other work of the loop comes between its portions.
         ``above``: a number that was seen; all numbers from now on are higher, which is durable.
         """
         stored = await self._store.load()
         unreadable = {one.pid: Unusable(one.fault, one.why) for one in stored.damaged}
-        found = await _with_pauses(judging(stored.records, self._kinds.unfit, unreadable))
-        conflicts = await _with_pauses(self._running.restore(found))
+        found = await self._with_pauses(judging(stored.records, self._kinds.unfit, unreadable))
+        conflicts = await self._with_pauses(self._running.restore(found))
         self._intake.unusable.fill(stored, {pid: one.why for pid, one in found.unusable.items()} | conflicts)
         self._pids.begin_after(stored.last_pid)
         await self._pids.go_above(above)
-        self._parking.keep({record.pid for record in self.live()})
+        if self._parking.parked or self._parking.suspects:
+            self._parking.keep({record.pid for record in self.live()})
         self._running.arm()
         self._wanted()
 
@@ -253,23 +257,25 @@ class Engine(Generic[Env]):
         else:
             self._running.arm()
 
+    async def _with_pauses(self, work: Portions[T]) -> T:
+        """Does work that comes in portions, and leaves the loop to others after ``TURN_MS_MAX``; returns its result."""
+        began_ms = self._running.age_ms()
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if self._running.age_ms() - began_ms >= TURN_MS_MAX:
+                await asyncio.sleep(0)
+                began_ms = self._running.age_ms()
+
     async def _request(self, request: Request) -> int:
         if self._closed is not None:
             raise self._closed
         response = self._intake.add(request)
         self._wanted()
         return await response
-
-
-async def _with_pauses(work: Portions[T]) -> T:
-    """Does work that comes in portions; the loop has other work between them. Returns its result."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await asyncio.sleep(0)
 
 
 def _ignored(response: asyncio.Future[int]) -> None:

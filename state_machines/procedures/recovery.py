@@ -29,7 +29,7 @@ Portions: TypeAlias = Generator[None, None, T]
 """Work that yields after each portion of records, and returns its result."""
 
 RECORDS_TOGETHER: Final = 1_000
-"""Records of a portion: some 10 ms of work."""
+"""Records of a portion: up to some 10 ms of work."""
 
 
 class Loaded(NamedTuple):

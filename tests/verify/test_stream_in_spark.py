@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.real.pipeline.fast import sessions
-from tests.real.pipeline.logs import sound
-from tests.real.pipeline.stream_kit import rows_of, two_daemons
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -25,6 +21,9 @@ from pipeline.stream.batch import Kept
 from pipeline.stream.bronze import keeper
 from pipeline.stream.query import journals, run
 from pipeline.stream.source import NAME, RegentJournal
+from tests.real.pipeline.fast import sessions
+from tests.real.pipeline.logs import sound
+from tests.real.pipeline.stream_kit import rows_of, two_daemons
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from controller.procedures import requests
+from controller.procedures import engine, requests
 from controller.procedures.kinds import Kind
 from controller.procedures.requests import Refused
 from controller.procedures.writes import RECORDS_MAX
@@ -275,12 +275,13 @@ async def test_many_records_are_restored_in_portions_and_one_that_is_woken_meanw
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recovery, "RECORDS_TOGETHER", 4)
+    monkeypatch.setattr(engine, "TURN_MS_MAX", 0)
     host = Host(Kind("root", (step(pauses), step(last)), topic))
+    now_ms, late = host.clock.ms, {"deadline_ms": 1 << 60}
     for pid in range(1, 41):
-        waiting = Record(
-            pid, "root", State.WAITING_TIMEOUT, 0, host.clock.ms, host.clock.ms, data=b"%d" % pid, deadline_ms=1 << 60
-        )
-        host.disk.bodies[pid] = codec.sealed(waiting)
+        state, more = (State.WAITING_TIMEOUT, late) if pid > 20 else (State.RUNNABLE, {"locked": True})
+        one = Record(pid, "root", state, 0, now_ms, now_ms, data=b"%d" % pid, **more)
+        host.disk.bodies[pid] = codec.sealed(one)
     daemon = Daemon(host.notes, host.kinds, MemoryRecords(host.disk), host.clock)
     loading = asyncio.ensure_future(daemon.engine.load())
     seen = [0]
@@ -290,5 +291,7 @@ async def test_many_records_are_restored_in_portions_and_one_that_is_woken_meanw
             daemon.engine.wake(40)
         seen.append(len(daemon.engine.records))
     assert max(after - before for before, after in pairwise(seen)) == 4
+    passes = {"judged": 30, "entered": 10, "locked": 5, "applied": 10, "waits": 5, "queued": 5}
+    assert len(seen) >= sum(passes.values()), "one of them did all in one turn"
     await daemon.until(lambda: daemon.engine.records[40].state is State.SUCCESS)
-    assert {record.pid for record in daemon.engine.records.values() if record.state.is_final} == {40}
+    assert not any(daemon.engine.records[pid].state.is_final for pid in range(21, 40))
