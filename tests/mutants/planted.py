@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.mutants.source import ROOT, Token, functions, product_files, replaced, tokens
+from tests.mutants.source import ROOT, Function, Token, functions, product_files, replaced, tokens
 
 FOLDER: Final = Path(__file__).parent / "planted"
 _NAME: Final = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
@@ -88,7 +88,7 @@ class Planted:
 
     def planted_in(self, text: str, function: str) -> str:
         """Writes the bug into the text of a file."""
-        node = functions(ast.parse(text))[function]
+        node = _functions(text)[function]
         code = tokens(text, node.lineno, node.end_lineno)
         wanted = [token.text for token in tokens(self.old)]
         found = _matches(code, wanted, ()) or _matches(code, wanted, _names_gone(code, wanted))
@@ -140,10 +140,16 @@ def _files_near(file: str) -> list[str]:
 
 
 @cache
-def _read(file: str) -> tuple[str, Mapping[str, object]]:
+def _functions(text: str) -> Mapping[str, Function]:
+    """Returns the functions of a file with this text."""
+    return functions(ast.parse(text))
+
+
+@cache
+def _read(file: str) -> tuple[str, Mapping[str, Function]]:
     path = ROOT / file
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return text, functions(ast.parse(text))
+    return text, _functions(text)
 
 
 def rooms() -> list[str]:
