@@ -38,7 +38,8 @@ PARTITIONS = 25
 ALL = len(TOPICS) * PARTITIONS
 ORIGIN, TARGET = (1, 2), (3, 4)
 KILLS = 5
-RATE, FAST = "250000", "20000000"
+RATE, FAST, SLOW = "250000", "20000000", "20000"
+"""Bytes per second. With ``SLOW`` a plan outlasts what others do meanwhile, and copies still catch up with producers."""
 """Bytes per second: at the first rate a plan lasts for longer than its disturbances, at the other one it ends."""
 PROPERTIES = {**SOON, **SMALL_FETCHES}
 FROZEN = 2
@@ -148,7 +149,7 @@ async def test_what_the_stock_tool_reassigns_or_cancels_is_superseded_and_never_
         async with s.loaded(dict.fromkeys(TOPICS, PARTITIONS)) as stage:
             pid = await applied(s, plan)
             await at_count(lambda: has_arrived(s, TOPICS, TARGET, 5))
-            await ran(await s.active(), "reassign", "resume", pid, "--throttle", "1000")
+            await ran(await s.active(), "reassign", "resume", pid, "--throttle", SLOW)
             await eventually(lambda: under_way(s, pid), 60.0)
             begun, queued = await of_status(s, pid, "begun"), await of_status(s, pid, "queued")
             foreign: dict[Spot, tuple[int, ...]] = {begun[0]: (2, 3), queued[-1]: (2, 4), queued[-2]: (2, 1)}
