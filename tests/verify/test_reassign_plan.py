@@ -39,8 +39,7 @@ ALL = len(TOPICS) * PARTITIONS
 ORIGIN, TARGET = (1, 2), (3, 4)
 KILLS = 5
 RATE, FAST, SLOW = "250000", "20000000", "20000"
-"""Bytes per second. With ``SLOW`` a plan outlasts what others do meanwhile, and copies still catch up with producers."""
-"""Bytes per second: at the first rate a plan lasts for longer than its disturbances, at the other one it ends."""
+"""Bytes per second: a plan outlasts its disturbances, ends soon, or outlasts other tools while copies catch up."""
 PROPERTIES = {**SOON, **SMALL_FETCHES}
 FROZEN = 2
 
