@@ -106,7 +106,7 @@ def _secret(path: Path, text: str) -> None:
     path.chmod(0o600)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_documented_commands_upgrade_and_remove_an_installation(tmp_path: Path) -> None:
     async with world(3, partitions=6) as w, Load(w.cluster.bootstrap, {TOPIC: 6}, rate_per_s=50) as load:
         machines = [Machine(w, tmp_path / name) for name in ("first", "second")]
