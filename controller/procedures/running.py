@@ -60,7 +60,7 @@ class Running(Generic[Env]):
     def restore(self, found: Loaded) -> Portions[dict[int, str]]:
         """Restores locks, then queues what goes on; returns procedures whose locks exclude each other, and why.
 
-        It yields after each portion. A procedure that is woken meanwhile does not wait once it is restored.
+        It yields after each portion. Until it has ended the engine is given to nobody: a wake before that may be lost.
         """
         records = dict(found.records)
         conflicts: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""Declares a request on its way, and what hears of replies, events and states of the connection."""
+"""Declares a request that was sent, and the listener to replies, events and states of the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides who may move the znode of a region in transition, and to which state: the rules of HBase 0.90 to 1.x.
+"""Decides which side moves the znode of a region in transition, and to which state: the rules of HBase 0.90 to 1.x.
 
 A region in transition has one znode. The daemon makes it OFFLINE; the server moves it on to OPENING and OPENED. For a
 close the server creates it as CLOSING, and moves it to CLOSED. Each move is a compare-and-set on the version that was

@@ -1,7 +1,7 @@
 """Follows the ephemeral znodes of servers, one of each process that lives.
 
 A process whose znode ends counts as crashed after half a lease without a poll, while another process polls. A process
-that polls lives, whatever became of its session. A process without a znode crashes by the end of its lease alone.
+that polls counts as alive, also after its session has ended. For one without a znode the end of its lease alone counts.
 """
 
 from __future__ import annotations

@@ -314,7 +314,7 @@ async def test_a_znode_that_may_not_be_read_is_not_written_and_holds_up_no_other
 async def test_a_znode_that_is_wanted_alone_is_written_once_it_may_be_read(
     zk: MemoryZooKeeper, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing follows it, so no watch tells that somebody has corrected its ACL."""
+    """It has no watch: a corrected ACL shows at the next read alone."""
     monkeypatch.setattr(left_alone, "PAUSES_S", (0.05,))
     await nodes.begin()
     keeping, done = asyncio.ensure_future(nodes.keep()), asyncio.Event()
