@@ -138,9 +138,9 @@ class RegionSiege:
 
 @asynccontextmanager
 async def besieged(agents: int = AGENTS, regions: int = REGIONS) -> AsyncIterator[RegionSiege]:
-    """Runs a daemon, and honest servers with regions."""
+    """Runs a daemon, and honest servers with regions, none of which a balance gives to strangers."""
     with tempfile.TemporaryDirectory(prefix="regent-siege-") as name:
-        settings = {"regions.lease_ms": LEASE_MS, "regions.fence": "lease"}
+        settings = {"regions.lease_ms": LEASE_MS, "regions.fence": "lease", "regions.balancer_period_ms": 0}
         daemon = RegionsProcess(Path(name), settings)
         await daemon.boot()
         command = [sys.executable, "-m", "tests.verify.honest_agents", str(daemon.port), str(agents)]
