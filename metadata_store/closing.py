@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 from msgspec import Struct, field
@@ -29,6 +29,7 @@ from metadata_store.own import (
     strangers,
 )
 from metadata_store.port import Stat, ZooKeeper
+from state_machines.portions import portions
 
 log = logging.getLogger("regent.role")
 
@@ -177,7 +178,7 @@ class _Walk:
     async def level(self, paths: Sequence[str]) -> AsyncIterator[str]:
         """Closes znodes; yields their children, as far as each has to be looked at."""
         many = [path for path in paths if _has_many(path)]
-        for some in _portions([path for path in paths if not _has_many(path)]):
+        for some in portions([path for path in paths if not _has_many(path)], PORTION):
             for path in await self._close(some):
                 for child in await self._children(path):
                     yield child
@@ -186,7 +187,7 @@ class _Walk:
 
     async def close(self, paths: Sequence[str]) -> None:
         """Closes znodes; of their children those alone that have to be closed before them."""
-        for some in _portions([path for path in paths if not _has_many(path)]):
+        for some in portions([path for path in paths if not _has_many(path)], PORTION):
             await self._close(some)
         for path in filter(_has_many, paths):
             await self._close_with_children(path)
@@ -198,11 +199,11 @@ class _Walk:
             self._note_shared(seen, ())
             return
         children = await self._children(path)
-        for some in _portions(children):
+        for some in portions(children, PORTION):
             await self._close(some)
         await self._close([path])
         known = set(children)
-        for some in _portions([one for one in await self._children(path) if one not in known]):
+        for some in portions([one for one in await self._children(path) if one not in known], PORTION):
             await self._close(some)
 
     async def _close(self, paths: Sequence[str]) -> list[str]:
@@ -272,10 +273,6 @@ class _Walk:
 def _shown(acl: Acl) -> str:
     """Returns the id of an entry without the hash of a password."""
     return acl.id.partition(":")[0] if acl.scheme == "digest" else acl.id
-
-
-def _portions(paths: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (paths[first : first + PORTION] for first in range(0, len(paths), PORTION))
 
 
 def _has_many(path: str) -> bool:

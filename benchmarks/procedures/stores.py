@@ -22,10 +22,11 @@ from controller.procedures.kinds import Kind, Kinds, Step
 from controller.procedures.running import Running
 from metadata_store.records import codec
 from metadata_store.records.sqlite import SqliteRecords
+from state_machines.portions import at_once
 from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Outcome
 from state_machines.procedures.record import Record
-from state_machines.procedures.recovery import at_once, load
+from state_machines.procedures.recovery import load
 from state_machines.procedures.states import State
 
 WRITERS: Final = 20

@@ -22,10 +22,11 @@ from controller.operator.brokers import BROKERS_MAX, BrokerId
 from controller.operator.present import Present
 from controller.operator.procedures import ProcedureView
 from state_machines.decisions import hindrances as found
-from state_machines.decisions.hindrances import MEANINGS, REMEDIES, Judgement, StopCause, Turns
+from state_machines.decisions.hindrances import MEANINGS, REMEDIES, Judgement, StopCause
 from state_machines.decisions.restarts import BATCH_MAX, RestartPlan, RollingRestart, restarting, sentence
 from state_machines.decisions.stopping import removing, stopping
 from state_machines.model.cluster import Cluster
+from state_machines.portions import Portions
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 
@@ -184,7 +185,7 @@ def add_restart_routes(app: FastAPI, restarts: RestartView) -> None:
         return document("Procedure", [await restarts.begin(wanted, principal_of(request))])
 
 
-async def in_turns(cluster: Cluster, begin: Callable[[], Turns[T]]) -> T:
+async def in_turns(cluster: Cluster, begin: Callable[[], Portions[T]]) -> T:
     """Runs the work with turns of the event loop, again where brokers come or go; raises :class:`Refused`."""
     for _ in range(ATTEMPTS_MAX):
         live, turns = cluster.live, begin()

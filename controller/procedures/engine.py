@@ -20,9 +20,10 @@ from controller.procedures.stepping import Stepping, Steps
 from controller.procedures.turns import Turns
 from controller.procedures.writes import Decided, Pids, Scale
 from metadata_store.records.port import RecordStore, StoreFailed
+from state_machines.portions import Portions
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import NO_ENDING, Caller, Ending, Record, Unusable
-from state_machines.procedures.recovery import Portions, judging
+from state_machines.procedures.recovery import judging
 
 T = TypeVar("T")
 

@@ -10,10 +10,11 @@ from controller.procedures.parking import Parking
 from controller.procedures.requests import Results
 from controller.procedures.waiting import Waiting
 from controller.procedures.writes import Decided
+from state_machines.portions import Portions
 from state_machines.procedures.kernel import Change, Procedures, wait_ms_max
 from state_machines.procedures.locks import Entry
 from state_machines.procedures.record import Record
-from state_machines.procedures.recovery import Loaded, Portions, portions
+from state_machines.procedures.recovery import Loaded, together
 from state_machines.procedures.scheduler import LockConflict, Scheduler
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition, transitions
@@ -72,19 +73,19 @@ class Running(Generic[Env]):
             for one in family:
                 del records[one]
         age_ms, now_ms = self.age_ms(), self.now_ms()
-        for some in portions(tuple(records.values())):
+        for some in together(tuple(records.values())):
             self.procedures.apply(Change(puts=tuple(some)))
             for record in some:
                 self.results.begun(record)
                 if record.state.is_final:
                     self.results.ended(record, age_ms)
             yield
-        for pids in portions(found.later):
+        for pids in together(found.later):
             for pid in pids:
                 if pid in records:
                     self._wait(pid, _no_longer(records[pid], now_ms))
             yield
-        for pids in portions(found.ready):
+        for pids in together(found.ready):
             for pid in pids:
                 if pid in records:
                     self._enqueue_back(pid)
@@ -95,10 +96,10 @@ class Running(Generic[Env]):
         """Enters all live records in a new scheduler, and locks what they had locked; returns the first conflict."""
         self.scheduler = Scheduler()
         self._entries = {}
-        for some in portions(tuple(records.values())):
+        for some in together(tuple(records.values())):
             self._entries.update((record.pid, self._entry(record)) for record in some if not record.state.is_final)
             yield
-        for pids in portions(locked):
+        for pids in together(locked):
             for pid in pids:
                 if pid in records:
                     try:

@@ -41,7 +41,7 @@ from controller.regions.procedures.messages import (
 )
 from controller.regions.procedures.repair import REPAIR, Repair
 from state_machines.procedures.record import Record
-from state_machines.procedures.recovery import portions
+from state_machines.procedures.recovery import together
 from state_machines.procedures.states import State
 from state_machines.regions.entities import Region
 from state_machines.regions.model import Regions
@@ -70,7 +70,7 @@ async def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int
     Of several procedures for a region the one that is dispatched is attached; the others wait for its lock. ``park``:
     takes a procedure that the model does not, so that one record ends no term.
     """
-    for some in portions(sorted(records, key=_order)):
+    for some in together(sorted(records, key=_order)):
         for record in some:
             try:
                 _resume_one(env, record)

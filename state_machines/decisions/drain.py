@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from state_machines.decisions.hindrances import ROWS_PER_TURN, Turns
+from state_machines.decisions.hindrances import ROWS_PER_TURN
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.machines import selectors
 from state_machines.machines.draft import Draft
@@ -23,6 +23,7 @@ from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.selectors import NoLeader
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import PartitionState, TopicPartition
+from state_machines.portions import Portions
 
 WAVE_MAX: Final = 1_000
 """Partitions of one wave."""
@@ -136,7 +137,7 @@ def staying(cluster: Cluster, brokers: Iterable[int]) -> dict[str, list[TopicPar
     return {why: sorted(names) for why, names in sorted(found.items())}
 
 
-def foretold(cluster: Cluster, brokers: Collection[int]) -> Turns[dict[int, Foretold]]:
+def foretold(cluster: Cluster, brokers: Collection[int]) -> Portions[dict[int, Foretold]]:
     """Counts by broker what a drain would find and leave there, in turns; topics in deletion do not count."""
     found: dict[int, Foretold] = {}
     avoided = _avoided(cluster).union(brokers)

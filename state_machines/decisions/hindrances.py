@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Generator
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec import Struct
 
@@ -18,10 +17,6 @@ WAITED_FOR_MAX: Final = 20
 """Brokers that are named for each cause as those to wait for."""
 ROWS_PER_TURN: Final = 5_000
 """Rows that are judged between two turns of the caller's event loop: some milliseconds."""
-
-T = TypeVar("T")
-Turns = Generator[None, None, T]
-"""Work that yields after each turn of at most :data:`ROWS_PER_TURN` rows, and returns its result."""
 
 
 class StopCause(StrEnum):
@@ -143,13 +138,3 @@ class Tally:
             for cause in (*StopCause, *RemoveCause)
             if cause in self._counts
         )
-
-
-def at_once(turns: Turns[T]) -> T:
-    """Runs the work without a pause; returns its result."""
-    while True:
-        try:
-            next(turns)
-        except StopIteration as ended:
-            result: T = ended.value
-            return result

@@ -10,10 +10,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from state_machines.decisions.hindrances import Hindrance, StopCause, Turns, at_once
+from state_machines.decisions.hindrances import Hindrance, StopCause
 from state_machines.decisions.stopping import StopJudge
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr
+from state_machines.portions import Portions, at_once
 
 BATCH_MAX: Final = 1_000
 """Brokers of one batch, where no lower bound is given."""
@@ -79,7 +80,7 @@ def restarting(
     batch_max: int = BATCH_MAX,
     accepted: Collection[StopCause] = (),
     controller: int | None = None,
-) -> Turns[RestartPlan]:
+) -> Portions[RestartPlan]:
     """Decides the same in turns; visits the partitions of each pending broker at most once."""
     if batch_max < 1:
         raise ValueError(f"batch_max is {batch_max}: give at least 1 broker")

@@ -16,12 +16,11 @@ from state_machines.decisions.hindrances import (
     RemoveCause,
     StopCause,
     Tally,
-    Turns,
-    at_once,
 )
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr, required
 from state_machines.model.types import PartitionRow, PartitionState
+from state_machines.portions import Portions, at_once
 
 Found = tuple[tuple[StopCause, tuple[int, ...]], ...]
 """Causes of one partition, each with the brokers to wait for."""
@@ -38,7 +37,7 @@ def can_stop(
 
 def stopping(
     cluster: Cluster, brokers: Collection[int], min_isr: MinIsr, accepted: Collection[StopCause] = ()
-) -> Turns[Judgement]:
+) -> Portions[Judgement]:
     """Judges the same in turns, by the brokers as they were at its begin: a caller repeats it where they changed."""
     judge = StopJudge(cluster, brokers, min_isr, accepted)
     visited: set[int] = set()
@@ -69,7 +68,7 @@ class StopJudge:
         self._accepted = frozenset(accepted)
         self._remembered: dict[tuple[tuple[int, ...], tuple[int, ...], int | None], Found] = {}
 
-    def judge(self, broker: int, visited: Collection[int] = ()) -> Turns[None]:
+    def judge(self, broker: int, visited: Collection[int] = ()) -> Portions[None]:
         """Judges the partitions of one broker of the set, without those that are on a ``visited`` one, too."""
         cluster = self._cluster
         for number, i in enumerate(list(cluster.rows_on((broker,))), 1):
@@ -134,7 +133,7 @@ def can_remove(cluster: Cluster, brokers: Collection[int], controller: int | Non
     return at_once(removing(cluster, brokers, controller))
 
 
-def removing(cluster: Cluster, brokers: Collection[int], controller: int | None = None) -> Turns[Judgement]:
+def removing(cluster: Cluster, brokers: Collection[int], controller: int | None = None) -> Portions[Judgement]:
     """Judges the same in turns."""
     chosen, tally, assigned = frozenset(brokers), Tally(), 0
     visited: set[int] = set()

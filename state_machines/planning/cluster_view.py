@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
 
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment
+from state_machines.portions import Portions, at_once
 
 MIN_ISR_DEFAULT = 1
 """Kafka's default of ``min.insync.replicas``."""
@@ -111,13 +112,7 @@ def view_of(
     ``sizes``: bytes of one replica by topic and partition. ``min_isr`` by topic. ``cordoned``: ids of brokers, perhaps
     with their marks in words.
     """
-    turns = view_in_turns(cluster, cluster_id, sizes=sizes, min_isr=min_isr, cordoned=cordoned)
-    while True:
-        try:
-            next(turns)
-        except StopIteration as ended:
-            made: ClusterView = ended.value
-            return made
+    return at_once(view_in_turns(cluster, cluster_id, sizes=sizes, min_isr=min_isr, cordoned=cordoned))
 
 
 def view_in_turns(
@@ -128,8 +123,8 @@ def view_in_turns(
     min_isr: Mapping[str, int] | None = None,
     cordoned: Collection[int] = (),
     of: Collection[str] | None = None,
-) -> Generator[None, None, ClusterView]:
-    """Makes what :func:`view_of` returns in turns, between which the model may change; each topic is of one moment.
+) -> Portions[ClusterView]:
+    """Makes what :func:`view_of` returns in portions, between which the model may change; each topic is of one moment.
 
     ``of``: the topics that the view has, all by default. With some of them the loads of brokers are not right.
     """

@@ -6,9 +6,10 @@ A record that cannot be used takes its whole family along: it is reported and le
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
+from state_machines.portions import Portions, at_once, portions
 from state_machines.procedures.kernel import Procedures
 from state_machines.procedures.record import (
     LATER,
@@ -24,9 +25,6 @@ from state_machines.procedures.record import (
 from state_machines.procedures.states import State
 
 T = TypeVar("T")
-
-Portions: TypeAlias = Generator[None, None, T]
-"""Work that yields after each portion of records, and returns its result."""
 
 RECORDS_TOGETHER: Final = 1_000
 """Records of a portion: up to some 10 ms of work."""
@@ -63,11 +61,11 @@ def judging(
     """Judges records like :func:`load`, and yields after each portion: the caller may have other work."""
     callers = callers_of(records)
     by_pid: dict[int, Record] = {}
-    for some in portions(records):
+    for some in together(records):
         by_pid.update((record.pid, called(record, callers)) for record in some)
         yield
     why: dict[int, Unusable] = {}
-    for some in portions(records):
+    for some in together(records):
         why.update((one.pid, fault) for one in some if (fault := _fault(by_pid[one.pid], by_pid, unfit, damaged)))
         yield
     roots = {pid: root_of(pid, by_pid) for pid in by_pid} if why else {}
@@ -81,20 +79,9 @@ def judging(
     return (yield from _ordering(sound, {**unusable, **damaged}))
 
 
-def portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yields the items in order, at most ``RECORDS_TOGETHER`` at a time."""
-    for at in range(0, len(items), RECORDS_TOGETHER):
-        yield items[at : at + RECORDS_TOGETHER]
-
-
-def at_once(work: Portions[T]) -> T:
-    """Does work that comes in portions without a pause; returns its result."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+def together(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yields records, or pids, in order, at most ``RECORDS_TOGETHER`` at a time."""
+    return portions(items, RECORDS_TOGETHER)
 
 
 def root_of(pid: int, records: Mapping[int, Record]) -> int:
@@ -114,7 +101,7 @@ def _ordering(sound: Mapping[int, Record], unusable: Mapping[int, Unusable]) -> 
     ready: list[int] = []
     later: list[int] = []
     locked: list[int] = []
-    for some in portions(tuple(sound.values())):
+    for some in together(tuple(sound.values())):
         for record in some:
             if record.state.is_final:
                 continue

@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 
 from controller.kafka.journal.report import Reason
 from controller.kafka.partitions.isr_changes import discard
-from controller.kafka.path.controller import Controller, portions
+from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.reads import read_log_dir_events
 from state_machines.decisions.broker_change import log_directories_failed
 from state_machines.model.facts import ReplicasFailed
+from state_machines.portions import portions
 
 log = logging.getLogger("regent.controller")
 

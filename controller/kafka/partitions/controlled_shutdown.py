@@ -10,7 +10,7 @@ from typing import Final
 from brokers.wire.errors import Error
 from brokers.wire.replies import ControlledShutdownReply
 from controller.kafka.journal.report import Reason
-from controller.kafka.path.controller import Controller, carry_out_portions, portions
+from controller.kafka.path.controller import Controller, carry_out_portions
 from controller.kafka.requests.calls import PendingShutdown, PendingUndo
 from state_machines.decisions.alter_partition import IsrRequest
 from state_machines.decisions.broker_change import (
@@ -22,6 +22,7 @@ from state_machines.decisions.broker_change import (
     stop_followers,
 )
 from state_machines.model.facts import ShutdownEnded, ShutdownRequested, ShutdownUndone
+from state_machines.portions import portions
 
 TURN_ROWS: Final = 15_000
 """Rows of a decision, in one turn of the loop: some 50 ms."""

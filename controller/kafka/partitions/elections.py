@@ -17,7 +17,7 @@ from typing import Final
 from brokers.wire.errors import Error
 from controller.kafka.journal.report import Reason
 from controller.kafka.partitions.await_leaders import shown
-from controller.kafka.path.controller import Controller, carry_out_portions, portions
+from controller.kafka.path.controller import Controller, carry_out_portions
 from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.requests.calls import PendingElection
 from controller.kafka.requests.values import Elected, ElectLeadersReply
@@ -38,6 +38,7 @@ from state_machines.decisions.leader_election import (
     to_balance,
 )
 from state_machines.model.types import TopicPartition
+from state_machines.portions import portions
 
 log = logging.getLogger("regent.controller")
 

@@ -12,7 +12,7 @@ from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from controller.kafka.journal.report import Reason
 from controller.kafka.partitions.controlled_shutdown import keep_out_of_isrs
-from controller.kafka.path.controller import Controller, portions
+from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.reassignment import isrs_changed
 from controller.kafka.requests.calls import PendingAlterPartition
@@ -23,6 +23,7 @@ from metadata_store.reads import read_isr_changes
 from state_machines.decisions.alter_partition import INELIGIBLE, IsrError, IsrRequest, alter_partitions, judge
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import PartitionState
+from state_machines.portions import portions
 
 log = logging.getLogger("regent.controller")
 

@@ -27,6 +27,7 @@ from metadata_store.fencing.fenced import WRITES_MAX
 from state_machines.machines.draft import Decide, Draft
 from state_machines.model.decision import Change, Decision, ReplicaMove
 from state_machines.model.topic_facts import WritesGivenUp
+from state_machines.portions import portions
 
 log = logging.getLogger("regent.controller")
 state_change = logging.getLogger("regent.state-change")
@@ -263,12 +264,6 @@ def _stuck(before: tuple[int, int, int], report: Report) -> bool:
     """Returns whether a round met other writers, or wrote nothing (a server that hangs up at large requests)."""
     conflicts, unknown, written = before
     return report.conflicts > conflicts or (report.unknown > unknown and report.written == written)
-
-
-def portions(items: Sequence[T], items_max: int) -> Iterator[Sequence[T]]:
-    """Yields the items in order, at most ``items_max`` at a time."""
-    for at in range(0, len(items), items_max):
-        yield items[at : at + items_max]
 
 
 async def carry_out_portions(

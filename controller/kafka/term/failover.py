@@ -20,7 +20,7 @@ from controller.kafka.brokers.marks import cordon_change, pause_change
 from controller.kafka.journal.report import Reason
 from controller.kafka.metrics.values import Counters
 from controller.kafka.partitions.isr_changes import discard
-from controller.kafka.path.controller import Controller, carry_out_portions, portions
+from controller.kafka.path.controller import Controller, carry_out_portions
 from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import TermEnded
 from controller.kafka.reassignments.strays import load_strays
@@ -44,6 +44,7 @@ from state_machines.journal.events import Kind
 from state_machines.model.facts import BrokersLoaded, BrokersUp
 from state_machines.model.topic_facts import StatesLoaded
 from state_machines.model.types import TopicAssignment
+from state_machines.portions import portions
 
 log = logging.getLogger("regent.controller")
 

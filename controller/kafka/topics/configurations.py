@@ -16,12 +16,13 @@ from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries, Dial
 from brokers.wire.versions import Api, Ibp, UnknownIbp
 from controller.kafka.journal.report import Reason
-from controller.kafka.path.controller import Controller, portions
+from controller.kafka.path.controller import Controller
 from metadata_store import paths
 from state_machines.admin_rules.inherited_configs import BROKER_SETTINGS, Setting, inherited
 from state_machines.decisions.leader_election import allow_unclean
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker
+from state_machines.portions import portions
 
 ASK_S_MAX: Final = 1.0
 """Time-out of the request to one broker."""

@@ -16,13 +16,14 @@ from typing import Final
 
 from brokers.client import BrokerCallFailed, ClusterMetadata
 from brokers.queries import BrokerQueries, Dial, query_each
-from controller.kafka.path.controller import Controller, portions
+from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.process.wording import counted
 from metadata_store.codecs.base import Malformed
 from state_machines.model.cluster import Cluster
 from state_machines.model.topic_facts import GhostsFound, RowsEnded, TopicGone
 from state_machines.model.types import Broker, TopicAssignment, TopicPartition
+from state_machines.portions import portions
 
 log = logging.getLogger("regent.controller")
 

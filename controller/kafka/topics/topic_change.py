@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from controller.kafka.journal.report import Reason
-from controller.kafka.path.controller import Controller, portions
+from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.path.gate import TermEnded
 from controller.kafka.reassignments.reassignment import go_on
@@ -31,6 +31,7 @@ from state_machines.decisions.failover import take_up
 from state_machines.decisions.topic_change import new_partitions
 from state_machines.model.topic_facts import StatesRead, TopicIdRead, TopicRead
 from state_machines.model.types import PartitionState, TopicAssignment, TopicPartition
+from state_machines.portions import portions
 
 ENDED_ROWS_MAX: Final = 500_000
 """Rows of vanished topics, about 140 bytes each, that a term keeps beside as many live ones."""

@@ -27,9 +27,10 @@ from controller.operator.restarts import (
 )
 from metadata_store import paths
 from state_machines.decisions import restarts as module
-from state_machines.decisions.hindrances import StopCause, Turns
+from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import RestartPlan, RollingRestart
 from state_machines.model.min_isr import MinIsr
+from state_machines.portions import Portions
 from state_machines.procedures.outcome import Wait
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
@@ -305,7 +306,7 @@ async def test_a_judgement_during_which_a_broker_goes_is_begun_anew(w: World) ->
     await begun(w)
     judged: list[list[int]] = []
 
-    def restarting(*given: Any) -> Turns[RestartPlan]:
+    def restarting(*given: Any) -> Portions[RestartPlan]:
         judged.append(sorted(w.term.cluster.live))
         found = yield from module.restarting(*given)
         if len(judged) == 1:

@@ -11,8 +11,8 @@ import pytest
 from controller.http.documents import NotActive, Refused
 from controller.operator.restarts import ATTEMPTS_MAX, RestartQuery, in_turns, restart_item
 from controller.operator.view import View
-from state_machines.decisions.hindrances import Turns
 from state_machines.decisions.restarts import RestartPlan
+from state_machines.portions import Portions
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.model import die, make_cluster
 from tests.kit.kafka.role import DAEMON, kafka
@@ -70,7 +70,7 @@ async def test_a_judgement_is_begun_again_where_brokers_go_meanwhile(changes: in
     cluster = make_cluster(brokers=range(10))
     begun: list[int] = []
 
-    def turns() -> Turns[int]:
+    def turns() -> Portions[int]:
         begun.append(len(begun))
         if len(begun) <= changes:
             die(cluster, len(begun))

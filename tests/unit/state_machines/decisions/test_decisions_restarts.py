@@ -23,13 +23,13 @@ from state_machines.decisions.hindrances import (
     RemoveCause,
     StopCause,
     Tally,
-    at_once,
 )
 from state_machines.decisions.restarts import RestartPlan, restart_next
 from state_machines.decisions.stopping import can_remove, can_stop, stopping
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import UNKNOWN, MinIsr, under
 from state_machines.model.types import Assignment, Leadership, PartitionState
+from state_machines.portions import at_once
 from tests.kit.kafka.model import EPOCH, P, broker, carried_out, come_back, die, make_cluster, topic, topic_gone
 
 ONE, TWO, THREE = (MinIsr(least, {}) for least in (1, 2, 3))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from state_machines.decisions.hindrances import at_once
 from state_machines.decisions.plan_progress import PlannedMove
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicAssignment
@@ -26,6 +25,7 @@ from state_machines.planning.json_files import (
 )
 from state_machines.planning.plan import INT32_MAX, TOPIC_CHARS_MAX, Expected, Received, expected, received
 from state_machines.planning.planner import plan
+from state_machines.portions import at_once
 from tests.kit.kafka.model import broker, topic_gone
 from tests.kit.kafka.planning import CLUSTER_ID, DAEMON, assigned, goals, make_view, views
 
