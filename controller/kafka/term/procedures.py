@@ -97,7 +97,10 @@ def _entered(journal: KafkaJournal, responses: Responses, moved: Sequence[Transi
 
 
 class TermProcedures:
-    """Runs the procedures of one term: every turn is an event of its queue. ``parking``: outlives the term."""
+    """Runs the procedures of one term: every turn is an event of its queue. ``parking``: outlives the term.
+
+    ``loads_later``: their store failed, and they are not loaded again yet.
+    """
 
     def __init__(self, controller: Controller, parking: Parking | None = None) -> None:
         self.parking = parking or Parking()
@@ -106,6 +109,7 @@ class TermProcedures:
         self._engine: Engine[KafkaEnv] | None = None
         self._responses: Responses | None = None
         self.loads_later = False
+        self._waits = False
         self._said: frozenset[int] = frozenset()
 
     @property
@@ -164,7 +168,7 @@ class TermProcedures:
         except Exception as failed:
             self._fail(failed)
             return
-        self._engine, self._responses = engine, responses
+        self._engine, self._responses, self.loads_later = engine, responses, False
         c.recorder.ledger = Ledger(engine, records, c.until_read, self._fail, wall_ms)
         self._say_unusable(engine.unusable)
         for pid, why in islice(engine.parked.items(), UNUSABLE_LOGGED_MAX):
@@ -251,8 +255,9 @@ class TermProcedures:
             failed,
             LOAD_AGAIN_S,
         )
-        if not self.loads_later:
-            self.loads_later = True
+        self.loads_later = True
+        if not self._waits:
+            self._waits = True
             self._controller.spawn(self._load_later())
 
     def _stop(self, why: Refused) -> None:
@@ -264,5 +269,5 @@ class TermProcedures:
 
     async def _load_later(self) -> None:
         await asyncio.sleep(LOAD_AGAIN_S)
-        self.loads_later = False
+        self._waits = False
         self._controller.queue.signal(EventKind.PROCEDURES)

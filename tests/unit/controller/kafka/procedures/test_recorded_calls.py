@@ -27,6 +27,8 @@ from metadata_store.acl import READ, Acl
 from metadata_store.codecs.cluster import FeatureRange, Features, encode_features
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.records import codec
+from metadata_store.records.port import StoreFailed
+from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kit.deadlines import in_virtual_time
@@ -212,6 +214,30 @@ async def test_a_root_that_is_gone_is_never_blamed_on_the_call(w: World, call: C
     await created(w, create(topic("later", 1, 1)), call_id=b"another call id.")
     assert [one.kind for one in stored(w).values()] == [CallKind.CREATE_TOPICS.value]
     assert w.counters.unrecorded_calls == 1
+
+
+@in_world(before=warmed)
+async def test_records_that_are_being_loaded_again_still_let_an_early_request_wait(w: World) -> None:
+    found, go_on, load = w.term.procedures, asyncio.Event(), ZooKeeperRecords.load
+
+    async def slow(records: ZooKeeperRecords) -> Any:
+        await go_on.wait()
+        return await load(records)
+
+    found._fail(StoreFailed("a record is refused"))
+    with mock.patch.object(ZooKeeperRecords, "load", slow):
+        for times in (1, 2):  # a request asks for it, and the pause ends while it goes on
+            found.load_soon()
+            await asyncio.sleep(procedures.LOAD_AGAIN_S)
+            assert (found.engine_or_none, found.loads_later) == (None, True), times
+        go_on.set()
+        await w.settle()
+    assert found.engine_or_none is not None
+    assert not found.loads_later
+    found._fail(StoreFailed("another one is refused"))
+    await asyncio.sleep(procedures.LOAD_AGAIN_S)
+    await w.settle()
+    assert not found.loads_later, "each failure has its pause"
 
 
 def failures(answer: Any) -> set[int]:
