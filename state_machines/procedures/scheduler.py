@@ -235,8 +235,9 @@ class Scheduler:
         """Takes a procedure that holds nothing out of whatever queue it waits in."""
         queue = entry.queue
         near = {one.queue for one in (entry, *entry.also)}
+        parked_in = [up for one in near for up in (one, *one.above) if entry in up.parked]
         waiting: list[deque[Entry] | list[Entry]] = [self._resumed, queue.ready, queue.inner]
-        waiting += (up.parked for one in near for up in (one, *one.above))
+        waiting += (up.parked for up in parked_in)
         waiting += self._part_waiters.values()
         was_first = bool(queue.ready) and queue.ready[0] is entry
         for some in waiting:
@@ -246,6 +247,8 @@ class Scheduler:
             queue.wanted = False
             del self._barriers[queue]
             self._wake(queue)
+        for up in parked_in:  # those behind it may share what it would not; the others wait there again
+            self._wake(up)
         self._ring_all((queue,))
 
     def _new(self, resource: Resource) -> EntityQueue:

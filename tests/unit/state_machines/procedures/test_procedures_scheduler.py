@@ -66,6 +66,7 @@ class Machine(RuleBasedStateMachine):
         self.children: dict[int, int] = {}
         self.waiting: set[int] = set()
         self.running: dict[int, Entry] = {}
+        self.entries: dict[int, Entry] = {}
         self.parents: dict[int, Entry] = {}
 
     def enter(self, demand: Demand, ancestors: tuple[int, ...] = ()) -> Entry:
@@ -73,6 +74,7 @@ class Machine(RuleBasedStateMachine):
         entry = self.scheduler.entry(pid, demand, ancestors)
         self.demands[pid], self.ancestors[pid] = demand, ancestors
         self.waiting.add(pid)
+        self.entries[pid] = entry
         return entry
 
     @rule(demand=demands())
@@ -111,6 +113,20 @@ class Machine(RuleBasedStateMachine):
         pid = data.draw(st.sampled_from(sorted(self.running)))
         self.end(pid, again=again)
 
+    @precondition(lambda self: self.waiting - self.holding())
+    @rule(data=st.data())
+    def end_one_that_waits(self, data: st.DataObject) -> None:
+        """Has an operator end a procedure that holds nothing: those that waited behind it may run at once."""
+        pid = data.draw(st.sampled_from(sorted(self.waiting - self.holding())))
+        given = self.entries[pid]
+        self.scheduler.give(given)
+        while (entry := self.scheduler.poll()) is not given:  # parents that go on come before it
+            assert entry is not None
+            self.waiting.remove(entry.pid)
+            self.running[entry.pid] = entry
+        self.waiting.remove(pid)
+        self.gone(given)
+
     def end(self, pid: int, *, again: bool = False) -> None:
         entry = self.running.pop(pid)
         self.scheduler.release(entry)
@@ -118,8 +134,12 @@ class Machine(RuleBasedStateMachine):
             self.waiting.add(pid)
             self.scheduler.add_back(entry)
             return
+        self.gone(entry)
+
+    def gone(self, entry: Entry) -> None:
+        pid = entry.pid
         self.scheduler.drop(entry)
-        del self.demands[pid]
+        del self.demands[pid], self.entries[pid]
         for parent in self.ancestors[pid][:1]:
             self.children[parent] -= 1
             if not self.children[parent]:  # it goes on with the locks that it kept
@@ -366,3 +386,37 @@ def test_a_procedure_that_only_ends_leaves_whatever_it_waits_in_and_is_given_out
     s.drop(behind)
     assert (s.poll(), list(s.holders)) == (None, [])
     assert [one.resource for one in s.queues] == [CLUSTER]
+
+
+SHARED_BEHIND = {
+    "the entity": (Demand(TABLES[0], False), Demand(TABLES[0], True), Demand(TABLES[0], False)),
+    "what is below": (Demand(TABLES[0], False), Demand(NAMESPACE, True), Demand(TABLES[1], False)),
+    "a further entity": (
+        Demand(TABLES[0], False, (1,), (Demand(SERVERS[0], False),)),
+        Demand(TABLES[0], False, (), (Demand(SERVERS[0], True),)),
+        Demand(TABLES[0], False, (2,), (Demand(SERVERS[0], False),)),
+    ),
+}
+
+
+@pytest.mark.parametrize("waits_for", SHARED_BEHIND)
+def test_those_that_share_a_lock_go_on_once_one_that_waits_for_it_alone_is_ended(waits_for: str) -> None:
+    """The holder may go on for hours, which is why an operator ends the one that waits for it."""
+    s = Scheduler()
+    holder, ended, behind = (s.entry(pid, one) for pid, one in enumerate(SHARED_BEHIND[waits_for], 1))
+    s.add_back(holder)
+    assert s.poll() is holder
+    s.add_back(ended)
+    assert s.poll() is None
+    s.add_back(behind)
+    assert s.poll() is None
+    s.give(ended)
+    assert [s.poll(), s.poll()] == [ended, behind]
+    s.drop(ended)
+    later = s.entry(4, SHARED_BEHIND[waits_for][2]._replace(parts=()))
+    s.add_back(later)
+    assert s.poll() is later
+    for one in (holder, behind, later):
+        s.release(one)
+        s.drop(one)
+    assert ([one.resource for one in s.queues], list(s.holders)) == ([CLUSTER], [])
