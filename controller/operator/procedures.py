@@ -46,6 +46,7 @@ from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fence
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
+from state_machines.portions import portions
 from state_machines.procedures.record import NO_ENDING, REMOVED, Caller, Ending, Record, family
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ COMMAND: Final = "regent procedures"
 NOT_MEASURED: Final = "not measured: this daemon is not active, and shows what is stored"
 ELSEWHERE: Final = frozenset({Mode.CONNECTING, Mode.STANDBY, Mode.STOPPING})
 """Modes of a daemon while another one may have the next term: a request is refused at once."""
+ITEMS_PER_TURN: Final = 500
+"""Procedures that are described between two turns of the loop: some 20 ms."""
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
 
 
@@ -74,12 +77,18 @@ class ProcedureView:
         With ``topic`` or ``broker`` only those that lock it or are about it.
         """
         records, unusable = await self.known()
-        if topic is not None or broker is not None:
-            records = {pid: one for pid, one in records.items() if concerns(one, topic, broker)}
-            unusable = {pid: why for pid, why in unusable.items() if pid in records}
-        found = {pid: self._item(record, unusable.get(pid, "")) for pid, record in records.items()}
-        found |= {pid: unreadable_item(pid, why) for pid, why in unusable.items() if pid not in records}
-        return [item for _, item in sorted(found.items())]
+        found: list[Procedure] = []
+        for some in portions(sorted(records.keys() | unusable.keys()), ITEMS_PER_TURN):
+            for pid in some:
+                record = records.get(pid)
+                if (topic is None and broker is None) or (record is not None and concerns(record, topic, broker)):
+                    found.append(self._described(pid, record, unusable))
+            await asyncio.sleep(0)
+        return found
+
+    def _described(self, pid: int, record: Record | None, unusable: Mapping[int, str]) -> Procedure:
+        why = unusable.get(pid, "")
+        return unreadable_item(pid, why) if record is None else self._item(record, why)
 
     async def one(self, pid: int, wait_s: float) -> Procedure:
         """Describes one procedure; waits at most ``wait_s`` for its end where this daemon is active."""
@@ -90,10 +99,9 @@ class ProcedureView:
                 return procedure_item(record, BY_NAME)
             except (TimeoutError, requests.Refused):
                 pass
-        for item in await self.list_all():
-            if item.pid == pid:
-                return await self._with_pace(item)
-        records, _ = await self.known()
+        records, unusable = await self.known()
+        if pid in records or pid in unusable:
+            return await self._with_pace(self._described(pid, records.get(pid), unusable))
         if (parent := next((one for one in records.values() if moved_by(one) == pid), None)) is not None:
             return part_item(parent, pid)
         raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed: see 'regent events'")
@@ -199,7 +207,8 @@ class ProcedureView:
         engine = self.engine_of(self.active())
         if pid in engine.records:
             raise Refused(*not_ended(engine, pid, REMOVED, COMMAND))
-        before = next((one for one in await self.list_all() if one.pid == pid), unreadable_item(pid, ""))
+        records, unusable = await self.known()
+        before = self._described(pid, records.get(pid), unusable)
         return removed_item(before, ending, await self._requested(engine.remove(pid, ending)))
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from controller.daemon.state import Mode
 from controller.http.documents import NotActive, NotFound, Refused
 from controller.kafka.procedures import drain, elect, reassign, restart, throttle
+from controller.operator import procedures
 from controller.operator.plans import PlanView
 from controller.operator.procedures import ProcedureView
 from controller.operator.progress import Measured
@@ -103,6 +105,21 @@ async def test_records_that_cannot_be_used_are_listed_as_far_as_they_are_known()
         ("t", None): [1], ("u", None): [2, 3], (None, 4): [3], ("u", 4): [3], ("t", 4): [], (None, 3): [1, 2],
     }.items():  # fmt: skip
         assert await world.pids(*concerns) == pids, concerns
+
+
+async def test_one_procedure_is_described_without_the_others_and_a_list_leaves_turns_to_other_work() -> None:
+    """Thousands of results are kept, and the loop that describes them keeps the lease."""
+    world = World(*(plan(pid, "t", OVER) for pid in range(1, 41)), unusable=(41,))
+    described = mock.Mock(wraps=procedures.procedure_item)
+    with mock.patch.object(procedures, "procedure_item", described), mock.patch.object(procedures, "ITEMS_PER_TURN", 4):
+        assert [(await world.view.one(pid, 0)).pid for pid in (7, 41)] == [7, 41]
+        assert described.call_count == 1
+        listing, seen = asyncio.ensure_future(world.view.list_all()), [1]
+        while not listing.done():
+            await asyncio.sleep(0)
+            seen.append(described.call_count)
+    assert [one.pid for one in listing.result()] == list(range(1, 42))
+    assert max(after - before for before, after in pairwise(seen)) == 4
 
 
 async def test_a_procedure_has_the_progress_of_its_plan_that_runs_and_no_other() -> None:
