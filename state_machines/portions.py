@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -15,6 +15,18 @@ def portions(items: Sequence[T], items_max: int) -> Iterator[Sequence[T]]:
     """Yields the items in order, at most ``items_max`` at a time."""
     for at in range(0, len(items), items_max):
         yield items[at : at + items_max]
+
+
+def weighed(items: Sequence[T], weigh: Callable[[T], int], *, items_max: int, weight_max: int) -> Iterator[Sequence[T]]:
+    """Yields the items in order, at most ``items_max`` and ``weight_max`` at a time; a heavier one comes alone."""
+    begin = weight = 0
+    for at, item in enumerate(items):
+        weight += (more := weigh(item))
+        if at > begin and (at - begin == items_max or weight > weight_max):
+            yield items[begin:at]
+            begin, weight = at, more
+    if begin < len(items):
+        yield items[begin:]
 
 
 def at_once(work: Portions[T]) -> T:

@@ -65,7 +65,7 @@ class Engine(Generic[Env]):
         self._results = running.results
         self._parking = running.parking
         self._steps = Steps(env, self._kinds, interruptions, ends)
-        scale = Scale(store)
+        scale = Scale(store, running.procedures.find)
         self._intake = Intake(running, self._pids, scale)
         stepping = Stepping(running, self._steps, self._pids, scale)
         blameless = (*interruptions, *ends, StoreFailed, Refused)

@@ -14,7 +14,7 @@ from state_machines.portions import Portions
 from state_machines.procedures.kernel import Change, Procedures, wait_ms_max
 from state_machines.procedures.locks import Entry
 from state_machines.procedures.record import Record
-from state_machines.procedures.recovery import Loaded, together
+from state_machines.procedures.recovery import Loaded, records_together, together
 from state_machines.procedures.scheduler import LockConflict, Scheduler
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition, transitions
@@ -96,7 +96,7 @@ class Running(Generic[Env]):
         """Enters all live records in a new scheduler, and locks what they had locked; returns the first conflict."""
         self.scheduler = Scheduler()
         self._entries = {}
-        for some in together(tuple(records.values())):
+        for some in records_together(tuple(records.values())):
             self._entries.update((record.pid, self._entry(record)) for record in some if not record.state.is_final)
             yield
         for pids in together(locked):

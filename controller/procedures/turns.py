@@ -165,5 +165,6 @@ class Turns(Generic[Env]):
         if puts or deletes or group.rows:
             self._sent = group
             await self._store.write(puts, deletes, group.rows)
-        self._running.enter(group.take())
+        self._running.enter(group.decided)
+        group.clear()
         self._writing, self._sent = NO_PIDS, None

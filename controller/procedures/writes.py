@@ -125,30 +125,39 @@ class Group:
         deletes = (*change.deletes, *decided.removes)
         return decided.weight or self._store.weigh(change.puts, deletes, decided.rows)
 
-    def take(self) -> list[Decided]:
-        """Removes and returns the changes, whose records are written."""
-        found = self._decided
+    @property
+    def decided(self) -> Sequence[Decided]:
+        """Returns the changes."""
+        return self._decided
+
+    def clear(self) -> None:
+        """Removes the changes, which are written and entered."""
         self._decided, self._puts, self._deletes, self.rows = [], {}, {}, []
         self._bytes = self._stored_bytes = 0
         self.is_full = False
-        return found
 
     def refuse(self, why: Exception) -> None:
-        """Refuses the requests of changes that were not written."""
+        """Refuses the requests of changes that were not written, or not entered; those with a response keep it."""
         for one in self._decided:
             one.refuse(why)
 
 
 class Scale:
-    """Weighs changes for a store: splits the large ones, and fails those that no split makes small enough."""
+    """Weighs changes for a store: splits the large ones, and fails those that no split makes small enough.
 
-    def __init__(self, store: RecordStore) -> None:
+    ``before``: returns the record that a write replaces, None where there is none.
+    """
+
+    def __init__(self, store: RecordStore, before: Callable[[int], Record | None]) -> None:
         self._store = store
+        self._before = before
         self._has_bound = store.bytes_max > 0
 
     def problem(self, change: Change, rows: Sequence[object] = ()) -> tuple[int, str | None]:
         """Returns the weight of a change, and why it cannot be stored; None where it can."""
         raw = sum([len(put.data) + len(put.result) for put in change.puts]) if change.puts else 0
+        if raw > CHANGE_BYTES_MAX:
+            raw = sum(len(put.data) + len(put.result) for put in change.puts if self._is_other(put))
         if raw > CHANGE_BYTES_MAX:
             return raw, f"its records have {raw} bytes, one step may write {CHANGE_BYTES_MAX}"
         if not self._has_bound:
@@ -161,6 +170,11 @@ class Scale:
         if weight > bytes_max:
             return weight, f"its write has {weight} bytes, the store takes {bytes_max}"
         return weight, None
+
+    def _is_other(self, put: Record) -> bool:
+        """Checks whether a record gets another message or result: those that stay are held by daemons already."""
+        before = self._before(put.pid)
+        return before is None or (put.data, put.result) != (before.data, before.result)
 
     def fitting(self, parent: Record, children: Sequence[Record], rows: Sequence[object]) -> int:
         """Returns how many of the first children fit into one write with their parent, and with rows."""

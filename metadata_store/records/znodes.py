@@ -10,12 +10,15 @@ from metadata_store.errors import Code
 from metadata_store.port import Node, Op, ZooKeeper
 from metadata_store.records import codec
 from metadata_store.records.port import Found, read, unread
+from state_machines.portions import weighed
 from state_machines.procedures.record import Fault, Record
 
 NAME_DIGITS: Final = 10
 """Digits of a pid in the name of its znode: names are in the order of pids."""
 ENTRIES_TOGETHER: Final = 4_000
 """Records that are decoded in one turn of the loop, which takes some 30 ms."""
+BYTES_TOGETHER: Final = 4 * 1024 * 1024
+"""Bytes of them: a plan of hundreds of KB takes a millisecond."""
 
 
 class Children(NamedTuple):
@@ -33,7 +36,7 @@ class Children(NamedTuple):
 
 
 async def children(zk: ZooKeeper, root: str) -> Children | None:
-    """Reads all; None where the root does not exist."""
+    """Reads all; None where the root does not exist. A child that is deleted meanwhile is none."""
     node = await zk.get(root)
     listed = await zk.children(root)
     if node is None or listed is None:
@@ -42,11 +45,15 @@ async def children(zk: ZooKeeper, root: str) -> Children | None:
     paths = [f"{root}/{name}" for name in names]
     nodes = await zk.read_many(paths)
     entries: list[Found] = []
-    for at in range(0, len(names), ENTRIES_TOGETHER):
-        end = at + ENTRIES_TOGETHER
-        entries += map(_entry, names[at:end], paths[at:end], nodes[at:end])
+    there = [one for one in zip(names, paths, nodes, strict=True) if one[2] is not Code.NO_NODE]
+    for some in weighed(there, _weight, items_max=ENTRIES_TOGETHER, weight_max=BYTES_TOGETHER):
+        entries += (_entry(*one) for one in some)
         await asyncio.sleep(0)
     return Children(node.data or b"", entries)
+
+
+def _weight(one: tuple[str, str, Node | Code]) -> int:
+    return len(one[2].data or b"") if isinstance(one[2], Node) else 0
 
 
 def _entry(name: str, path: str, found: Node | Code) -> Found:

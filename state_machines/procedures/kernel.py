@@ -72,6 +72,10 @@ class Procedures:
         """Returns the record as the next write finds it, staged or durable."""
         return self._staged.get(pid) or self.records[pid]
 
+    def find(self, pid: int) -> Record | None:
+        """Returns what :meth:`latest` does; None where there is no such record."""
+        return self._staged.get(pid) or self.records.get(pid)
+
     def live_of(self, kind: str) -> list[Record]:
         """Returns the latest records of a kind that have not ended, staged ones among them."""
         latest = {**self.records, **self._staged}

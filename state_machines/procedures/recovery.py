@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from state_machines.portions import Portions, at_once, portions
+from state_machines.portions import Portions, at_once, portions, weighed
 from state_machines.procedures.kernel import Procedures
 from state_machines.procedures.record import (
     LATER,
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 RECORDS_TOGETHER: Final = 1_000
 """Records of a portion: up to some 10 ms of work."""
+MESSAGE_BYTES_TOGETHER: Final = 128 * 1024
+"""Bytes of their messages, which are decoded for the locks: up to some 5 ms of work."""
 
 
 class Loaded(NamedTuple):
@@ -65,7 +67,7 @@ def judging(
         by_pid.update((record.pid, called(record, callers)) for record in some)
         yield
     why: dict[int, Unusable] = {}
-    for some in together(records):
+    for some in records_together(records):
         why.update((one.pid, fault) for one in some if (fault := _fault(by_pid[one.pid], by_pid, unfit, damaged)))
         yield
     roots = {pid: root_of(pid, by_pid) for pid in by_pid} if why else {}
@@ -82,6 +84,11 @@ def judging(
 def together(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yields records, or pids, in order, at most ``RECORDS_TOGETHER`` at a time."""
     return portions(items, RECORDS_TOGETHER)
+
+
+def records_together(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """Yields records like :func:`together`, and fewer where their messages are large: a plan takes milliseconds."""
+    return weighed(records, lambda one: len(one.data), items_max=RECORDS_TOGETHER, weight_max=MESSAGE_BYTES_TOGETHER)
 
 
 def root_of(pid: int, records: Mapping[int, Record]) -> int:

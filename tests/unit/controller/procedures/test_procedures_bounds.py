@@ -23,7 +23,7 @@ from state_machines.procedures.states import State
 from testing.memory.region_store import Disk, MemoryRecords
 from tests.contracts.records import record
 from tests.contracts.records_damaged import NEWER
-from tests.kills.harness import IDLE_MS, Daemon, Notes, arrives, last, onwards, spreads, step, topic, twice
+from tests.kills.harness import IDLE_MS, Clock, Daemon, Notes, arrives, last, onwards, spreads, step, topic, twice
 from tests.unit.controller.procedures.test_procedures_engine import NOBODY, OPS, Host, ended, state, submitted
 
 HOUR_MS = 3_600_000
@@ -48,6 +48,36 @@ async def test_a_command_that_makes_a_record_too_large_is_refused_and_changes_no
         await daemon.run(daemon.engine.command(pid, b"%d" % CHANGE_BYTES_MAX))
     assert await daemon.run(daemon.engine.command(pid, b"%d" % (CHANGE_BYTES_MAX - 1)))
     assert len(daemon.engine.records[pid].data) == CHANGE_BYTES_MAX
+
+
+async def test_a_family_whose_messages_are_too_large_for_one_step_can_be_ended_as_it_is() -> None:
+    """Its records are written together, and none gets another message: each is held, and shown, already."""
+    root, part = (kind._replace(command=grown) for kind in KINDS)
+    daemon = await Host(root, part).daemon()
+    pid = await submitted(daemon, "root")
+    await daemon.until(lambda: len(daemon.engine.records) == 3)
+    for one in (pid, pid + 1):
+        assert await daemon.run(daemon.engine.command(one, b"%d" % (CHANGE_BYTES_MAX * 3 // 4)))
+    assert await daemon.run(daemon.engine.bypass(pid + 1))
+    with pytest.raises(Refused, match="one step may write"):
+        await daemon.run(daemon.engine.command(pid, b"%d" % (CHANGE_BYTES_MAX // 2)))
+
+
+async def test_requests_whose_change_cannot_be_entered_get_an_answer() -> None:
+    """A fault of the domain ends the term: none of the callers may wait for ever."""
+
+    def fails(_: object) -> None:
+        raise ValueError("a fault of the domain")
+
+    daemon = Daemon(Notes(), (Kind("root", (step(last),), topic),), MemoryRecords(Disk()), Clock(), entered=fails)
+    await daemon.engine.load()
+    both = [asyncio.ensure_future(daemon.engine.submit("root", b"t", NOBODY)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(ValueError, match="a fault of the domain"):
+        await daemon.engine.turn()
+    for answer in await asyncio.gather(*both, return_exceptions=True):
+        assert isinstance(answer, Refused)
+        assert "a fault of the domain" in str(answer)
 
 
 async def test_of_a_long_error_the_begin_is_kept() -> None:
@@ -245,8 +275,10 @@ def test_heavy_rows_fill_a_group_until_it_is_taken() -> None:
     group = Group(Narrow(Disk()))
     group.add(change(1, WEIGHT_MAX))
     assert group.is_full
-    assert len(group.take()) == 1
+    assert len(group.decided) == 1
+    group.clear()
     assert not group.is_full
+    assert not group.decided
 
 
 def test_a_change_that_does_not_fit_beside_the_others_goes_alone() -> None:

@@ -271,6 +271,19 @@ def test_records_are_judged_alike_in_portions_of_any_size(together: int, monkeyp
     assert loaded(*mixed()) == expected
 
 
+def test_large_messages_are_judged_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The locks of a plan are in its message, which takes milliseconds to decode."""
+    monkeypatch.setattr(recovery, "MESSAGE_BYTES_TOGETHER", 250)
+    judged = [0]
+
+    def unfit(record: Record) -> None:
+        judged[-1] += 1
+
+    records = [Record(pid, "plan", State.RUNNABLE, 0, 1, 1, data=bytes(100)) for pid in range(1, 8)]
+    judged += (0 for _ in recovery.judging(records, unfit, {}))
+    assert [count for count in judged if count] == [2, 2, 2, 1]
+
+
 async def test_many_records_are_restored_in_portions_and_one_that_is_woken_meanwhile_waits_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

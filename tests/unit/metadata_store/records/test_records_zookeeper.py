@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from metadata_store.fencing.bounds import write_bytes
 from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.fencing.outcome import Fence
 from metadata_store.port import ANY_VERSION, Check
-from metadata_store.records import zookeeper, zookeeper_offline
+from metadata_store.records import codec, znodes, zookeeper, zookeeper_offline
 from metadata_store.records.port import Content, StoreFailed, Unstorable
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.record import Fault
@@ -56,6 +57,51 @@ async def test_a_write_that_zookeeper_refuses_fails_with_a_remedy_and_applies_no
     async with session(backend) as s:
         store = await opened(s)
         assert list((await store.load()).records) == [record(1)]
+
+
+async def test_a_look_beside_the_active_daemon_leaves_out_what_that_deletes_meanwhile(
+    backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended procedures are deleted all the time: none of them is one that cannot be read."""
+    async with session(backend) as s, session(backend) as other:
+        store = await opened(s)
+        await store.load()
+        await store.write([record(1), record(2), record(3)])
+        read_many = other.zk.read_many
+
+        async def late(paths: Sequence[str], *more: Any) -> Any:
+            await store.write([], [2])
+            return await read_many(paths, *more)
+
+        monkeypatch.setattr(other.zk, "read_many", late)
+        found = await ZooKeeperRecords(other.zk, Fence(0, lambda: False), ROOT, never).load_once()
+        assert ([one.pid for one in found.records], found.damaged) == ([1, 3], [])
+
+
+async def never() -> None:
+    """Does not wait."""
+
+
+async def test_large_records_are_decoded_few_at_a_time(backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(znodes, "BYTES_TOGETHER", 4_000)
+    decoded, together, unsealed = [0], list[int](), codec.unsealed
+
+    def counted(*given: Any) -> Any:
+        decoded[-1] += 1
+        return unsealed(*given)
+
+    async with session(backend) as s:
+        store = await opened(s)
+        await store.load()
+        await store.write([record(pid, data=bytes(1_000)) for pid in range(1, 6)])
+        monkeypatch.setattr(codec, "unsealed", counted)
+        loading = asyncio.ensure_future(store.load())
+        while not loading.done():
+            await asyncio.sleep(0)
+            if decoded[-1]:
+                together.append(decoded[-1])
+                decoded.append(0)
+    assert together == [2, 2, 1]
 
 
 async def test_a_record_that_was_weighed_is_written_as_it_is_now(backend: MemoryBackend) -> None:
