@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from metadata_store.records import claims, codec, sqlite_rows
-from metadata_store.records.port import Fenced, Stored, StoreFailed
+from metadata_store.records.port import Fenced, Stored, StoreFailed, Unstorable
 from metadata_store.records.sqlite_rows import remedy, write_rows
 from metadata_store.records.sqlite_watch import Identity, fenced, identity, replaced
 from state_machines.procedures.record import Record
@@ -42,6 +42,12 @@ SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS fence (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER, last_pid INTEGER)",
     "INSERT OR IGNORE INTO fence VALUES (1, 0, 0)",
 )
+
+REFUSES_CONTENT: Final = (
+    ValueError, TypeError, OverflowError, msgspec.MsgspecError,
+    sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError,
+)  # fmt: skip
+"""Errors of a record or row that cannot be encoded, or that no file takes; all others are of the file itself."""
 
 _Row = tuple[int, int, bytes]
 """A pid, the checksum of a record, and the record."""
@@ -203,12 +209,18 @@ class SqliteRecords:
             if (call := group[0].call) is not None:
                 return [call(db)]
             self._check(db)
-            rows = _rows(group)
-            write_rows(db, PUT, [row for row in rows.values() if row is not None])
-            write_rows(db, DELETE, [(pid,) for pid, row in rows.items() if row is None])
-            if self._rows is not None:
-                self._rows.put(db, [row for task in group for row in task.rows])
+            try:
+                self._put(db, group)
+            except REFUSES_CONTENT as error:
+                raise Unstorable(f"{self._path} refuses what was to be written: {error}") from error
             return [None] * len(group)
+
+    def _put(self, db: sqlite3.Connection, group: Sequence[_Task]) -> None:
+        rows = _rows(group)
+        write_rows(db, PUT, [row for row in rows.values() if row is not None])
+        write_rows(db, DELETE, [(pid,) for pid, row in rows.items() if row is None])
+        if self._rows is not None:
+            self._rows.put(db, [row for task in group for row in task.rows])
 
     def _take_over(self, db: sqlite3.Connection, above: int) -> None:
         if self._rows is not None:

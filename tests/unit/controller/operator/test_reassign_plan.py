@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -25,6 +26,7 @@ from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
 from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.records.port import StoreFailed
 from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
 from state_machines.decisions import plan_progress
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
@@ -610,6 +612,16 @@ async def test_a_plan_that_is_held_has_no_throttle_begins_nothing_and_goes_on_on
     assert throttled(w)
     assert (await finished(w, pid)).state is State.SUCCESS
     assert throttled(w) == set()
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_plan_that_could_not_be_paused_is_not_said_to_be(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=1))
+    engine = w.term.procedures.engine
+    with mock.patch.object(engine, "command", side_effect=StoreFailed("the store is gone")):
+        said = await w.term.procedures.hold(5.0)
+    assert said == [f"plans [{pid}] could not be paused within 5 s, and go on when regent has the role again"]
 
 
 @in_world(1, 2, 3, 4)

@@ -11,13 +11,14 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from metadata_store.records import sqlite
 from metadata_store.records.codec import checksum
-from metadata_store.records.port import Fenced, StoreFailed
+from metadata_store.records.port import Fenced, StoreFailed, Unstorable
 from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.sqlite_rows import REMEDIES, remedy
-from state_machines.procedures.record import VERSION
+from state_machines.procedures.record import VERSION, Record
 from tests.contracts.records import RecordsContract, Stores, record
 
 FULL = 2
@@ -132,6 +133,17 @@ async def test_a_store_that_failed_once_takes_no_further_write(tmp_path: Path) -
         for _ in range(2):
             with pytest.raises(StoreFailed, match="no such table: record"):
                 await s.write([record(2)])
+
+
+@pytest.mark.parametrize("refused", [replace(record(2), error="\ud800"), record(1 << 63)], ids=["text", "pid"])
+async def test_a_record_that_no_file_takes_is_told_from_a_file_that_fails(tmp_path: Path, refused: Record) -> None:
+    """Its procedure is parked, where a term after the other would end by it."""
+    async with store(tmp_path) as s:
+        await s.write([record(1)])
+        with pytest.raises(Unstorable, match=r"refuses what was to be written: "):
+            await s.write([record(3), refused])
+    async with store(tmp_path) as s:
+        assert [one.pid for one in (await s.load()).records] == [1]
 
 
 async def test_a_store_that_was_closed_takes_no_write(tmp_path: Path) -> None:
