@@ -90,7 +90,7 @@ def ended(found: Judged, pid: int, reason: str) -> tuple[Record, ...]:
     try:
         return bypassed([one.record for one in found.content.entries if one.record is not None], pid, ending, now_ms)
     except NotEnded as error:
-        raise Failure(Exit.REFUSED, str(error), "see 'regent procedures log'") from error
+        raise Failure(Exit.REFUSED, str(error), f"'regent procedures log STORE --pid {pid}' shows it") from error
 
 
 def end_in_file(path: Path, found: Judged, records: Sequence[Record]) -> None:

@@ -236,7 +236,9 @@ def guarded(session: Session, work: Callable[[], None]) -> None:
         session.output.failure(failure.message, failure.remedy, failure.code)
         raise typer.Exit(failure.code) from None
     except KeyboardInterrupt:
-        session.output.message("detached; an operation that a daemon has begun goes on. See: regent status")
+        session.output.message(
+            "detached; an operation that a daemon has begun goes on. See: regent status, or regent regions status"
+        )
         raise typer.Exit(Exit.DETACHED) from None
 
 

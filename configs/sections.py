@@ -179,7 +179,8 @@ class ControllerSettings(Section):
         "Policy that is asked before a topic of an admin client is created, in place of the brokers' class. A list "
         "with the absolute path of a program and its arguments, or with one http:// or https:// address, or with java, "
         "the class path of the brokers' jars and their policy class, and optionally a properties file that configures "
-        "that class. In the environment it is a list in JSON.",
+        "that class. In the environment it is a list in JSON. A JVM does not start under MemoryDenyWriteExecute=yes: "
+        "the daemon's unit needs a drop-in with =no.",
         sample=["java", "/opt/kafka/libs/*"],
         remedy='give a list such as ["/usr/local/bin/topic-policy"], ["https://policies.example/topics"] or '
         '["java", "/opt/kafka/libs/*"]',

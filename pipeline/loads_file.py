@@ -176,7 +176,8 @@ def _parquet(file: Path) -> Iterator[tuple[int, Row]]:
     try:
         from pyarrow import ArrowInvalid, parquet
     except ImportError:
-        raise BadInput(f"{file} is Parquet, which needs pyarrow: install regent-controller[pipeline]") from None
+        remedy = "install regent with its extra, in its sources: .venv/bin/pip install '.[pipeline]'"
+        raise BadInput(f"{file} is Parquet, which needs pyarrow: {remedy}") from None
     try:
         opened = parquet.ParquetFile(file)
         present = [name for name in _FIELDS if name in opened.schema_arrow.names]

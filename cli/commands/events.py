@@ -42,10 +42,12 @@ Directory = Annotated[
     list[Path] | None,
     typer.Option(
         "--directory",
-        help="Folder of a journal (default: state.directory/events; with a filter of regions, and where the settings "
-        "are of regions alone, its folder regions). Repeated: the journals of several daemons, as one history.",
+        help="Folder of a journal (default: state.directory/events; with --regions or a filter of regions, and where "
+        "the settings are of regions alone, its folder regions). Repeated: the journals of several daemons, as one "
+        "history.",
     ),
 ]
+Regions = Annotated[bool, typer.Option("--regions", help="Read the journal of regions, where the daemon has two.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -58,13 +60,21 @@ def register(app: typer.Typer) -> None:
             "regent events show --topic orders --partition 0 -o json",
             "regent events show --kind LEADER --broker 3",
             "regent events show --pid 12",
+            "regent events show --regions --pid 12",
             "regent events show --since 1d --directory /var/lib/regent/events --directory /mnt/other/events",
             "regent events show --region 17 --since 1h",
             "regent events show --server-name kv-1 --kind SERVER_STATE",
         ),
     )(show)
     command(named, examples=("regent events tail -n 50", "regent events tail -f --kind LEADER"))(tail)
-    command(named, examples=("regent events check", "regent events check --directory /backup/events"))(check)
+    command(
+        named,
+        examples=(
+            "regent events check",
+            "regent events check --regions",
+            "regent events check --directory /backup/events",
+        ),
+    )(check)
 
 
 def show(
@@ -80,6 +90,7 @@ def show(
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of rows; the newest are kept.")] = 1_000,
+    regions: Regions = False,
     directory: Directory = None,
 ) -> None:
     """List rows of the journal, oldest first, and name its gaps."""
@@ -87,7 +98,7 @@ def show(
 
     of_regions = OfRegions(region, table, server_name)
     some = wanted(OfKafka(topic, partition, broker), of_regions, pid, kind, since, until)
-    rows, gaps, more = last(_folders(session, directory, of_regions), some, limit)
+    rows, gaps, more = last(_folders(session, directory, regions=regions or first_of(of_regions)), some, limit)
     _listed(session, rows)
     if more:
         session.output.message(f"these are the last {len(rows)}, there are more: see --limit")
@@ -107,6 +118,7 @@ def tail(
     since: Since = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Number of rows to begin with.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print added rows until Ctrl-C.")] = False,
+    regions: Regions = False,
     directory: Directory = None,
 ) -> None:
     """Print the newest rows; with -f added rows too, a line each."""
@@ -114,7 +126,7 @@ def tail(
 
     of_regions = OfRegions(region, table, server_name)
     some = wanted(OfKafka(topic, partition, broker), of_regions, pid, kind, since)
-    folders = _folders(session, directory, of_regions)
+    folders = _folders(session, directory, regions=regions or first_of(of_regions))
     follower = Follower(folders)
     rows, gaps, _ = last(folders, some, lines)
     if not follow:
@@ -130,14 +142,14 @@ def tail(
         rows = [row for row in follower.look() if some.matches(row) and (row.ctl_epoch, row.seq) not in shown]
 
 
-def check(session: Session, directory: Directory = None) -> None:
-    """Judge every row by itself (invariants A1, A3 to A6, A10, A11, A14, A15): exit code 3 if one is broken."""
+def check(session: Session, regions: Regions = False, directory: Directory = None) -> None:
+    """Judge every row by itself (A1, A3 to A6, A8 to A12, parts of A14 and A15): exit code 3 if one is broken."""
     from controller.journal.reader import Gap, read
     from controller.process.wording import counted
     from state_machines.journal.audit import Violation, judge
 
     rows, gaps, violations = 0, list[Gap](), list[Violation]()
-    for row in read(_folders(session, directory)):
+    for row in read(_folders(session, directory, regions=regions)):
         if isinstance(row, Gap):
             gaps.append(row)
         else:
@@ -152,17 +164,17 @@ def check(session: Session, directory: Directory = None) -> None:
         raise typer.Exit(Exit.REFUSED)
 
 
-def _folders(session: Session, directories: list[Path] | None, of_regions: OfRegions | None = None) -> list[Path]:
+def _folders(session: Session, directories: list[Path] | None, *, regions: object) -> list[Path]:
     """Returns the folders of journals: without ``directories`` the daemon's.
 
-    That is the one of regions where those are wanted, or where the daemon has no other.
+    That is the one of regions where ``regions`` is true, or where the daemon has no other.
     """
     from controller.journal.segments import folder_in, regions_folder_in
 
     found = list(dict.fromkeys(directories or ()))
     if not found:
-        of_regions_alone = (of_regions is not None and first_of(of_regions)) or session.is_without_kafka()
-        found = [(regions_folder_in if of_regions_alone else folder_in)(session.section_of_state().directory)]
+        of_regions = regions or session.is_without_kafka()
+        found = [(regions_folder_in if of_regions else folder_in)(session.section_of_state().directory)]
     for folder in found:
         _refuse_unreadable(folder)
     return found

@@ -134,9 +134,9 @@ def restart_next(
     """Print the brokers that a rolling restart takes next, one id a line: exit code 3 if none may stop now.
 
     A batch is of one rack; a broker without a rack is taken alone. Without --since and ids it goes on with the restart
-    of regent restart begin, on any host and after failovers; where the last one has ended, it says so and ends with 3.
-    Where none was begun, every broker is pending. A script restarts the brokers and calls this again with the same file
-    or --pid, until it prints nothing and ends with 0. regent restart run does all of that.
+    of regent restart begin, on the host of the active daemon, also after failovers; where the last one has ended, it
+    says so and ends with 3. Where none was begun, every broker is pending. A script restarts the brokers and calls this
+    again with the same file or --pid, until it prints nothing and ends with 0. regent restart run does all of that.
     """
     if pid is not None and (brokers or since is not None):
         raise Failure(Exit.USAGE, "--pid names a restart with its own start", "leave ids and --since out")

@@ -44,8 +44,9 @@ class PermissionProbe:
             self._probed = acl
         if self._refused:
             raise ClaimRefused(
-                f"no permission to write {paths.CONTROLLER_EPOCH}: set zookeeper.digest to the credentials that locked "
-                "it, or hand the role back, which lifts the lock; this daemon leaves the queue to others meanwhile"
+                f"no permission to write {paths.CONTROLLER_EPOCH}: set zookeeper.digest_file to the credentials that "
+                "locked it, or hand the role back, which lifts the lock; this daemon leaves the queue to others "
+                "meanwhile"
             )
 
     async def _may_write(self) -> bool:

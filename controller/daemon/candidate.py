@@ -72,7 +72,7 @@ class Candidate:
                 await self._step_back(
                     role,
                     f"ZooKeeper refused a request of this daemon ({error}): check the ACL of {error.path}, and "
-                    "zookeeper.digest; tried again every few seconds",
+                    "zookeeper.digest_file; tried again every few seconds",
                 )
             except SessionLost:
                 raise
@@ -173,7 +173,7 @@ class Candidate:
         except ZkError as error:
             raise ClaimRefused(
                 f"this daemon cannot complete an interrupted hand-back ({error}): check the ACL of "
-                f"{error.path}, and zookeeper.digest; another daemon gets its turn"
+                f"{error.path}, and zookeeper.digest_file; another daemon gets its turn"
             ) from error
         else:
             if done is not None:

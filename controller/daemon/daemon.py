@@ -230,7 +230,7 @@ class Daemon(DaemonState):
                 self.become(
                     Mode.BLOCKED,
                     f"ZooKeeper refused a request of this shadow ({error}): check the ACL of {error.path}, and "
-                    "zookeeper.digest; tried again every few seconds",
+                    "zookeeper.digest_file; tried again every few seconds",
                 )
                 await self.pause(STANDBY_POLL_S)
 

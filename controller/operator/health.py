@@ -143,7 +143,8 @@ def warnings(daemon: Daemon, term: Term | None, counts: Counts | None, lags: Lag
     for path, why in malformed[:MALFORMED_NAMED_MAX]:
         yield f"{path} cannot be used: {why}"
     if len(malformed) > MALFORMED_NAMED_MAX:
-        yield f"{len(malformed) - MALFORMED_NAMED_MAX} more znodes cannot be used"
+        more = len(malformed) - MALFORMED_NAMED_MAX
+        yield f"{more} more znodes cannot be used: regent describe cluster names them all"
     if counters.open_znodes:
         yield counters.open_znodes
     if term is not None:

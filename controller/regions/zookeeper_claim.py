@@ -30,7 +30,7 @@ EPOCH_DIGITS_MAX: Final = 18
 """Digits of an epoch: servers read it as a number of 63 bits."""
 SHOWN_CHARS_MAX: Final = 60
 """Characters of a foreign text that are shown: its begin."""
-REMEDY: Final = "check the ACLs below it, and zookeeper.digest"
+REMEDY: Final = "check the ACLs below it, and zookeeper.digest_file"
 
 
 class Claim(NamedTuple):

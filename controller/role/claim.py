@@ -165,7 +165,7 @@ class Role(QueueMember):
         except MultiFailed as failed:
             if failed.code is Code.NO_AUTH:
                 raise ClaimRefused(
-                    f"no permission to write {failed.path}: set zookeeper.digest to the credentials that locked it"
+                    f"no permission to write {failed.path}: set zookeeper.digest_file to the credentials that locked it"
                 ) from failed
             if failed.index == 0:
                 raise PositionLost(f"our lock node {position_path} is gone") from failed

@@ -52,10 +52,20 @@ def faults(
             if isinstance(found, NotReassigned):
                 yield f"{name} cannot have replicas {list(move.target)}: {found.why}"
             elif avoided:
-                yield f"{name} cannot get a replica on {avoided}: cordoned, see regent uncordon"
+                yield f"{name} cannot get a replica on {avoided}: {_way_back(avoided, cluster)}"
             elif (why := below_min_isr(move, min_isr)) is not None:
                 yield f"{name} cannot have replicas {list(move.target)}: {why}"
         seen.add(name)
+
+
+def _way_back(avoided: Sequence[int], cluster: Cluster) -> str:
+    """Returns the marks of brokers that get no replica, with the command that removes each."""
+    drained = [broker for broker in avoided if broker in cluster.drained]
+    cordoned = [broker for broker in avoided if broker not in cluster.drained]
+    marks = (("drained", "undrain", drained), ("cordoned", "uncordon", cordoned))
+    return ", ".join(
+        f"{mark}: 'regent {verb} {' '.join(map(str, found))}' removes the mark" for mark, verb, found in marks if found
+    )
 
 
 NOTED_MAX: Final = 500

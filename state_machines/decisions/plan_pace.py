@@ -15,8 +15,8 @@ from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, St
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 
-PLAN_PAUSED: Final = "the plan is paused: regent reassign resume"
-PLAN_HELD: Final = "the plan is held, because the role was given back: regent reassign resume"
+PLAN_PAUSED: Final = "the plan is paused: regent reassign resume PID"
+PLAN_HELD: Final = "the plan is held, because the role was given back: regent reassign resume PID"
 ALL_PAUSED: Final = "automatic moves are paused: regent resume"
 NEXT_WAVE: Final = "it begins with the next wave"
 BEHIND_PLAN: Final = "another plan runs first: regent locks"
@@ -222,6 +222,7 @@ class _Look:
         rate = self._plan.rate_in_force
         if rate:
             return (
-                f"the throttle of {rate} bytes/s is shared by {self._copying} moves: regent reassign resume --throttle"
+                f"the throttle of {rate} bytes/s is shared by {self._copying} moves: "
+                "regent reassign set PID --throttle RATE"
             )
         return "its fetcher has not started, or the leader does not respond: see the broker's log"

@@ -287,8 +287,10 @@ def _asked(found: InForce, words: Sequence[str]) -> Finding:
     if shutil.which(words[0]) is None:
         why = f"controller.create_topic_policy names {words[0]}, which cannot be run here: no topic will be created"
         return warn(name, why, "install it for the daemon's user, or correct the key")
-    asked = f"{has} in a JVM" if words[0] == "java" else " ".join(words)
-    return ok(name, f"{asked} is asked for each topic (brokers have {has})")
+    is_jvm = words[0] == "java"
+    asked = f"{has} in a JVM" if is_jvm else " ".join(words)
+    unit = "; under systemd its unit needs MemoryDenyWriteExecute=no for that" if is_jvm else ""
+    return ok(name, f"{asked} is asked for each topic (brokers have {has}){unit}")
 
 
 async def principal_builder(ctx: Context) -> Finding:

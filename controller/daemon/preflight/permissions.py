@@ -86,7 +86,7 @@ async def lockable(ctx: Context) -> Finding:
         return refuse(
             name,
             f"no permission to change the ACL of {paths.CONTROLLER_EPOCH}",
-            "set zookeeper.digest to the credentials that locked it",
+            "set zookeeper.digest_file to the credentials that locked it",
         )
     return ok(name, f"the ACL of {paths.CONTROLLER_EPOCH} can be changed")
 

@@ -195,7 +195,7 @@ async def requested(work: Awaitable[T]) -> T:
 def unknown_procedure(pid: int) -> NotFound:
     """Returns the response to a request about a procedure that has no record."""
     why = f"procedure {pid} is not known: it never was, or its result was removed after its time"
-    return NotFound(why, f"'regent events show --pid {pid}' has what it did")
+    return NotFound(why, f"'regent events show --regions --pid {pid}' has what it did")
 
 
 def failed_store(failed: StoreFailed) -> NotActive:

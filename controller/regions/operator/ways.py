@@ -74,7 +74,11 @@ def failures_of(key: tuple[str, int], engine: Engine[RegionsEnv]) -> list[str]:
     for record, task in works_of(key, engine):
         if isinstance(task, LogTask) and task.failed:
             part = f", part {task.part}" if task.part else ""
-            out = f"; 'regent regions procedures leave-out {record.pid}' does without the part" if task.part else ""
+            out = (
+                f"; 'regent regions procedures leave-out {record.pid} --reason TEXT' does without the part"
+                if task.part
+                else ""
+            )
             what = f"procedure {record.pid} ({record.kind}{part}) repeats the work on its log"
             found.append(f"{what}: {task.failed}{out}")
         elif isinstance(task, Crash) and record.error:

@@ -329,6 +329,20 @@ def test_rows_of_regions_are_filtered_in_the_journal_of_regions(
     assert len(events("tail", "-n", 5, *filters).stdout.splitlines()) == (len(expected[-5:]) + 1 if expected else 0)
 
 
+def test_the_journal_of_regions_is_read_without_a_filter_of_regions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both journals of a daemon have pids and epochs of their own."""
+    monkeypatch.setenv("REGENT_STATE__DIRECTORY", str(folder.parent))
+    path = folder / "regions" / str(SegmentName(1, 1, 0))
+    path.parent.mkdir()
+    path.write_bytes(lines([row(at, fields) for at, fields in enumerate(OF_REGIONS)]))
+    assert numbers("--regions", "--pid", 4) == [4, 5]
+    assert numbers("--pid", 4) == []
+    assert len(events("tail", "-n", 3, "--regions").stdout.splitlines()) == 4
+    assert f"{len(OF_REGIONS)} rows" in events("check", "--regions", code=Exit.REFUSED).output
+
+
 def test_a_daemon_of_regions_alone_has_their_journal_by_default(folder: Path, tmp_path: Path) -> None:
     path = folder / "regions" / str(SegmentName(1, 1, 0))
     path.parent.mkdir()

@@ -51,6 +51,25 @@ def test_a_difference_is_accepted_as_a_whole_or_not_at_all() -> None:
     assert not one.explains("described", "nodes 1 2", "nodes 1 D")
 
 
+def test_the_readme_has_the_figures_of_the_page_of_conformance() -> None:
+    docs = PAGE.parents[1]
+    page = (PAGE.parent / "conformance.md").read_text(encoding="utf-8")
+    found = re.search(
+        r"(\d+) of (\d+) rows are covered, (\d+) more are answered\. (\d+) are built in part, (\d+) are", page
+    )
+    of_kafka = re.search(r"(\d+) of (\d+) are covered; (\d+) do not apply", page)
+    assert found is not None
+    assert of_kafka is not None
+    covered, total, answered, part, missing = map(int, found.groups())
+    kafka, all_tests, elsewhere = map(int, of_kafka.groups())
+    text = " ".join((docs.parent / "README.md").read_text(encoding="utf-8").split())
+    assert f"{covered} of the {total} behaviours" in text
+    assert f"{answered} more are questions" in text
+    assert f"{part} is built in part" in text
+    assert not missing or f"{missing} not yet" in text
+    assert f"{kafka} of the {all_tests - elsewhere} applicable tests" in text
+
+
 TOOLS_PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "stock-tools.md"
 
 

@@ -67,9 +67,13 @@ def test_new_partitions_avoid_cordoned_brokers() -> None:
 
 
 def test_a_plan_that_adds_a_replica_on_a_cordoned_broker_does_not_match_and_one_that_keeps_it_does() -> None:
-    cluster = make_cluster(P((1, 2), 1), brokers=(1, 2, 3))
+    cluster = make_cluster(P((1, 2), 1), brokers=(1, 2, 3, 4))
     [why] = faults(ReassignPlan((PlannedMove("t", 0, (1, 2), (1, 3)),)), cluster, (), {3})
-    assert "cannot get a replica on [3]: cordoned" in why
+    assert why.endswith("cannot get a replica on [3]: cordoned: 'regent uncordon 3' removes the mark")
+    cluster.observe_drained({2, 3})
+    [why] = faults(ReassignPlan((PlannedMove("t", 0, (1, 2), (3, 4)),)), cluster, (), {3, 4})
+    undrain, uncordon = "drained: 'regent undrain 3' removes the mark", "cordoned: 'regent uncordon 4' removes the mark"
+    assert why.endswith(f"cannot get a replica on [3, 4]: {undrain}, {uncordon}")
     assert not list(faults(ReassignPlan((PlannedMove("t", 0, (1, 2), (3, 1)),)), cluster, (), {1}))
 
 
