@@ -204,8 +204,10 @@ class Growth:
     def _tell(self, why: str) -> None:
         """Logs why nothing begins, once; and that it does again."""
         if why != self._told:
-            text = f"for now: {why}" if why else "again"
-            log.info("regions are %s by themselves %s", "not split or merged" if why else "split and merged", text)
+            if why:
+                log.info("regions are not split or merged by themselves for now: %s", why)
+            else:
+                log.info("regions are split and merged by themselves again")
             self._told = why
 
 

@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -210,15 +211,15 @@ REGION_RUNBOOK = (HOW_TO / "runbook-regions.md").read_text()
 REGION_METRIC = re.compile(r"\b(?:regent|process)_[a-z_]+[a-z]\b")
 
 
-SAYS = (
-    "controller/regions/damaged.py",
-    "controller/regions/domain.py",
-    "controller/regions/zookeeper_claim.py",
-    "metadata_store/catalog/znodes.py",
-    "metadata_store/catalog/zookeeper_reading.py",
-    "metadata_store/records/codec.py",
-)
-"""Modules with the messages that the runbook names."""
+SAYING = (
+    "admin", "brokers", "cli", "configs", "controller", "metadata_store", "pipeline", "regent_agent", "scripts",
+    "state_machines",
+)  # fmt: skip
+"""Packages with the messages, and the names of panels, that runbooks quote."""
+VALUES = re.compile(r'"[^"]*"|\.\.\.|\d[\d,]*|\b[A-Z][A-Z_]*\b|[():]')
+"""What stands for a value in a quoted message, and signs that may come before one."""
+OF_OTHERS = {"database is locked"}
+"""Messages of SQLite."""
 NAMED = "1001"
 """The region in the how-to's commands."""
 
@@ -319,18 +320,20 @@ def test_commands_within_sentences_exist() -> None:
         assert "Usage: regent" in regent(*command.split(), "--help").stdout
 
 
-def texts(of: Path) -> str:
-    """Returns the texts of a module, as far as they have no values in them."""
-    tree = ast.parse(of.read_text())
-    found = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+@cache
+def said() -> str:
+    """Returns the texts of the product, a line each; a value in one begins a line, too."""
+    modules = (module for package in SAYING for module in (ROOT / package).rglob("*.py"))
+    nodes = (node for module in modules for node in ast.walk(ast.parse(module.read_text())))
+    found = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
     return "\n".join(found)
 
 
-def test_messages_about_a_store_in_zookeeper_are_those_of_the_product() -> None:
-    _, _, section = REGION_RUNBOOK.partition("## A store in ZooKeeper that does not open")
-    _, _, damaged = REGION_RUNBOOK.partition("## RegentRegionsDamaged")
-    both = section + damaged.partition("\n## ")[0].replace("NO_AUTH*", "*")
-    named = [text for text in re.findall(r"\*([^*]+)\*", both.replace("\n", " ")) if " " in text]
-    assert len(named) >= 7
-    product = "\n".join(texts(ROOT / path) for path in SAYS)
-    assert [text for text in named if text not in product] == []
+@pytest.mark.parametrize("page", [RUNBOOK, REGION_RUNBOOK], ids=["kafka", "regions"])
+def test_messages_in_runbooks_are_those_of_the_product(page: str) -> None:
+    """An operator looks for the sentence of the log, or of the status, in the page."""
+    prose = re.sub(r"(?s)```.*?```", "", page)
+    quoted = {" ".join(text.split()) for text in re.findall(r"(?<![*\w])\*([^*`]+?)\*(?!\*)", prose)}
+    assert len(quoted) >= 20
+    pieces = {(text, piece.strip()) for text in quoted - OF_OTHERS for piece in VALUES.split(text)}
+    assert sorted(text for text, piece in pieces if " " in piece and piece not in said()) == []
