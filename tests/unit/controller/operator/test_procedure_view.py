@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from controller.daemon.state import Mode
 from controller.http.documents import NotActive, NotFound, Refused
 from controller.kafka.procedures import drain, elect, reassign, restart, throttle
-from controller.operator import procedures
+from controller.operator import procedure_items, procedures
 from controller.operator.plans import PlanView
 from controller.operator.procedures import ProcedureView
 from controller.operator.progress import Measured
@@ -110,7 +110,7 @@ async def test_records_that_cannot_be_used_are_listed_as_far_as_they_are_known()
 async def test_one_procedure_is_described_without_the_others_and_a_list_leaves_turns_to_other_work() -> None:
     """Thousands of results are kept, and the loop that describes them keeps the lease."""
     world = World(*(plan(pid, "t", OVER) for pid in range(1, 41)), unusable=(41,))
-    described = mock.Mock(wraps=procedures.procedure_item)
+    described = mock.Mock(wraps=procedure_items.procedure_item)
     with mock.patch.object(procedures, "procedure_item", described), mock.patch.object(procedures, "ITEMS_PER_TURN", 4):
         assert [(await world.view.one(pid, 0)).pid for pid in (7, 41)] == [7, 41]
         assert described.call_count == 1

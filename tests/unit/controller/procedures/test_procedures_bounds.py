@@ -271,14 +271,12 @@ def test_rows_count_as_records_do() -> None:
     assert group.is_full
 
 
-def test_heavy_rows_fill_a_group_until_it_is_taken() -> None:
+def test_heavy_rows_fill_a_group_until_it_is_written() -> None:
     group = Group(Narrow(Disk()))
     group.add(change(1, WEIGHT_MAX))
-    assert group.is_full
-    assert len(group.decided) == 1
+    assert (group.is_full, len(group.decided)) == (True, 1)
     group.clear()
-    assert not group.is_full
-    assert not group.decided
+    assert (group.is_full, len(group.decided)) == (False, 0)
 
 
 def test_a_change_that_does_not_fit_beside_the_others_goes_alone() -> None:
