@@ -270,7 +270,7 @@ async def test_the_lock_out_holds_against_a_brokers_election(zookeeper_process: 
         assert failed.value.code is Code.NO_AUTH
         assert await c.operator.get(paths.CONTROLLER) is None
         async with daemon(c) as stranger:
-            await eventually(lambda: "set zookeeper.digest" in stranger.daemon.why)
+            await eventually(lambda: "set zookeeper.digest_file" in stranger.daemon.why)
         async with daemon(c, hold=True) as again:
             await again.serving(2)
 

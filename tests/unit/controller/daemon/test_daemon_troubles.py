@@ -53,7 +53,7 @@ CAUSES: dict[str, tuple[Step, str, Step]] = {
     ),
     "a locked epoch": (
         lambda w: w.operator.create(paths.CONTROLLER_EPOCH, b"5", acl=LOCKED),
-        "set zookeeper.digest to the credentials that locked it",
+        "set zookeeper.digest_file to the credentials that locked it",
         lambda w: w.operator.set_acls(paths.CONTROLLER_EPOCH, OPEN, -1),
     ),
     "a twin": (

@@ -147,7 +147,9 @@ async def test_each_trouble_is_a_warning_with_its_numbers(tmp_path: Path) -> Non
         counters.malformed |= {f"/brokers/topics/t{number}": "it is no JSON" for number in range(5)}
         assert view.whole.status().warnings[-1] == "/brokers/topics/t4 cannot be used: it is no JSON"
         counters.malformed |= {f"/brokers/topics/t{number}": "it is no JSON" for number in range(7)}
-        assert view.whole.status().warnings[5:] == ["2 more znodes cannot be used"]
+        assert view.whole.status().warnings[5:] == [
+            "2 more znodes cannot be used: regent describe cluster names them all"
+        ]
         counters.malformed.clear()
         counters.journal_failing = "No space left on device"
         counters.lowered_ibp_brokers.update({3, 1})

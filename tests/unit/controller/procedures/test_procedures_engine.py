@@ -571,7 +571,7 @@ async def test_a_step_whose_records_are_too_large_for_a_transaction_fails() -> N
     daemon = await host.daemon()
     record = await ended(daemon, await submitted(daemon, "root"))
     assert record.state is State.ROLLEDBACK
-    assert f"its records have {2 * len(large) + 1} bytes, one step may write {CHANGE_BYTES_MAX}" in record.error
+    assert f"its records have {2 * len(large)} bytes, one step may write {CHANGE_BYTES_MAX}" in record.error
     assert not host.notes.there
 
 
