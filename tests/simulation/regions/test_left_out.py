@@ -91,7 +91,7 @@ def test_a_crash_goes_on_without_a_part_that_an_operator_leaves_out(
             region = await crashed(term)
             failing = await one_that_fails(term)
             told = explained(region, term.env, term.engine).server_because
-            assert f"'regent regions procedures leave-out {failing.pid}' does without the part" in told
+            assert f"'regent regions procedures leave-out {failing.pid} --reason TEXT' does without the part" in told
             item = await operator(term).end("leave-out", failing.pid, "User:eve", "its disk is lost")
             task = CRASH.decode(term.engine.records[item.pid].data)
             assert task.lost == LostParts(
