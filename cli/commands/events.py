@@ -98,7 +98,9 @@ def show(
 
     of_regions = OfRegions(region, table, server_name)
     some = wanted(OfKafka(topic, partition, broker), of_regions, pid, kind, since, until)
-    rows, gaps, more = last(_folders(session, directory, regions=regions or first_of(of_regions)), some, limit)
+    rows, gaps, more = last(
+        _folders(session, directory, regions=regions, filtered=first_of(of_regions) is not None), some, limit
+    )
     _listed(session, rows)
     if more:
         session.output.message(f"these are the last {len(rows)}, there are more: see --limit")
@@ -126,7 +128,7 @@ def tail(
 
     of_regions = OfRegions(region, table, server_name)
     some = wanted(OfKafka(topic, partition, broker), of_regions, pid, kind, since)
-    folders = _folders(session, directory, regions=regions or first_of(of_regions))
+    folders = _folders(session, directory, regions=regions, filtered=first_of(of_regions) is not None)
     follower = Follower(folders)
     rows, gaps, _ = last(folders, some, lines)
     if not follow:
@@ -164,16 +166,19 @@ def check(session: Session, regions: Regions = False, directory: Directory = Non
         raise typer.Exit(Exit.REFUSED)
 
 
-def _folders(session: Session, directories: list[Path] | None, *, regions: object) -> list[Path]:
+def _folders(session: Session, directories: list[Path] | None, *, regions: bool, filtered: bool = False) -> list[Path]:
     """Returns the folders of journals: without ``directories`` the daemon's.
 
-    That is the one of regions where ``regions`` is true, or where the daemon has no other.
+    That is the one of regions where ``regions`` or a filter wants it, or where the daemon has no other.
     """
     from controller.journal.segments import folder_in, regions_folder_in
 
     found = list(dict.fromkeys(directories or ()))
+    if found and regions:
+        message = "--regions is about the daemon's own journal, and --directory names another one"
+        raise Failure(Exit.USAGE, message, f"leave --regions out, and name the folder: --directory {found[0]}/regions")
     if not found:
-        of_regions = regions or session.is_without_kafka()
+        of_regions = regions or filtered or session.is_without_kafka()
         found = [(regions_folder_in if of_regions else folder_in)(session.section_of_state().directory)]
     for folder in found:
         _refuse_unreadable(folder)

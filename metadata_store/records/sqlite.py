@@ -212,7 +212,8 @@ class SqliteRecords:
             try:
                 self._put(db, group)
             except REFUSES_CONTENT as error:
-                raise Unstorable(f"{self._path} refuses what was to be written: {error}") from error
+                why = f"{self._path} refuses what was to be written: {error}"
+                raise Unstorable(f"{why}: where that repeats, its procedure is parked, and can be bypassed") from error
             return [None] * len(group)
 
     def _put(self, db: sqlite3.Connection, group: Sequence[_Task]) -> None:

@@ -228,11 +228,14 @@ class TermProcedures:
                 await asyncio.sleep(POLL_S)
         going_on = [pid for pid in plans if (record := engine.records.get(pid)) is not None and not is_over(record)]
         paused = [pid for pid in going_on if reassign.is_paused(engine.records[pid])]
-        found = [f"plans {paused} are paused: regent reassign resume, once regent has the role again"] if paused else []
+        found = (
+            [f"plans {paused} are paused: regent reassign resume PID, once regent has the role again"] if paused else []
+        )
         if paused != going_on:
             others = [pid for pid in going_on if pid not in paused]
             found.append(
-                f"plans {others} could not be paused within {within_s:g} s, and go on when regent has the role again"
+                f"plans {others} could not be paused, and go on when regent has the role again: "
+                "regent reassign pause PID, then"
             )
         if going_back:
             found.append(f"procedures {going_back} are being taken back, and go on when regent has the role again")

@@ -341,6 +341,8 @@ def test_the_journal_of_regions_is_read_without_a_filter_of_regions(
     assert numbers("--pid", 4) == []
     assert len(events("tail", "-n", 3, "--regions").stdout.splitlines()) == 4
     assert f"{len(OF_REGIONS)} rows" in events("check", "--regions", code=Exit.REFUSED).output
+    refused = events("show", "--regions", "--directory", folder, code=Exit.USAGE).stderr
+    assert f"--directory {folder}/regions" in refused.replace("\n", "")
 
 
 def test_a_daemon_of_regions_alone_has_their_journal_by_default(folder: Path, tmp_path: Path) -> None:
