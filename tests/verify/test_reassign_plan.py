@@ -142,7 +142,7 @@ async def stock_tool(s: System, action: str, targets: dict[Spot, tuple[int, ...]
 async def test_what_the_stock_tool_reassigns_or_cancels_is_superseded_and_never_touched_again(
     request: pytest.FixtureRequest,
 ) -> None:
-    """The tool's cancellation also lifts the plan's throttles: the plan ends soon."""
+    """The tool's cancellation also removes the plan's rates: they stand again once its lists change."""
     async with system(request.node.name, brokers=4, properties=PROPERTIES) as s:
         plan = await made(s)
         async with s.loaded(dict.fromkeys(TOPICS, PARTITIONS)) as stage:
@@ -156,6 +156,8 @@ async def test_what_the_stock_tool_reassigns_or_cancels_is_superseded_and_never_
             await stock_tool(s, "--cancel", {begun[1]: TARGET})
             foreign[begun[1]] = ORIGIN
             await killed(s)
+            await eventually(lambda: is_throttled(s, TOPICS), 60.0)
+            await faster(s, pid)
             code, ended = await waited(await s.active(), pid)
             assert (code, ended["state"]) == (0, "success")
             assert ended["result"] == f"{ALL - len(foreign)} done, {len(foreign)} superseded"
