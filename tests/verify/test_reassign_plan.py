@@ -159,7 +159,7 @@ async def test_what_the_stock_tool_reassigns_or_cancels_is_superseded_and_never_
             await eventually(lambda: is_throttled(s, TOPICS), 60.0)
             await faster(s, pid)
             code, ended = await waited(await s.active(), pid)
-            assert (code, ended["state"]) == (0, "success")
+            assert (code, ended["state"]) == (3, "success")
             assert ended["result"] == f"{ALL - len(foreign)} done, {len(foreign)} superseded"
             s.times.note("ended", ended["result"])
             reasons = {spot: move["why"] for spot, move in (await moves(s, pid)).items() if move["why"]}
