@@ -26,6 +26,8 @@ from tests.verify.test_readme import TOPIC, shell
 
 ROOT = Path(__file__).parents[2]
 BUILD = "scripts/image/build.sh"
+LOGIN = "regent:s3cret"
+"""The daemons' digest: in the mode ``hold`` the shell begins with it, too."""
 KAFKAS = {"deleteall", "delete"}
 """Commands of ``zookeeper-shell.sh``."""
 
@@ -50,7 +52,7 @@ class Machine:
         self._look_below_root()
         _secret(self.root / "etc/regent/http-token", "0123456789abcdef")
         for folder in (self.root / "etc/credstore", self.daemon.folder):
-            _secret(folder / "zookeeper-digest", "regent:s3cret")
+            _secret(folder / "zookeeper-digest", LOGIN)
 
     def _look_below_root(self) -> None:
         """Gives the installed command this machine's ``/etc/credstore``."""
@@ -162,8 +164,8 @@ async def removed(w: World, machines: list[Machine]) -> None:
     assert (await w.zk.exists("/regent/daemons/1000002")) is not None, "a hand-back leaves it"
     [everything] = [line for line in znodes if line.startswith("deleteall")]
     [one] = [line for line in znodes if line.startswith("delete ")]
-    await shell(w, [one])
+    await shell(w, [f"addauth digest {LOGIN}", one])
     assert await w.zk.exists(one.split()[1]) is None
-    await shell(w, [everything])
+    await shell(w, [f"addauth digest {LOGIN}", everything])
     assert await w.zk.exists("/regent") is None
     assert await w.zk.exists(paths.CONTROLLER) is not None
