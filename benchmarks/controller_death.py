@@ -17,7 +17,7 @@ from benchmarks.arena import say
 from benchmarks.results import Row, Sample
 from brokers.client import BrokerCallFailed, BrokerClient
 from testing.embedded.kafka import SESSION_MS
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 
 POLL_S: Final = 0.01
 TOLD_S_MAX: Final = 60.0
@@ -82,7 +82,7 @@ async def _under_kafka(rounds: int) -> list[float]:
 
 
 @asynccontextmanager
-async def _watching(w: World, ids: Collection[int]) -> AsyncIterator[Mapping[int, BrokerClient]]:
+async def _watching(w: ClusterWorld, ids: Collection[int]) -> AsyncIterator[Mapping[int, BrokerClient]]:
     clients = {b: await BrokerClient.connect("127.0.0.1", w.cluster.brokers[b].client_port) for b in ids}
     try:
         yield clients

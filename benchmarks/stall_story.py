@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from cli.demo.process import RegentProcess
 from testing.embedded.ledger import Verdict
 from testing.embedded.load import Load, Reader
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 
 TOPIC = "orders"
@@ -87,7 +87,7 @@ async def warm(load: Load) -> None:
     await eventually(lambda: load.oldest().seconds < FLOWING_S, 30.0)
 
 
-async def _under_regent(w: World, run: Run, load: Load, role_only: bool) -> None:
+async def _under_regent(w: ClusterWorld, run: Run, load: Load, role_only: bool) -> None:
     settings = {"controller.ibp": run.ibp}
     daemon = w.daemon(flags=["--takeover"], settings=settings)
     async with step(run, load, "take-over"):
@@ -102,7 +102,7 @@ async def _under_regent(w: World, run: Run, load: Load, role_only: bool) -> None
         await w.healed()
 
 
-async def _crashes_under_regent(w: World, run: Run, load: Load, daemon: RegentProcess) -> None:
+async def _crashes_under_regent(w: ClusterWorld, run: Run, load: Load, daemon: RegentProcess) -> None:
     await _brokers_fall(w, run, load)
     async with step(run, load, "controller killed and back"):
         await daemon.kill()
@@ -117,7 +117,7 @@ async def _crashes_under_regent(w: World, run: Run, load: Load, daemon: RegentPr
     await _hold(w, run, load, daemon)
 
 
-async def _hold(w: World, run: Run, load: Load, first: RegentProcess) -> None:
+async def _hold(w: ClusterWorld, run: Run, load: Load, first: RegentProcess) -> None:
     """Plays two daemons with ``on_absence = hold``: the standby follows, and with both dead no broker is elected."""
     await first.stop()
     settings = {"controller.ibp": run.ibp, **w.hold()}
@@ -142,7 +142,7 @@ async def _hold(w: World, run: Run, load: Load, first: RegentProcess) -> None:
     await w.healed()
 
 
-async def _under_kafka(w: World, run: Run, load: Load, role_only: bool) -> None:
+async def _under_kafka(w: ClusterWorld, run: Run, load: Load, role_only: bool) -> None:
     async with step(run, load, "take-over"):
         await w.move_controller()
         await w.healed()
@@ -156,7 +156,7 @@ async def _under_kafka(w: World, run: Run, load: Load, role_only: bool) -> None:
         await w.healed()
 
 
-async def _brokers_fall(w: World, run: Run, load: Load) -> None:
+async def _brokers_fall(w: ClusterWorld, run: Run, load: Load) -> None:
     async with step(run, load, "broker kill -9 and back"):
         await _kill_and_revive(w, await _other_than_controller(w))
         await w.healed()
@@ -169,13 +169,13 @@ async def _brokers_fall(w: World, run: Run, load: Load) -> None:
             await w.healed()
 
 
-async def _kill_and_revive(w: World, broker: int) -> None:
+async def _kill_and_revive(w: ClusterWorld, broker: int) -> None:
     await w.cluster.brokers[broker].kill()
     await w.leads_nothing(broker)
     await w.cluster.revive(broker)
 
 
-async def _other_than_controller(w: World) -> int:
+async def _other_than_controller(w: ClusterWorld) -> int:
     holder = await w.controller()
     return next(b for b in sorted(w.cluster.brokers, reverse=True) if b != holder)
 

@@ -14,7 +14,7 @@ from configs.settings import Settings
 from controller.kafka.path.topic_settings import read_min_isr
 from controller.role.claim import Role
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.cluster_nodes import read_cluster_id
 from metadata_store.nodes.cordon_node import Cordon, read_cordons
@@ -73,7 +73,7 @@ async def read_view(role: Role, dial: Dial, warn: Warn, *, sizes: bool) -> Clust
 async def _cordoned(role: Role, warn: Warn) -> dict[int, str]:
     """Returns the marks of brokers in words."""
     found = await read_cordons(role.zk)
-    if isinstance(found, Malformed):
+    if isinstance(found, MalformedNode):
         warn(f"{found.path} cannot be read, no broker counts as cordoned: {found.why}")
         return {}
     return {broker: _in_words(mark) for broker, mark in found.brokers.items()}

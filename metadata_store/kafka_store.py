@@ -1,8 +1,8 @@
 """Reads brokers, topics and partition states in bulk and commits them, on top of any ZooKeeper port.
 
-A znode that cannot be understood is a :class:`Malformed` value among the others. Writes are conditional on the version
-that was read and fenced by the version of ``/controller_epoch``. Other znodes are
-in :mod:`metadata_store.nodes`.
+A znode that cannot be understood is a :class:`MalformedNode` value among the others. Writes are conditional on the
+version that was read and fenced by the version of ``/controller_epoch``. Other znodes are in
+:mod:`metadata_store.nodes`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import overload
 
 from metadata_store import reads
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import Config
 from metadata_store.commits.state_commit import Names, StateOutcome, commit_states
 from metadata_store.commits.topic_commit import TopicOutcome, commit_topics, commit_topics_with
@@ -38,27 +38,27 @@ class KafkaStore:
         return await reads.read_brokers(self.zk)
 
     @overload
-    async def load_topics(self) -> list[TopicAssignment | Malformed]: ...
+    async def load_topics(self) -> list[TopicAssignment | MalformedNode]: ...
     @overload
-    async def load_topics(self, names: Sequence[str]) -> list[TopicAssignment | Malformed | None]: ...
+    async def load_topics(self, names: Sequence[str]) -> list[TopicAssignment | MalformedNode | None]: ...
     async def load_topics(
         self, names: Sequence[str] | None = None
-    ) -> list[TopicAssignment | Malformed] | list[TopicAssignment | Malformed | None]:
+    ) -> list[TopicAssignment | MalformedNode] | list[TopicAssignment | MalformedNode | None]:
         """Reads topics by name, in order, None for an absent one; without names every topic that exists."""
         if names is not None:
             return await reads.read_topics(self.zk, names)
         found = await reads.read_topics(self.zk, await reads.topic_names(self.zk))
         return [topic for topic in found if topic is not None]
 
-    async def load_states(self, partitions: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:
+    async def load_states(self, partitions: Sequence[tuple[str, int]]) -> list[Leadership | MalformedNode | None]:
         """Reads leaderships in order; None where a partition has no state znode."""
         return await reads.read_states(self.zk, partitions)
 
-    async def load_topic_configs(self, names: Sequence[str]) -> dict[str, Config | Malformed]:
+    async def load_topic_configs(self, names: Sequence[str]) -> dict[str, Config | MalformedNode]:
         """Reads configurations of topics."""
         return await reads.read_topic_configs(self.zk, names)
 
-    async def reread(self, entities: Sequence[int], names: Names) -> dict[int, Leadership | Malformed | None]:
+    async def reread(self, entities: Sequence[int], names: Names) -> dict[int, Leadership | MalformedNode | None]:
         """Reads the state znodes of row indexes after this server has caught up with the ensemble's leader."""
         await self.zk.sync("/")
         found = await self.load_states([names(entity) for entity in entities])

@@ -1,4 +1,4 @@
-"""Reads a cluster's znodes in bulk, each as a value or as :class:`Malformed`."""
+"""Reads a cluster's znodes in bulk, each as a value or as :class:`MalformedNode`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import DEFAULT_ENTITY, Config, decode_broker, decode_config
 from metadata_store.codecs.notifications import Partitions, decode_log_dir_event, decode_partitions
 from metadata_store.codecs.topic import TopicDecoder, decode_state
@@ -30,14 +30,14 @@ class Brokers(Struct, frozen=True):
     """Registered brokers by id, and the registrations that could not be used."""
 
     brokers: dict[int, Broker]
-    malformed: list[Malformed]
+    malformed: list[MalformedNode]
 
 
-def unreadable(path: str, code: Code) -> Malformed | None:
+def unreadable(path: str, code: Code) -> MalformedNode | None:
     """Returns the meaning of a code in a bulk read: None for an absent znode."""
     if code is Code.NO_NODE:
         return None
-    return Malformed(path, f"cannot be read ({code.name}): check its ACL and the daemon's credentials")
+    return MalformedNode(path, f"cannot be read ({code.name}): check its ACL and the daemon's credentials")
 
 
 async def read_brokers(zk: ZooKeeper) -> Brokers:
@@ -46,7 +46,7 @@ async def read_brokers(zk: ZooKeeper) -> Brokers:
     names = sorted(listed[0]) if listed is not None else []
     found = await zk.read_many([f"{paths.BROKER_IDS}/{name}" for name in names])
     brokers: dict[int, Broker] = {}
-    malformed: list[Malformed] = []
+    malformed: list[MalformedNode] = []
     for name, node in zip(names, found, strict=True):
         broker = _broker(name, node)
         if isinstance(broker, Broker):
@@ -56,13 +56,13 @@ async def read_brokers(zk: ZooKeeper) -> Brokers:
     return Brokers(brokers, malformed)
 
 
-def _broker(name: str, node: Node | Code) -> Broker | Malformed | None:
+def _broker(name: str, node: Node | Code) -> Broker | MalformedNode | None:
     path = f"{paths.BROKER_IDS}/{name}"
     if not isinstance(node, Node):
         return unreadable(path, node)
     broker = paths.number(name)
     if broker is None:
-        return Malformed(path, f"{name!r} is not a broker id")
+        return MalformedNode(path, f"{name!r} is not a broker id")
     return decode_broker(path, broker, node.data, node.stat.czxid, node.stat.version)
 
 
@@ -72,11 +72,11 @@ async def topic_names(zk: ZooKeeper) -> list[str]:
     return sorted(listed[0]) if listed is not None else []
 
 
-async def read_topics(zk: ZooKeeper, names: Sequence[str]) -> list[TopicAssignment | Malformed | None]:
+async def read_topics(zk: ZooKeeper, names: Sequence[str]) -> list[TopicAssignment | MalformedNode | None]:
     """Reads topic znodes in order; None where there is none."""
     decoder = TopicDecoder()
     wanted = [paths.topic(name) for name in names]
-    topics: list[TopicAssignment | Malformed | None] = []
+    topics: list[TopicAssignment | MalformedNode | None] = []
     turn = 0
     for name, path, node in zip(names, wanted, await zk.read_many(wanted, paths_max=TOPICS_PER_READ), strict=True):
         if not isinstance(node, Node):
@@ -90,7 +90,7 @@ async def read_topics(zk: ZooKeeper, names: Sequence[str]) -> list[TopicAssignme
     return topics
 
 
-async def read_states(zk: ZooKeeper, partitions: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:
+async def read_states(zk: ZooKeeper, partitions: Sequence[tuple[str, int]]) -> list[Leadership | MalformedNode | None]:
     """Reads state znodes in order; None where there is none."""
     wanted = paths.states(partitions)
     found = await zk.read_decoded(wanted, decode_state)
@@ -100,19 +100,19 @@ async def read_states(zk: ZooKeeper, partitions: Sequence[tuple[str, int]]) -> l
     ]
 
 
-def _no_leadership(path: str, found: Leadership | Malformed | Code) -> Malformed | None:
-    if isinstance(found, Malformed):
-        return Malformed(path, found.why)
+def _no_leadership(path: str, found: Leadership | MalformedNode | Code) -> MalformedNode | None:
+    if isinstance(found, MalformedNode):
+        return MalformedNode(path, found.why)
     assert isinstance(found, Code)
     return unreadable(path, found)
 
 
-async def read_isr_changes(zk: ZooKeeper, names: Iterable[str]) -> list[Partitions | Malformed]:
+async def read_isr_changes(zk: ZooKeeper, names: Iterable[str]) -> list[Partitions | MalformedNode]:
     """Reads the partitions that each notification names; absent notifications are left out."""
     return await _read_values(zk, [f"{paths.ISR_CHANGES}/{name}" for name in names], decode_partitions)
 
 
-async def read_topic_configs(zk: ZooKeeper, names: Sequence[str]) -> dict[str, Config | Malformed]:
+async def read_topic_configs(zk: ZooKeeper, names: Sequence[str]) -> dict[str, Config | MalformedNode]:
     """Reads configurations of topics; one without a znode is empty."""
     wanted = [paths.topic_config(name) for name in names]
     found = await zk.read_many(wanted)
@@ -122,14 +122,14 @@ async def read_topic_configs(zk: ZooKeeper, names: Sequence[str]) -> dict[str, C
     }
 
 
-async def read_broker_default(zk: ZooKeeper) -> Config | Malformed:
+async def read_broker_default(zk: ZooKeeper) -> Config | MalformedNode:
     """Reads the dynamic configuration that all brokers share; empty where there is none."""
     path = paths.config("brokers", DEFAULT_ENTITY)
     [node] = await zk.read_many([path])
     return decode_config(path, node.data) if isinstance(node, Node) else unreadable(path, node) or Config({})
 
 
-async def read_broker_configs(zk: ZooKeeper, brokers: Collection[int]) -> list[Config | Malformed]:
+async def read_broker_configs(zk: ZooKeeper, brokers: Collection[int]) -> list[Config | MalformedNode]:
     """Reads the dynamic configurations that single brokers have, of those that have one."""
     parent = f"{paths.CONFIG}/brokers"
     try:
@@ -145,15 +145,15 @@ async def read_broker_configs(zk: ZooKeeper, brokers: Collection[int]) -> list[C
     ]
 
 
-async def read_log_dir_events(zk: ZooKeeper, names: Iterable[str]) -> list[int | Malformed]:
+async def read_log_dir_events(zk: ZooKeeper, names: Iterable[str]) -> list[int | MalformedNode]:
     """Reads the broker that each notification names; absent notifications are left out."""
     return await _read_values(zk, [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names], decode_log_dir_event)
 
 
 async def _read_values(
     zk: ZooKeeper, wanted: Sequence[str], decode: Callable[[str, bytes | None], T]
-) -> list[T | Malformed]:
-    values: list[T | Malformed] = []
+) -> list[T | MalformedNode]:
+    values: list[T | MalformedNode] = []
     for path, node in zip(wanted, await zk.read_many(wanted), strict=True):
         value = decode(path, node.data) if isinstance(node, Node) else unreadable(path, node)
         if value is not None:

@@ -14,12 +14,12 @@ from benchmarks.arena import say
 from benchmarks.procedures.rows import paired
 from benchmarks.regions import hbase
 from benchmarks.regions.plan import ROUNDS, Shape, disk, goal, lag, row
-from benchmarks.regions.world import TABLE, World, servers, world
+from benchmarks.regions.world import TABLE, MeasuredRegions, servers, world
 from benchmarks.results import Row
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.procedures.messages import TableTask
 
-DELAY_MS: Final = Limits().delay_ms
+DELAY_MS: Final = DispatchLimits().delay_ms
 """How long the first operation of a batch waits for others, on both sides."""
 US: Final = 1e6
 
@@ -35,7 +35,7 @@ class Played(NamedTuple):
 class Times:
     """Measures a change of a world."""
 
-    def __init__(self, found: World) -> None:
+    def __init__(self, found: MeasuredRegions) -> None:
         self._found = found
 
     async def change(self, kind: str, task: TableTask) -> Played:

@@ -20,7 +20,7 @@ import uvloop
 from benchmarks.arena import say
 from benchmarks.procfs import rss_mb
 from benchmarks.regions.plan import ROUNDS, Shape, disk, lag, row
-from benchmarks.regions.world import TABLE, World, servers, until, world
+from benchmarks.regions.world import TABLE, MeasuredRegions, servers, until, world
 from benchmarks.results import Row
 from controller.regions.procedures.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import NewRegions, Owner, PutServer, PutTable, RegionRow, ServerRow, TableRow
@@ -59,7 +59,7 @@ async def crashed(rounds: int = ROUNDS) -> list[Row]:
     return [row("A2", size, what, "s", times), lag("A2", size, lags)]
 
 
-async def _recovered(found: World) -> float:
+async def _recovered(found: MeasuredRegions) -> float:
     model = found.term.env.model
     victim = next(one for one in model.servers.values() if one.name == "s0")
     await until(lambda: victim.state is ServerState.FENCED)
@@ -112,11 +112,11 @@ async def restarted(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
     return [row("A6", shape, what, "s", times), lag("A6", shape, lags)]
 
 
-def _has_sent(found: World) -> bool:
+def _has_sent(found: MeasuredRegions) -> bool:
     return bool(found.term.env.dispatcher.sent)
 
 
-def _all_open(found: World, shape: Shape, above: int = 0) -> bool:
+def _all_open(found: MeasuredRegions, shape: Shape, above: int = 0) -> bool:
     """Checks whether all regions are open, at processes with an incarnation above this one, and no other is known."""
     model = found.term.env.model
     if len(model.servers) != shape.servers or model.tables[TABLE].count(RegionState.OPEN) != shape.regions:
@@ -182,7 +182,7 @@ def _measured(shape: Shape) -> float:
     return uvloop.run(_grown(shape))
 
 
-def report_loads(found: World) -> None:
+def report_loads(found: MeasuredRegions) -> None:
     """Has each server report a load of each of its regions."""
     env = found.term.env
     for server in env.model.servers.values():

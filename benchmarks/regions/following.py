@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.arena import say
 from benchmarks.regions.plan import ROUNDS, disk, lag, row
-from benchmarks.regions.world import TABLE, World, followers, servers, world
+from benchmarks.regions.world import TABLE, MeasuredRegions, followers, servers, world
 from benchmarks.results import Row, Sample
 from controller.regions.procedures.messages import TableTask
 
@@ -50,7 +50,7 @@ async def followed(rounds: int = ROUNDS) -> list[Row]:
     return rows
 
 
-async def _enabled(found: World, count: int) -> Followed:
+async def _enabled(found: MeasuredRegions, count: int) -> Followed:
     """Disables the table and enables it; with followers until the last of them has the last change."""
     await found.change("disable_table", TableTask(TABLE))
     async with followers(found.port, count) as clients:

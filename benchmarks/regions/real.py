@@ -15,7 +15,7 @@ from benchmarks.arena import say
 from benchmarks.regions import hbase
 from benchmarks.regions.assigning import DELAY_MS
 from benchmarks.regions.plan import ROUNDS, Shape, disk, goal
-from benchmarks.regions.world import TABLE, World, world
+from benchmarks.regions.world import TABLE, MeasuredRegions, world
 from benchmarks.results import Row, Sample
 from controller.regions.procedures.messages import TableTask
 from testing.embedded.process import ProcessFailed
@@ -104,7 +104,7 @@ async def _ours(folder: Path, shape: Shape, rounds: int) -> Rates:
         return await rates_of("A1r regent", found, shape, rounds)
 
 
-async def rates_of(name: str, found: World, shape: Shape, rounds: int) -> Rates:
+async def rates_of(name: str, found: MeasuredRegions, shape: Shape, rounds: int) -> Rates:
     """Returns the rates of a daemon with servers, after a table for the warm-up."""
     rates: Rates = {change: [] for change in CHANGES}
     await _played(found, WARM_UP)
@@ -115,7 +115,7 @@ async def rates_of(name: str, found: World, shape: Shape, rounds: int) -> Rates:
     return rates
 
 
-async def _played(found: World, regions: int) -> dict[str, float]:
+async def _played(found: MeasuredRegions, regions: int) -> dict[str, float]:
     took_s: dict[str, float] = {}
     for change in CHANGES:
         began_s = time.perf_counter()

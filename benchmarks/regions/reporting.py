@@ -10,7 +10,7 @@ from typing import Final
 from benchmarks.arena import say
 from benchmarks.regions.cases import stored
 from benchmarks.regions.plan import ROUNDS, Shape, disk, lag, row
-from benchmarks.regions.world import World, world
+from benchmarks.regions.world import MeasuredRegions, world
 from benchmarks.results import Row
 from controller.regions.operator.report import ReportView
 from state_machines.regions.findings import Scope
@@ -34,7 +34,7 @@ async def reported(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
     return made
 
 
-async def _rows(found: World, size: str, findings: int, rounds: int) -> list[Row]:
+async def _rows(found: MeasuredRegions, size: str, findings: int, rounds: int) -> list[Row]:
     times_s, lags_ms = list[float](), list[float]()
     for _ in range(rounds):
         await found.lag.settle()
@@ -48,7 +48,7 @@ async def _rows(found: World, size: str, findings: int, rounds: int) -> list[Row
     return [row("RP1", size, "report on all regions", "s", times_s), lag("RP1", size, lags_ms)]
 
 
-def _give_up_all(found: World) -> None:
+def _give_up_all(found: MeasuredRegions) -> None:
     """Has no region open, as if no server could open one."""
     model = found.term.env.model
     for region in model.regions.values():

@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks.arena import say
 from benchmarks.regions.plan import Shape, disk, row
-from benchmarks.regions.world import World, servers, until, world
+from benchmarks.regions.world import MeasuredRegions, servers, until, world
 from benchmarks.results import Row
 from controller.regions.procedures import balance
 from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask
@@ -52,24 +52,24 @@ async def rolled(rounds: int = 1) -> list[Row]:
     ]
 
 
-async def _drained(found: World, name: str) -> None:
+async def _drained(found: MeasuredRegions, name: str) -> None:
     server = found.term.env.model.current(name)
     assert server is not None
     pid = await found.term.engine.submit(DRAIN, CRASH.encode(Crash(*server.key)), Caller("benchmark"))
     await found.term.engine.result(pid)
 
 
-def _is_back(found: World, name: str) -> bool:
+def _is_back(found: MeasuredRegions, name: str) -> bool:
     """Checks whether the next process of a server is there."""
     return any(one.name == name and not one.leaving for one in found.term.env.model.online())
 
 
-def _spread(found: World) -> int:
+def _spread(found: MeasuredRegions) -> int:
     counts = [len(one.regions) for one in found.term.env.model.online()]
     return max(counts) - min(counts)
 
 
-def _moved(found: World) -> Counter[int]:
+def _moved(found: MeasuredRegions) -> Counter[int]:
     """Counts the moves that balances have begun, by region."""
     moves = Counter[int]()
     for one in found.term.engine.records.values():

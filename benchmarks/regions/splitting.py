@@ -14,9 +14,9 @@ from benchmarks.arena import say
 from benchmarks.regions import hbase, real
 from benchmarks.regions.assigning import DELAY_MS
 from benchmarks.regions.plan import ROUNDS, Shape, disk, lag, row
-from benchmarks.regions.world import TABLE, World, module, world
+from benchmarks.regions.world import TABLE, MeasuredRegions, module, world
 from benchmarks.results import Row, Sample
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.procedures import split
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
@@ -76,7 +76,7 @@ async def _theirs() -> Split:
 
 
 async def _round(shape: Shape, delay_ms: int) -> Split:
-    limits = Limits(delay_ms=delay_ms)
+    limits = DispatchLimits(delay_ms=delay_ms)
     with tempfile.TemporaryDirectory(prefix="regions-", dir=disk()) as folder:
         async with (
             world(Path(folder), servers_min=shape.servers, limits=limits) as found,
@@ -97,7 +97,7 @@ async def _round(shape: Shape, delay_ms: int) -> Split:
     return played
 
 
-async def _split(found: World, parents: Sequence[Region]) -> None:
+async def _split(found: MeasuredRegions, parents: Sequence[Region]) -> None:
     places = asyncio.Semaphore(TOGETHER)
 
     async def one(parent: Region) -> None:

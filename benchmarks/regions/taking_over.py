@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from benchmarks.arena import say
 from benchmarks.regions.by_znodes import SHAPE
 from benchmarks.regions.plan import ROUNDS, Shape, disk, lag, row
-from benchmarks.regions.world import TABLE, World, until
+from benchmarks.regions.world import TABLE, MeasuredRegions, until
 from benchmarks.regions.zookeeper_world import Store, store
 from benchmarks.results import Row
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
@@ -51,7 +51,7 @@ async def _taken(found: Store, folder: Path, shape: Shape, *, done: bool) -> Tak
     """Plays a round. ``done``: servers open the regions while there is no daemon, else after the first open is sent."""
     chroot, port = await found.chroot(), free_port()
 
-    def daemon() -> AbstractAsyncContextManager[World]:
+    def daemon() -> AbstractAsyncContextManager[MeasuredRegions]:
         return found.daemon(
             folder,
             chroot,

@@ -21,7 +21,7 @@ from controller.kafka.metrics.values import Counters
 from controller.main import tune
 from controller.process.clock import wall_ms
 from controller.regions.claim import Opened, Opening
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
@@ -72,7 +72,7 @@ async def until(holds: Callable[[], object], every_s: float = 0.002) -> None:
         await asyncio.sleep(every_s)
 
 
-class World:
+class MeasuredRegions:
     """A domain that runs. ``lag``: of its loop."""
 
     def __init__(self, domain: RegionsDomain, lag: Lag) -> None:
@@ -114,12 +114,12 @@ async def world(
     port: int = 0,
     placement: str = "round_robin",
     fence: str = "lease",
-    limits: Limits | None = None,
+    limits: DispatchLimits | None = None,
     lease_ms: int = LEASE_MS,
     balances: bool = False,
     opening: Callable[[Opening], Awaitable[Opened]] | None = None,
     node_timeout_ms: int = NODE_TIMEOUT_MS,
-) -> AsyncIterator[World]:
+) -> AsyncIterator[MeasuredRegions]:
     """Runs a domain on a SQLite file in ``folder``, with the threads of a daemon.
 
     ``balances``: it balances regions by itself, as often as daemons do by default. ``opening``: opens another store.
@@ -135,7 +135,7 @@ async def world(
         RegionListener("127.0.0.1", port, ListenerLimits(connections_max=5_000)),
         options,
         wall_ms=wall_ms,
-        limits=limits or Limits(),
+        limits=limits or DispatchLimits(),
         placement=placement,
         journal=journal,
     )
@@ -145,7 +145,7 @@ async def world(
         await until(lambda: domain.term or tasks[0].done())
         if tasks[0].done():
             tasks[0].result()
-        yield World(domain, lag)
+        yield MeasuredRegions(domain, lag)
     finally:
         for task in tasks:
             task.cancel()

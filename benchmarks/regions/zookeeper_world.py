@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.regions.agents import Written
-from benchmarks.regions.world import LEASE_MS, NODE_TIMEOUT_MS, Child, World, module, world
+from benchmarks.regions.world import LEASE_MS, NODE_TIMEOUT_MS, Child, MeasuredRegions, module, world
 from benchmarks.servers import BenchmarkZooKeeper
 from controller.regions.claim import Opened, Opening
 from controller.regions.transport.nodes import Nodes
@@ -64,7 +64,7 @@ class Store:
         node_timeout_ms: int = NODE_TIMEOUT_MS,
         lease_ms: int = LEASE_MS,
         fence: str = "lease",
-    ) -> AsyncIterator[World]:
+    ) -> AsyncIterator[MeasuredRegions]:
         """Runs a daemon on this store. ``folder``: of its journal."""
 
         async def opening(attempt: Opening) -> Opened:

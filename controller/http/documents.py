@@ -42,7 +42,7 @@ class NotFound(ViewError):
     status = 404
 
 
-class Refused(ViewError):
+class ViewRefused(ViewError):
     """A valid request that a safety check forbids."""
 
     status = 409

@@ -19,7 +19,7 @@ from msgspec import Struct
 from brokers.listener.envelopes import CarriedCall, NotController
 from brokers.wire.versions import Api
 from configs.sections import ControllerSettings
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.nodes.acl_nodes import CHANGES, Place, read_acl_changes, read_acls, read_lists
 from metadata_store.port import ZooKeeper
@@ -193,7 +193,7 @@ class Authorizer:
         for bad in malformed:
             self._complain(bad)
 
-    def _complain(self, bad: Malformed) -> None:
+    def _complain(self, bad: MalformedNode) -> None:
         if str(bad) not in self._told and len(self._told) < MALFORMED_NAMED_MAX:
             self._told.add(str(bad))
             remedy = "until it is repaired, for instance with kafka-acls, it allows only super users anything"

@@ -36,7 +36,7 @@ from controller.procedures.recorder import CallKind, CallRecord
 from controller.process.clock import wall_ms
 from controller.process.wording import abbreviate
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import Config
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError, ZooKeeperError
 from metadata_store.fencing.fenced import WRITES_MAX
@@ -85,7 +85,7 @@ async def allocate_producer_ids(c: Controller, pending: PendingProducerIds) -> N
     try:
         block = await cluster_nodes.allocate_producer_ids(c.zk, call.broker_id, c.fence)
         c.gate.check()
-        if isinstance(block, Malformed):
+        if isinstance(block, MalformedNode):
             c.malformed(block)
             pending.answer(AllocateProducerIdsReply(Error.UNKNOWN_SERVER_ERROR))
             return
@@ -121,7 +121,7 @@ async def _update(c: Controller, call: CarriedCall, body: UpdateFeaturesRequest)
     c.gate.check()
     if found is None:
         return UpdateFeaturesResponse((), Error.FEATURE_UPDATE_FAILED, f"{paths.FEATURE} does not exist")
-    if isinstance(found.value, Malformed):
+    if isinstance(found.value, MalformedNode):
         why = f"{paths.FEATURE} cannot be used: {found.value.why}"
         return UpdateFeaturesResponse((), Error.FEATURE_UPDATE_FAILED, why)
     finalised = found.value.features
@@ -181,11 +181,11 @@ async def _look(c: Controller) -> None:
     try:
         ids = await token_ids(c.zk)
     except ZkError as error:
-        c.malformed(Malformed(paths.DELEGATION_TOKENS, f"cannot be listed ({error.code.name}): check its ACL"))
+        c.malformed(MalformedNode(paths.DELEGATION_TOKENS, f"cannot be listed ({error.code.name}): check its ACL"))
         return
     for at in range(0, len(ids), TOKENS_MAX):
         found = await read_tokens(c.zk, ids[at : at + TOKENS_MAX])
-        malformed = [token for token in found if isinstance(token, Malformed)]
+        malformed = [token for token in found if isinstance(token, MalformedNode)]
         if malformed:
             await c.zk.watch(data=[token.path for token in malformed], since_zxid=since)
         for bad in malformed:
@@ -290,13 +290,13 @@ class _Altering:
         return call_result("changed the SCRAM credentials of", done, "user", errors) if done else None
 
 
-async def _read(c: Controller, users: list[str]) -> dict[str, EntityConfig | Malformed]:
+async def _read(c: Controller, users: list[str]) -> dict[str, EntityConfig | MalformedNode]:
     return await c.until_read(partial(read_entities, c.zk, USERS, users)) if users else {}
 
 
 def _judge(
     waiting: Waiting,
-    found: dict[str, EntityConfig | Malformed],
+    found: dict[str, EntityConfig | MalformedNode],
     refused: dict[str, ScramRefusal],
     *,
     again: bool,
@@ -304,7 +304,7 @@ def _judge(
     changes: list[ConfigChange] = []
     for user, of_user in waiting.items():
         now = found[user]
-        if isinstance(now, Malformed):
+        if isinstance(now, MalformedNode):
             refused[user] = ScramRefusal(ScramError.UNKNOWN_SERVER_ERROR, f"{now.path} cannot be used: {now.why}")
             continue
         after = altered(now.config.entries, of_user, again=again)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from brokers.client import ClusterMetadata, PartitionMetadata, TopicMetadata
 from brokers.wire.errors import error_name
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.types import (
     NO_LEADER,
@@ -19,7 +19,7 @@ from state_machines.model.types import (
     TopicAssignment,
 )
 
-States = Mapping[int, Leadership | Malformed | None]
+States = Mapping[int, Leadership | MalformedNode | None]
 """State znodes by partition; None where there is none."""
 WHOLE_TOPIC = -1
 """Partition number of a difference in a whole topic, or in the whole cluster (then the topic is empty)."""
@@ -71,7 +71,7 @@ def unsettled(topic: TopicAssignment, states: States, liveness: Liveness) -> Ite
     """Finds decisions that a controller should have made by now, and states that no writer should have written."""
     for partition, assignment in topic.partitions.items():
         state = states.get(partition)
-        if isinstance(state, Malformed):
+        if isinstance(state, MalformedNode):
             yield CopyDifference(topic.name, partition, "state znode", "readable", state.why)
         elif state is None:
             ready = [b for b in assignment.replicas if b in liveness.live]
@@ -117,7 +117,7 @@ def with_memory(name: str, topic: TopicAssignment | None, states: States, memory
 
 
 def row_with_memory(
-    memory: Cluster, i: int, assignment: Assignment | None, state: Leadership | Malformed | None
+    memory: Cluster, i: int, assignment: Assignment | None, state: Leadership | MalformedNode | None
 ) -> Iterator[CopyDifference]:
     """Compares one row, which is expected, with ZooKeeper, and finds the brokers that refuse it."""
     row, name = memory.rows[i], memory.topics[memory.rows[i].topic].name
@@ -137,9 +137,9 @@ def _refused(name: str, i: int, row: PartitionRow, memory: Cluster) -> Iterator[
             yield CopyDifference(name, row.partition, "LeaderAndIsr", "accepted", text, broker)
 
 
-def _leadership(name: str, row: PartitionRow, state: Leadership | Malformed | None) -> Iterator[CopyDifference]:
+def _leadership(name: str, row: PartitionRow, state: Leadership | MalformedNode | None) -> Iterator[CopyDifference]:
     held = leadership_of(row)
-    if held == state or isinstance(state, Malformed):
+    if held == state or isinstance(state, MalformedNode):
         return
     if held is None or state is None:
         texts = ("none", "there") if held is None else ("there", "none")
@@ -208,7 +208,7 @@ def _shown(
 
 
 def with_cluster_metadata(
-    broker: int, seen: ClusterMetadata, holder: int, live: frozenset[int], cluster_id: str | Malformed | None
+    broker: int, seen: ClusterMetadata, holder: int, live: frozenset[int], cluster_id: str | MalformedNode | None
 ) -> Iterator[CopyDifference]:
     """Compares the cluster as ZooKeeper has it, which is expected, with a broker's metadata."""
     nodes = frozenset(int(node.id) for node in seen.nodes)

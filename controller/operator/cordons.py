@@ -10,13 +10,13 @@ from typing import Annotated
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import NotActive, Refused, document
+from controller.http.documents import NotActive, ViewRefused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.kafka.brokers.marks import ROUNDS_MAX
 from controller.kafka.term.term import Term
 from controller.process.clock import wall_ms
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.outcome import Fenced
 from metadata_store.nodes.cordon_node import (
@@ -65,7 +65,7 @@ class CordonView:
         cluster = self._active().cluster
         unknown = sorted(set(request.brokers) - cluster.brokers.keys() - cluster.hosts())
         if unknown:
-            raise Refused(f"brokers {unknown} are not registered and host no replica", "correct the ids")
+            raise ViewRefused(f"brokers {unknown} are not registered and host no replica", "correct the ids")
         mark = Cordon(request.reason, principal, wall_ms())
         return await self._changed(partial(cordoned, brokers=request.brokers, mark=mark))
 
@@ -79,18 +79,20 @@ class CordonView:
             found = await self._read(term)
             wanted = change(found.brokers)
             if len(wanted) > BROKERS_MAX:
-                raise Refused(f"{len(wanted)} brokers would be cordoned, at most {BROKERS_MAX} may be", "uncordon some")
+                raise ViewRefused(
+                    f"{len(wanted)} brokers would be cordoned, at most {BROKERS_MAX} may be", "uncordon some"
+                )
             if wanted == found.brokers or await self._written(term, Cordons(wanted, found.znode_version)):
                 return _items(wanted)
-        raise Refused(f"other clients write {PATH} all the time", "try again")
+        raise ViewRefused(f"other clients write {PATH} all the time", "try again")
 
     async def _read(self, term: Term) -> Cordons:
         try:
             found = await read_cordons(term.zk)
         except (NotConnected, OutcomeUnknown, ZkError) as error:
             raise NotActive(f"ZooKeeper does not send {PATH}: {error}", "try again") from error
-        if isinstance(found, Malformed):
-            raise Refused(f"{found.path} cannot be understood: {found.why}", "correct or delete it")
+        if isinstance(found, MalformedNode):
+            raise ViewRefused(f"{found.path} cannot be understood: {found.why}", "correct or delete it")
         return found
 
     async def _written(self, term: Term, cordons: Cordons) -> bool:
@@ -121,7 +123,7 @@ def add_cordon_routes(app: FastAPI, cordons: CordonView) -> None:
 def _uncordoned(marks: Marks, brokers: Collection[int]) -> Marks:
     drained = sorted(Cordons(marks).drained.intersection(brokers))
     if drained:
-        raise Refused(f"brokers {drained} are drained", f"regent undrain {' '.join(map(str, drained))}")
+        raise ViewRefused(f"brokers {drained} are drained", f"regent undrain {' '.join(map(str, drained))}")
     return {broker: mark for broker, mark in marks.items() if broker not in brokers}
 
 

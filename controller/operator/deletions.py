@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
 from brokers.listener.controller_listener import NotController
-from controller.http.documents import NotActive, NotFound, Refused, document
+from controller.http.documents import NotActive, NotFound, ViewRefused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.kafka.path.agenda import DeletionQueue
@@ -77,7 +77,7 @@ class DeletionView:
         except NotController as ended:
             raise NotActive("the term ended, or its queue is full", "try again; see 'regent status'") from ended
         if why is not None:
-            raise Refused(why, LIST)
+            raise ViewRefused(why, LIST)
         ends_s = asyncio.get_running_loop().time() + ENDS_S_MAX
         await queue.until(lambda: topic.index not in cluster.deletions or topic.index in queue.resting, ends_s)
         return [_item(cluster, queue, topic.index)] if topic.index in cluster.deletions else []

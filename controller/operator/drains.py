@@ -12,7 +12,7 @@ from pydantic import Field
 from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
-from controller.http.documents import NotActive, Refused, document
+from controller.http.documents import NotActive, ViewRefused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import PlannedChange, Procedure
@@ -105,7 +105,7 @@ class DrainView:
         if known is None or known.pid_of(caller) is None:
             found = why_not(term.cluster, brokers)
             if found is not None:
-                raise Refused(*found)
+                raise ViewRefused(*found)
             moves = await _planned(term, brokers, request) if request.replicas else None
         return await self._procedures.submit(NAME, encode_drain(Drain(brokers, plan=moves)), caller)
 
@@ -114,9 +114,9 @@ class DrainView:
         term = self._active()
         cluster, brokers = term.cluster, tuple(sorted(set(request.brokers)))
         if (found := why_not(cluster, brokers)) is not None:
-            raise Refused(*found)
+            raise ViewRefused(*found)
         if (busy := _draining(term, frozenset(brokers))) is not None:
-            raise Refused(busy, "see 'regent procedures list --live', then try again")
+            raise ViewRefused(busy, "see 'regent procedures list --live', then try again")
         moves = await _planned(term, brokers, request) if request.replicas else None
         by_broker = await in_turns(cluster, lambda: foretold(cluster, brokers))
         marks = {mark.broker: mark for mark in await self._cordons.listed()}
@@ -131,7 +131,7 @@ class DrainView:
         brokers = frozenset(request.brokers)
         why_not = await _called(Calls(term.queue).undrain(Undrain(brokers, lambda: _draining(term, brokers))))
         if why_not is not None:
-            raise Refused(why_not, "see 'regent procedures list --live', then try again")
+            raise ViewRefused(why_not, "see 'regent procedures list --live', then try again")
         left = await self._cordons.listed()
         for broker in sorted(term.controller.shut_by_operator.keys() & set(request.brokers)):
             await _called(Calls(term.queue).undo_shutdown(broker))
@@ -145,13 +145,13 @@ class DrainView:
         term = self._active()
         cluster, broker = term.cluster, term.cluster.brokers.get(request.broker)
         if broker is None:
-            raise Refused(f"broker {request.broker} is not registered", "correct the id; a dead broker has stopped")
+            raise ViewRefused(f"broker {request.broker} is not registered", "correct the id; a dead broker has stopped")
         before = len(_led(cluster, broker.id))
         earlier = await _judged(term, request)
         call = ControlledShutdownCall(CALL_VERSION, broker.id, broker.epoch)
         reply = await _called(Calls(term.queue).controlled_shutdown(call, by_operator=True))
         if reply.error is not Error.NONE:
-            raise Refused(f"broker {broker.id} registered anew meanwhile", "try again")
+            raise ViewRefused(f"broker {broker.id} registered anew meanwhile", "try again")
         left, could = _led(cluster, broker.id), set(reply.remaining)
         now = await _judged(term, request)
         found = [one for one in earlier.hindrances if one.cause is StopCause.BELOW_MIN_ISR]
@@ -224,7 +224,7 @@ async def _planned(term: Term, brokers: Collection[int], request: DrainRequest) 
     view = await in_turns(cluster, lambda: view_in_turns(cluster, "", sizes=sizes, cordoned=marked))
     found = await asyncio.to_thread(plan, view, Decommission(tuple(brokers)))
     if found.refused:
-        raise Refused(f"replicas cannot leave: {_reasons(found)}", STAYING)
+        raise ViewRefused(f"replicas cannot leave: {_reasons(found)}", STAYING)
     made = ReassignPlan(_fitting(found), rate_bytes_per_s=request.rate_bytes_per_s, bounds=bounds)
     await refuse_slow(term, made, UNTHROTTLED)
     return made

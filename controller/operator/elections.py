@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import Refused, document
+from controller.http.documents import ViewRefused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
@@ -61,7 +61,7 @@ class ElectionView:
             _refuse_unknown(term.cluster, election)
         data = encode_election(election)
         if len(data) > DATA_BYTES_MAX:
-            raise Refused(f"the request has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored", "split it")
+            raise ViewRefused(f"the request has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored", "split it")
         if request.dry_run:
             found = await _judged(term.cluster, election)
             return Procedure(pid=0, kind=NAME, state="planned", detail=sentence(found))
@@ -78,20 +78,22 @@ def add_election_routes(app: FastAPI, elections: ElectionView) -> None:
 
 def _election(request: ElectionRequest) -> MassElection:
     if bool(request.partitions) is request.all_partitions:
-        raise Refused("name partitions, or give allPartitions", "one of them, not both")
+        raise ViewRefused("name partitions, or give allPartitions", "one of them, not both")
     kind = ElectionType[request.kind.upper()]
     if kind is ElectionType.UNCLEAN and request.all_partitions:
-        raise Refused("an unclean election of all partitions is not held", "name the partitions that have no leader")
+        raise ViewRefused(
+            "an unclean election of all partitions is not held", "name the partitions that have no leader"
+        )
     wanted = tuple((one.topic, one.partition) for one in request.partitions)
     return MassElection(kind, None if request.all_partitions else wanted, request.batch_max)
 
 
 def _refuse_unknown(cluster: Cluster, election: MassElection) -> None:
-    """Raises :class:`Refused` for named partitions that do not exist, of which an election could say nothing."""
+    """Raises :class:`ViewRefused` for named partitions that do not exist, of which an election could say nothing."""
     unknown = [TopicPartition(*one) for one in election.partitions or () if cluster.find(*one) is None]
     if unknown:
         do = "does" if len(unknown) == 1 else "do"
-        raise Refused(
+        raise ViewRefused(
             f"{counted(len(unknown), 'partition')} {do} not exist: {named(unknown)}; nothing is elected",
             "correct the names, see regent list topics",
         )

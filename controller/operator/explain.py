@@ -26,7 +26,7 @@ from controller.operator.partitions import Partition, find_partition, partition_
 from controller.operator.present import Present
 from controller.operator.reasons import explain
 from controller.role.claim import Role
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from state_machines.journal.events import Row
@@ -134,7 +134,7 @@ async def differences_of(role: Role | None, cluster: Cluster, i: int) -> list[st
 async def _look(store: KafkaStore, cluster: Cluster, i: int) -> list[CopyDifference]:
     name = cluster.name(i)
     [topic] = await store.load_topics([name.topic])
-    if isinstance(topic, Malformed):
+    if isinstance(topic, MalformedNode):
         return [CopyDifference(name.topic, name.partition, "topic znode", "readable", topic.why)]
     [state] = await store.load_states([name])
     assignment = topic.partitions.get(name.partition) if topic is not None else None

@@ -11,7 +11,7 @@ from typing import Annotated, Final, NamedTuple
 from fastapi import FastAPI, Query, Response
 from pydantic import Field
 
-from controller.http.documents import NotFound, Refused, document
+from controller.http.documents import NotFound, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.operator.present import Present
 from state_machines.model.cluster import Cluster
@@ -126,7 +126,7 @@ class PartitionView:
     def list_partitions(self, query: PartitionQuery) -> PartitionPage:
         """Lists partitions that match a query."""
         if query.only & {Only.AT_MIN_ISR, Only.UNDER_MIN_ISR} and self._present.reader.min_isr.default is None:
-            raise Refused(
+            raise ViewRefused(
                 "min.insync.replicas is not known yet: no broker has sent its default", "try again in a few seconds"
             )
         return partition_page(self._present.cluster(), query, self._present.reader.min_isr)

@@ -9,12 +9,12 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import NotActive, Refused, document
+from controller.http.documents import NotActive, ViewRefused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.kafka.term.term import Term
 from controller.process.clock import wall_ms
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.outcome import Fenced
 from metadata_store.nodes.pause_node import PATH, FoundPause, Pause, read_pause, write_pause
@@ -67,15 +67,15 @@ class PauseView:
         for _ in range(ROUNDS_MAX):
             if await self._written(term, wanted, await self._read(term)):
                 return _item(wanted)
-        raise Refused(f"other clients write {PATH} all the time", "try again")
+        raise ViewRefused(f"other clients write {PATH} all the time", "try again")
 
     async def _read(self, term: Term) -> FoundPause:
         try:
             found = await read_pause(term.zk)
         except (NotConnected, OutcomeUnknown, ZkError) as error:
             raise NotActive(f"ZooKeeper does not send {PATH}: {error}", "try again") from error
-        if isinstance(found, Malformed):
-            raise Refused(f"{found.path} cannot be understood: {found.why}", "correct or delete it")
+        if isinstance(found, MalformedNode):
+            raise ViewRefused(f"{found.path} cannot be understood: {found.why}", "correct or delete it")
         return found
 
     async def _written(self, term: Term, wanted: Pause | None, found: FoundPause) -> bool:

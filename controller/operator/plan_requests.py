@@ -13,7 +13,7 @@ from pydantic import Field
 
 from brokers.client import BrokerCallFailed
 from brokers.loads import sizes_on
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.http.models import Item, RequestItem, Words
 from controller.kafka.procedures import reassign
 from controller.kafka.procedures.environment import KafkaEnv
@@ -122,9 +122,12 @@ async def requested_plan(term: Term, request: ReassignRequest) -> ReassignPlan:
 
 
 def bounds_of(low: int, high: int) -> RateBounds | None:
-    """Returns the bounds of a throttle; None without an upper one. Raises :class:`Refused` for bounds that are none."""
+    """Returns the bounds of a throttle; None without an upper one.
+
+    Raises :class:`ViewRefused` for bounds that are none.
+    """
     if (wrong := reassign.why_no_bounds(low, high)) is not None:
-        raise Refused(wrong, "--throttle 1M..50M, for instance: between 1,000,000 and 50,000,000 bytes per second")
+        raise ViewRefused(wrong, "--throttle 1M..50M, for instance: between 1,000,000 and 50,000,000 bytes per second")
     return RateBounds(low, high) if high else None
 
 
@@ -159,7 +162,7 @@ async def leader_sizes(term: Term, partitions: Iterable[TopicPartition]) -> Size
 
 
 async def refuse_slow(term: Term, plan: ReassignPlan, instead: str = FEWER) -> None:
-    """Raises :class:`Refused` for a throttle below what producers write to the partitions: their copies never end.
+    """Raises :class:`ViewRefused` for a throttle below what producers write to the partitions: their copies never end.
 
     Looks at the leaders' logs twice; what no leader reports counts as no traffic, and neither does a move that has
     ended. ``instead``: other remedies than a higher throttle.
@@ -174,7 +177,7 @@ async def refuse_slow(term: Term, plan: ReassignPlan, instead: str = FEWER) -> N
     traffic = {name: max(0, after[name] - before[name]) / took_s for name in before.keys() & after.keys()}
     found = received(moves, traffic, plan.broker_moves_max)
     if found is not None and found.bytes_per_s >= plan.rate_max_bytes_per_s:
-        raise Refused(
+        raise ViewRefused(
             f"the throttle of {in_bytes(plan.rate_max_bytes_per_s)}/s is below the {in_bytes(found.bytes_per_s)}/s "
             f"that producers write to partitions which broker {found.broker} would copy: it would never catch up",
             f"give --throttle {2 * found.bytes_per_s} or more, {instead}",
@@ -186,46 +189,48 @@ def _now_s() -> float:
 
 
 def refuse_other_cluster(request: ReassignRequest, present: str | None) -> None:
-    """Raises :class:`Refused` for a plan of another cluster."""
+    """Raises :class:`ViewRefused` for a plan of another cluster."""
     if request.cluster_id and present and request.cluster_id != present:
-        raise Refused(f"the plan is for cluster {request.cluster_id}, and this is {present}", "plan again here")
+        raise ViewRefused(f"the plan is for cluster {request.cluster_id}, and this is {present}", "plan again here")
 
 
 def refuse_unfit(term: Term, plan: ReassignPlan, caller: Caller) -> None:
-    """Raises :class:`Refused` with the differences for a plan that the cluster, or another plan, does not match."""
+    """Raises :class:`ViewRefused` with the differences for a plan that the cluster, or another plan, does not match."""
     c = term.controller
     refuse_overlap(term.procedures.engine_or_none, plan, caller)
     every = faults(plan, term.cluster, c.daemons, c.cluster.cordoned, c.cluster.min_isr)
     found = list(islice(every, FAULTS_SHOWN))
     if found:
         more = f"; and {left} more" if (left := sum(1 for _ in every)) else ""
-        raise Refused(f"the plan does not match the cluster: {'; '.join(found)}{more}", PLAN_AGAIN)
+        raise ViewRefused(f"the plan does not match the cluster: {'; '.join(found)}{more}", PLAN_AGAIN)
 
 
 def refuse_overlap(engine: Engine[KafkaEnv] | None, plan: ReassignPlan, caller: Caller) -> None:
-    """Raises :class:`Refused` where a plan of another request moves some of the partitions, or too many are live."""
+    """Raises :class:`ViewRefused` where a plan of another request moves some partitions, or too many are live."""
     if engine is None:
         return
     same = engine.pid_of(caller)
     others = (record for record in engine.live() if record.pid != same and record.pid not in engine.unusable)
     plans = [(record, reassign.LEFT.of(record)) for record in others if record.kind == reassign.NAME]
     if (found := overlap(left_of(plan.moves), plans)) is not None:
-        raise Refused(*found)
+        raise ViewRefused(*found)
 
 
 def encoded(plan: ReassignPlan, cluster: Cluster) -> bytes:
-    """Encodes a plan; raises :class:`Refused` for one that is too large, or would be with the throttles of its undoing.
+    """Encodes a plan; raises :class:`ViewRefused` for one that is too large, or is so with throttles of its undoing.
 
     Those are the most: they come on top of the throttles that its moves had.
     """
     data = reassign.encode_plan(plan)
     if len(data) > DATA_BYTES_MAX:
         why = f"the plan has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored"
-        raise Refused(why, "limit it to some topics with --topic, and apply several plans")
+        raise ViewRefused(why, "limit it to some topics with --topic, and apply several plans")
     throttled = with_throttles(plan, cluster)
     done = replace(throttled, moves=tuple(replace(move, status=Status.DONE) for move in throttled.moves))
     size = len(reassign.encode_plan(with_throttles(reverted(done), cluster)))
     if size > reassign.MESSAGE_BYTES_MAX:
         why = f"the plan has {size} bytes with its throttles, at most {reassign.MESSAGE_BYTES_MAX} are stored"
-        raise Refused(why, "limit it to some topics with --topic, and apply several plans, or leave --throttle away")
+        raise ViewRefused(
+            why, "limit it to some topics with --topic, and apply several plans, or leave --throttle away"
+        )
     return data

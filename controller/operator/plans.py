@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request, Response
 from msgspec.structs import replace
 from pydantic import Field
 
-from controller.http.documents import NotFound, Refused, document
+from controller.http.documents import NotFound, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of
@@ -261,10 +261,10 @@ async def moves_back(term: Term, ended: Procedure, moves: Sequence[Move]) -> lis
     """Returns the moves that take back what a procedure moved: each *planned*, or *refused* with its cause.
 
     Partitions that are back already are left out. The brokers of a drain count as undrained, because replicas return
-    to them once they are. Raises :class:`Refused` for a procedure that has not ended.
+    to them once they are. Raises :class:`ViewRefused` for a procedure that has not ended.
     """
     if not ended.ended:
-        raise Refused(f"procedure {ended.pid} has not ended", f"regent end {ended.pid} --undo takes it back")
+        raise ViewRefused(f"procedure {ended.pid} has not ended", f"regent end {ended.pid} --undo takes it back")
     goal = Undo(tuple(planning.Move(m.topic, m.partition, m.origin or (), m.target) for m in moves), f"pid {ended.pid}")
     if not goal.moves:
         return []

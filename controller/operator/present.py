@@ -15,7 +15,7 @@ from msgspec import Struct
 from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
-from controller.http.documents import NotActive, Refused
+from controller.http.documents import NotActive, ViewRefused
 from controller.kafka.metrics.values import HolderKind
 from controller.kafka.path.topic_settings import read_min_isr
 from controller.kafka.procedures.throttle_settings import Standing, find_throttled, settings_in, settings_of
@@ -108,10 +108,12 @@ class Present:
         return suspension(self._daemon) if self.model() is not None else None
 
     def fresh(self) -> Cluster:
-        """Returns the model; raises :class:`Refused` where it may be old, because a yes would be dangerous then."""
+        """Returns the model; raises :class:`ViewRefused` where it may be old, because a yes would be dangerous then."""
         cluster, stale = self.cluster(), self.stale()
         if stale is not None:
-            raise Refused(f"the model may be old: {stale}", "wait until ZooKeeper answers the daemon, then try again")
+            raise ViewRefused(
+                f"the model may be old: {stale}", "wait until ZooKeeper answers the daemon, then try again"
+            )
         return cluster
 
     def cluster(self) -> Cluster:

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
-from controller.http.documents import NotActive, NotFound, Refused, document
+from controller.http.documents import NotActive, NotFound, ViewRefused, document
 from controller.http.models import Document
 from controller.http.peers import principal_of
 from controller.http.procedures import (
@@ -97,7 +97,7 @@ class ProcedureView:
             try:
                 record = await asyncio.wait_for(self.engine_of(term).result(pid), wait_s)
                 return procedure_item(record, BY_NAME)
-            except (TimeoutError, requests.Refused):
+            except (TimeoutError, requests.ProcedureRefused):
                 pass
         records, unusable = await self.known()
         if pid in records or pid in unusable:
@@ -206,7 +206,7 @@ class ProcedureView:
             return await self._early(pid, ending)
         engine = self.engine_of(self.active())
         if pid in engine.records:
-            raise Refused(*not_ended(engine, pid, REMOVED, COMMAND))
+            raise ViewRefused(*not_ended(engine, pid, REMOVED, COMMAND))
         records, unusable = await self.known()
         before = self._described(pid, records.get(pid), unusable)
         return removed_item(before, ending, await self._requested(engine.remove(pid, ending)))
@@ -226,7 +226,7 @@ class ProcedureView:
         if (term := self.term()) is not None:
             term.procedures.load_soon()
         if not await self._requested(response):
-            raise Refused(*not_ended(self.engine_of(self.active()), pid, ending.act, COMMAND))
+            raise ViewRefused(*not_ended(self.engine_of(self.active()), pid, ending.act, COMMAND))
         if ending.act == REMOVED:
             return removed_item(unreadable_item(pid, ""), ending, parking.removed.family(pid))
         term = self.term()
@@ -256,17 +256,17 @@ class ProcedureView:
         before = engine.records.get(pid)
         if not await self._requested(work) or before is None:
             if (root := taken_back(engine, pid)) is not None:
-                raise Refused(f"pid {root} is being taken back already", f"regent procedures wait {root}")
-            raise Refused(*not_ended(engine, pid, ending.act, COMMAND))
+                raise ViewRefused(f"pid {root} is being taken back already", f"regent procedures wait {root}")
+            raise ViewRefused(*not_ended(engine, pid, ending.act, COMMAND))
         return procedure_item(as_ended(engine, before, ending), BY_NAME)
 
     async def _requested(self, work: Awaitable[T]) -> T:
         try:
             return await work
         except requests.Unusable as unusable:
-            raise Refused(str(unusable), f"'regent procedures remove {unusable.pid}' removes it") from unusable
-        except requests.Refused as refused:
-            raise Refused(str(refused), "see 'regent procedures list'") from refused
+            raise ViewRefused(str(unusable), f"'regent procedures remove {unusable.pid}' removes it") from unusable
+        except requests.ProcedureRefused as refused:
+            raise ViewRefused(str(refused), "see 'regent procedures list'") from refused
         except StoreFailed as failed:
             raise NotActive(
                 f"the procedures' store failed: {failed}", "see the daemon's log, then try again"
@@ -276,7 +276,7 @@ class ProcedureView:
         """Returns the engine of a term, once it runs."""
         try:
             return term.procedures.engine
-        except requests.Refused as refused:
+        except requests.ProcedureRefused as refused:
             raise NotActive(str(refused), "see the daemon's log") from refused
 
     def active(self) -> Term:

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 from fastapi import FastAPI, Query, Request, Response
 from pydantic import Field, StringConstraints
 
-from controller.http.documents import NotFound, Refused, document
+from controller.http.documents import NotFound, ViewRefused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
@@ -132,11 +132,11 @@ class RestartView:
         if known is None or known.pid_of(caller) is None:
             absent = [broker for broker in chosen if broker not in brokers]
             if absent or not chosen:
-                raise Refused(f"brokers {absent} are not registered", "start them first, or leave their ids away")
+                raise ViewRefused(f"brokers {absent} are not registered", "start them first, or leave their ids away")
             for record in known.live() if known is not None else ():
                 if record.kind == NAME:
                     remedy = f"regent restart-next goes on with it, regent end {record.pid} ends it"
-                    raise Refused(f"restart {record.pid} runs already", remedy)
+                    raise ViewRefused(f"restart {record.pid} runs already", remedy)
         since = tuple((broker, brokers[broker].epoch) for broker in chosen if broker in brokers)
         restart = RollingRestart(since, request.batch_max, tuple(request.accept))
         return await self._procedures.submit(NAME, encode_restart(restart), caller)
@@ -176,7 +176,7 @@ def add_restart_routes(app: FastAPI, restarts: RestartView) -> None:
     ) -> Response:
         epochs = {int(broker): int(epoch) for broker, _, epoch in (one.partition(":") for one in since or ())}
         if epochs and pid is not None:
-            raise Refused("since and pid name two restarts", "give one of them")
+            raise ViewRefused("since and pid name two restarts", "give one of them")
         found = await restarts.next(RestartQuery(epochs, batch_max, frozenset(accept or ()), pid))
         return document("RestartNext", [found])
 
@@ -186,7 +186,7 @@ def add_restart_routes(app: FastAPI, restarts: RestartView) -> None:
 
 
 async def in_turns(cluster: Cluster, begin: Callable[[], Portions[T]]) -> T:
-    """Runs the work with turns of the event loop, again where brokers come or go; raises :class:`Refused`."""
+    """Runs the work with turns of the event loop, again where brokers come or go; raises :class:`ViewRefused`."""
     for _ in range(ATTEMPTS_MAX):
         live, turns = cluster.live, begin()
         while cluster.live is live:
@@ -196,7 +196,9 @@ async def in_turns(cluster: Cluster, begin: Callable[[], Portions[T]]) -> T:
                 result: T = ended.value
                 return result
             await asyncio.sleep(0)
-    raise Refused("brokers come and go, so no answer would hold", "try again once 'regent list brokers' stays the same")
+    raise ViewRefused(
+        "brokers come and go, so no answer would hold", "try again once 'regent list brokers' stays the same"
+    )
 
 
 def set_of_brokers(judged: Judgement) -> SetOfBrokers:

@@ -18,7 +18,7 @@ from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
 from controller.daemon.handback import HandbackFailed, HandbackRefused, hand_back, handed_back
 from controller.daemon.takeover import TakeoverRefused, take_over, until_held
-from controller.http.documents import NotActive, NotFound, Refused, document
+from controller.http.documents import NotActive, NotFound, ViewRefused, document
 from controller.http.models import Document, Item, Operation, OperationRequest
 from controller.http.peers import principal_of
 from controller.process.zookeeper import ReleaseOf
@@ -95,17 +95,19 @@ class RoleView:
         except ZooKeeperError as error:
             raise NotActive(f"ZooKeeper does not send {own.HISTORY}: {error}", "try again; check its ACL") from error
         if found is None:
-            raise Refused(f"{own.HISTORY} cannot be understood", "upgrade this daemon, or delete the znode")
+            raise ViewRefused(f"{own.HISTORY} cannot be understood", "upgrade this daemon, or delete the znode")
         return list(map(_item, found))
 
     def _begin(self) -> Role:
         if self._task is not None and not self._task.done():
             assert self._last is not None
-            raise Refused(f"a {self._last.kind} is running", "wait for its end: see 'regent status'")
+            raise ViewRefused(f"a {self._last.kind} is running", "wait for its end: see 'regent status'")
         if self._daemon.shadow is not None:
-            raise Refused("this daemon is a shadow: it never holds the role", "use a daemon that runs without --shadow")
+            raise ViewRefused(
+                "this daemon is a shadow: it never holds the role", "use a daemon that runs without --shadow"
+            )
         if self._daemon.role is None:
-            raise Refused("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
+            raise ViewRefused("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
         return self._daemon.role
 
     def _start(self, kind: Kind, request: OperationRequest, work: Callable[[], Awaitable[str]]) -> Operation:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries, Dial
-from controller.http.documents import NotActive, Refused, document
+from controller.http.documents import NotActive, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.kafka.term.term import Term
 from controller.operator.brokers import BROKERS_MAX, BrokerId
@@ -87,11 +87,11 @@ class StrayView:
 
         A stray counts where two reports have it and the model names it after neither: a log that is being deleted, or
         that belongs to a topic which the daemon has not read yet, is none. Raises :class:`NotActive`, and
-        :class:`Refused` while another request runs.
+        :class:`ViewRefused` while another request runs.
         """
         term = self._active()
         if self._running.locked():
-            raise Refused("another request lists strays", "try again once it is done")
+            raise ViewRefused("another request lists strays", "try again once it is done")
         async with self._running:
             report = await self._report(term, sorted(set(brokers) or {*term.cluster.brokers, *term.cluster.hosts()}))
         listed, total = remembered(term, brokers)

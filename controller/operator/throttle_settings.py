@@ -8,13 +8,13 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.http.documents import NotActive, Refused
+from controller.http.documents import NotActive, ViewRefused
 from controller.http.models import Item, RequestItem, Words
 from controller.kafka.procedures.throttle_settings import Failed, Found, Standing, find_throttled, owners, settings_in
 from controller.kafka.term.term import Term
 from controller.operator.brokers import BrokerId
 from controller.operator.plans import reassignment_items
-from controller.procedures.requests import Refused as EngineRefused
+from controller.procedures.requests import ProcedureRefused
 from controller.process.wording import counted
 from metadata_store.codecs.cluster import Config
 from metadata_store.errors import ZooKeeperError
@@ -135,8 +135,10 @@ def _live(term: Term) -> tuple[Record, ...]:
     """Returns the procedures that run; without them nothing is known of owners."""
     try:
         return tuple(term.procedures.engine.live())
-    except EngineRefused as refused:
-        raise Refused(f"the owners of throttles are not known: {refused}", "try again once procedures run") from refused
+    except ProcedureRefused as refused:
+        raise ViewRefused(
+            f"the owners of throttles are not known: {refused}", "try again once procedures run"
+        ) from refused
 
 
 def _needed(term: Term, live: Collection[Record]) -> frozenset[Entity]:

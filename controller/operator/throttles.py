@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import NotActive, Refused, document
+from controller.http.documents import NotActive, ViewRefused, document
 from controller.http.models import Document, Item, RequestItem, Words
 from controller.http.peers import principal_of
 from controller.http.procedures import PlannedChange, Procedure, ServerResult
@@ -142,13 +142,13 @@ class ThrottleView:
     async def lift(self, request: LiftRequest, principal: str) -> list[Procedure]:
         """Lifts throttles of operators: by pid, or all. Refuses pids that are none."""
         if bool(request.pids) is request.all_throttles:
-            raise Refused("name pids, or give allThrottles", "one of them, not both")
+            raise ViewRefused("name pids, or give allThrottles", "one of them, not both")
         records = {record.pid: record for record in await self._procedures.records() if record.kind == NAME}
         pids = sorted(set(request.pids)) or sorted(pid for pid, one in records.items() if not one.state.is_final)
         wrong = [pid for pid in pids if pid not in records]
         if wrong:
             remedy = "'regent throttle show' has the pids; 'regent reassign set PID --throttle 0' lifts a plan's"
-            raise Refused(f"procedures {wrong} are no throttles of operators", remedy)
+            raise ViewRefused(f"procedures {wrong} are no throttles of operators", remedy)
         ending = ending_of("cancel", principal, request.reason)
         return [await self._procedures.commanded(pid, LIFT, ending) for pid in pids]
 
@@ -179,21 +179,21 @@ def add_throttle_routes(app: FastAPI, throttles: ThrottleView) -> None:
 
 def _order(term: Term, request: ThrottleRequest) -> ThrottleOrder:
     if bool(request.brokers) is request.all_brokers:
-        raise Refused("name brokers, or give allBrokers", "one of them, not both")
+        raise ViewRefused("name brokers, or give allBrokers", "one of them, not both")
     brokers = all_brokers(term.cluster) if request.all_brokers else tuple(sorted(set(request.brokers)))
     return ThrottleOrder(brokers, request.rate_bytes_per_s, tuple(sorted(set(request.topics))))
 
 
 def _refuse(term: Term, order: ThrottleOrder) -> None:
-    """Raises :class:`Refused` for unknown brokers and topics, and for brokers that are throttled already."""
+    """Raises :class:`ViewRefused` for unknown brokers and topics, and for brokers that are throttled already."""
     found = why_not(term.cluster, order.brokers, order.topics, order.rate_bytes_per_s)
     if found is not None:
-        raise Refused(*found)
+        raise ViewRefused(*found)
     known = term.procedures.engine_or_none
     live = known.live() if known is not None else ()
     if (holder := held_elsewhere(live, 0, broker_places(order.brokers, order.topics))) is not None:
         remedy = "regent throttle lift PID ends an operator's; regent reassign set PID --throttle 0 lifts a plan's"
-        raise Refused(holder, remedy)
+        raise ViewRefused(holder, remedy)
 
 
 def _throttling(records: Iterable[Record]) -> Iterator[Record]:

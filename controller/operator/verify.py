@@ -20,7 +20,7 @@ from brokers.client import BrokerCallFailed, ClusterMetadata
 from brokers.queries import BrokerQueries, Dial
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
 from controller.daemon.daemon import Daemon
-from controller.http.documents import NotActive, Refused, document
+from controller.http.documents import NotActive, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.kafka.topics.ghosts import COMPARED_MAX
 from controller.operator.comparison import (
@@ -37,7 +37,7 @@ from controller.operator.comparison import (
 from controller.operator.present import Present
 from controller.role.claim import Role
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.cluster_nodes import read_cluster_id
 from state_machines.model.cluster import Cluster
@@ -91,7 +91,7 @@ class VerifyView:
     async def verify(self) -> Verification:
         """Compares ZooKeeper, the model and every broker's metadata."""
         if self._running:
-            raise Refused("a verification is running already", "wait for it, then try again")
+            raise ViewRefused("a verification is running already", "wait for it, then try again")
         self._running = True
         try:
             return await self._verified()
@@ -217,13 +217,13 @@ class _Verifier:
     # -- topics
 
     async def _compare(
-        self, chunk: Sequence[tuple[str, TopicAssignment | Malformed | None]], findings: Findings
+        self, chunk: Sequence[tuple[str, TopicAssignment | MalformedNode | None]], findings: Findings
     ) -> None:
-        topics = {name: found for name, found in chunk if not isinstance(found, Malformed)}
+        topics = {name: found for name, found in chunk if not isinstance(found, MalformedNode)}
         findings.add(
             CopyDifference(name, WHOLE_TOPIC, "topic znode", "readable", found.why)
             for name, found in chunk
-            if isinstance(found, Malformed)
+            if isinstance(found, MalformedNode)
         )
         states = await self._states(topics)
         self._partitions += sum(len(found.partitions) for found in topics.values() if found is not None)
@@ -300,10 +300,10 @@ class _Verifier:
 
 
 def _chunks(
-    found: Sequence[tuple[str, TopicAssignment | Malformed | None]],
-) -> Iterator[list[tuple[str, TopicAssignment | Malformed | None]]]:
+    found: Sequence[tuple[str, TopicAssignment | MalformedNode | None]],
+) -> Iterator[list[tuple[str, TopicAssignment | MalformedNode | None]]]:
     """Yields topics with at most ``CHUNK_PARTITIONS_MAX`` partitions together; a larger topic is its own chunk."""
-    chunk: list[tuple[str, TopicAssignment | Malformed | None]] = []
+    chunk: list[tuple[str, TopicAssignment | MalformedNode | None]] = []
     size = 0
     for name, topic in found:
         count = len(topic.partitions) if isinstance(topic, TopicAssignment) else 0

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env, Kind, Kinds
 from controller.procedures.parking import Parking
-from controller.procedures.requests import Abort, Bypass, Command, Refused, Remove, Request, Submit
+from controller.procedures.requests import Abort, Bypass, Command, ProcedureRefused, Remove, Request, Submit
 from controller.procedures.running import Entered, LockItem, Running
 from controller.procedures.stepping import Stepping, Steps
 from controller.procedures.turns import Turns
@@ -68,7 +68,7 @@ class Engine(Generic[Env]):
         scale = Scale(store, running.procedures.find)
         self._intake = Intake(running, self._pids, scale)
         stepping = Stepping(running, self._steps, self._pids, scale)
-        blameless = (*interruptions, *ends, StoreFailed, Refused)
+        blameless = (*interruptions, *ends, StoreFailed, ProcedureRefused)
         self._turns = Turns(
             store, running, self._intake, self._steps, stepping, self._pids, wanted, blameless=blameless
         )
@@ -132,16 +132,18 @@ class Engine(Generic[Env]):
     async def submit(self, kind: str, data: bytes, caller: Caller, *, expires_ms: int = 0) -> int:
         """Starts a procedure; returns its pid once that is durable, or the one of the same caller's same nonce.
 
-        Raises :class:`Refused`.
+        Raises :class:`ProcedureRefused`.
         """
         if len(data) > DATA_BYTES_MAX:
-            raise Refused(f"{kind}: its message has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored: split it")
+            raise ProcedureRefused(
+                f"{kind}: its message has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored: split it"
+            )
         return await self._request(Submit(kind, data, caller, expires_ms))
 
     def submit_soon(self, kind: str, data: bytes, caller: Caller) -> None:
         """Starts a procedure of the daemon's own in a later turn; the same nonce again starts none.
 
-        Raises :class:`Refused` where too many requests wait, and the error of an engine that is closed.
+        Raises :class:`ProcedureRefused` where too many requests wait, and the error of an engine that is closed.
         """
         if self._closed is not None:
             raise self._closed
@@ -157,7 +159,10 @@ class Engine(Generic[Env]):
         return bool(await self._request(Bypass(pid, ending)))
 
     async def remove(self, pid: int, ending: Ending = NO_ENDING) -> list[int]:
-        """Removes a record that cannot be used, with its family; returns their pids. Raises :class:`Refused`."""
+        """Removes a record that cannot be used, with its family; returns their pids.
+
+        Raises :class:`ProcedureRefused`.
+        """
         await self._request(Remove(pid, ending))
         return self.removed(pid)
 
@@ -166,14 +171,20 @@ class Engine(Generic[Env]):
         return self._intake.unusable.removed.family(pid) or [pid]
 
     async def command(self, pid: int, command: bytes, ending: Ending = NO_ENDING) -> bool:
-        """Has the kind of a procedure change its message; False where it failed or ended. Raises :class:`Refused`."""
+        """Has the kind of a procedure change its message; False where it failed or ended.
+
+        Raises :class:`ProcedureRefused`.
+        """
         return bool(await self._request(Command(pid, command, ending)))
 
     async def result(self, pid: int) -> Record:
-        """Waits for the end of a procedure that a caller submitted; returns its record. Raises :class:`Refused`."""
+        """Waits for the end of a procedure that a caller submitted; returns its record.
+
+        Raises :class:`ProcedureRefused`.
+        """
         record = self._intake.known(pid)
         if record.parent:
-            raise Refused(f"pid {pid} is a part of pid {record.root}: wait for that one")
+            raise ProcedureRefused(f"pid {pid} is a part of pid {record.root}: wait for that one")
         if self._closed is not None:
             raise self._closed
         if not record.state.is_final:

@@ -10,7 +10,17 @@ from typing import Final, Generic
 
 from controller.procedures.kinds import Env, misordered
 from controller.procedures.parking import UnusableRecords
-from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Remove, Request, Submit, Unknown
+from controller.procedures.requests import (
+    Abort,
+    Bypass,
+    Command,
+    Pending,
+    ProcedureRefused,
+    Remove,
+    Request,
+    Submit,
+    Unknown,
+)
 from controller.procedures.running import Running
 from controller.procedures.writes import Decided, Pids, Scale
 from state_machines.procedures.kernel import Change
@@ -36,9 +46,9 @@ class Intake(Generic[Env]):
         return len(self._waiting)
 
     def add(self, request: Request) -> asyncio.Future[int]:
-        """Adds a request; returns the future of its response. Raises :class:`Refused` where too many wait."""
+        """Adds a request; returns the future of its response. Raises :class:`ProcedureRefused` where too many wait."""
         if len(self._waiting) >= REQUESTS_MAX:
-            raise Refused(f"{len(self._waiting)} requests wait: try again")
+            raise ProcedureRefused(f"{len(self._waiting)} requests wait: try again")
         pending = Pending(request, asyncio.get_running_loop().create_future())
         self._waiting.append(pending)
         return pending.response
@@ -57,7 +67,7 @@ class Intake(Generic[Env]):
             self._waiting.popleft().refuse(why)
 
     def decide(self, pending: Pending) -> Decided:
-        """Decides on a request; returns what to write, with the response. Raises :class:`Refused`."""
+        """Decides on a request; returns what to write, with the response. Raises :class:`ProcedureRefused`."""
         if isinstance(pending.request, Remove):
             return self._removed(pending, pending.request)
         return self._changed(pending, pending.request)
@@ -96,10 +106,10 @@ class Intake(Generic[Env]):
         return self._procedures.commanded(pid, data, now_ms, request.ending, undoing=undoing)
 
     def _weighed(self, change: Change, what: str) -> int:
-        """Returns the weight of a request's records; raises :class:`Refused` where the store cannot write them."""
+        """Returns the weight of a request's records; raises :class:`ProcedureRefused` where no store takes them."""
         weight, why = self._scale.problem(change)
         if why is not None:
-            raise Refused(f"{what}: {why}: send a smaller request")
+            raise ProcedureRefused(f"{what}: {why}: send a smaller request")
         return weight
 
     def _root_of(self, pid: int) -> int:
@@ -107,7 +117,7 @@ class Intake(Generic[Env]):
         return 0 if record is None else record.root
 
     def known(self, pid: int) -> Record:
-        """Returns the durable record of a procedure; raises :class:`Refused` where there is none that can be used."""
+        """Returns the durable record of a procedure; raises :class:`ProcedureRefused` where none can be used."""
         record = self._procedures.records.get(pid)
         if record is None:
             self.unusable.check(pid)
@@ -117,13 +127,13 @@ class Intake(Generic[Env]):
     def _removed(self, pending: Pending, request: Remove) -> Decided:
         """Removes a record that cannot be used, and its family; the rest of a large one goes in later turns."""
         if request.pid < 1:
-            raise Refused("an entry whose name is no pid belongs to another client: delete its znode by hand")
+            raise ProcedureRefused("an entry whose name is no pid belongs to another client: delete its znode by hand")
         family = self.unusable.family(request.pid)
         if not family and self.unusable.removed.family(request.pid):
             return Decided(Change(), pending=pending, pid=request.pid)
         if not family:
             state = self.known(request.pid).state.name
-            raise Refused(f"pid {request.pid}: its record can be used ({state}): abort or bypass it, or wait")
+            raise ProcedureRefused(f"pid {request.pid}: its record can be used ({state}): abort or bypass it, or wait")
         deletes, ends, is_last = self.unusable.removal(request.pid, request.ending, self._running.now_ms())
         gone = [after.pid for _, after in ends]
 
@@ -146,8 +156,8 @@ class Intake(Generic[Env]):
         demand = self._kinds.demand(record)
         why = demand if isinstance(demand, str) else misordered(record.pid, demand, self._running.scheduler, ())
         if why:
-            raise Refused(why)
+            raise ProcedureRefused(why)
         admit = self._kinds[record.kind].admit
         if admit is not None and (why := admit(record, self._procedures.live_of(record.kind))) is not None:
-            raise Refused(why)
+            raise ProcedureRefused(why)
         return self._procedures.submitted(record), record.pid

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import Demand, LockOrder
 from state_machines.procedures.outcome import Outcome
@@ -63,7 +63,7 @@ class Kind(NamedTuple, Generic[Env]):
 
     ``no_return``: index of the first step that is never undone. ``holds_locks``: from the first step to the end, also
     while it waits and over restarts; otherwise locks are held for one step at a time. ``command``: returns the message
-    after an operator's command, or raises :class:`Refused`; None where the kind has no commands;
+    after an operator's command, or raises :class:`ProcedureRefused`; None where the kind has no commands;
     ``changes_while_undone``: also while a procedure is undone. ``members``: returns what it is about. ``admit``:
     returns why a new procedure is refused beside the live ones of its kind, those being written among them.
     """
@@ -79,9 +79,9 @@ class Kind(NamedTuple, Generic[Env]):
     admit: Callable[[Record, Sequence[Record]], str | None] | None = None
 
     def changed(self, record: Record, command: bytes) -> bytes:
-        """Returns the message after an operator's command; raises :class:`Refused`."""
+        """Returns the message after an operator's command; raises :class:`ProcedureRefused`."""
         if self.command is None:
-            raise Refused(f"pid {record.pid}: {self.name} has no commands: abort it, or wait for its end")
+            raise ProcedureRefused(f"pid {record.pid}: {self.name} has no commands: abort it, or wait for its end")
         return self.command(record, command)
 
     def undo_of(self, record: Record) -> Step[Env]:

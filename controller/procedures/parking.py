@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from controller.procedures.requests import Nonce, Pending, Refused, Request, Unusable
+from controller.procedures.requests import Nonce, Pending, ProcedureRefused, Request, Unusable
 from metadata_store.records.port import Stored
 from state_machines.procedures.record import NO_CALLER, Caller, Ending, Record, family
 from state_machines.procedures.states import State
@@ -101,11 +101,11 @@ class Parking:
     def ask(self, request: Request) -> asyncio.Future[int]:
         """Keeps a request for the next term, which carries it out before it runs a step; returns its response.
 
-        Raises :class:`Refused` where too many wait.
+        Raises :class:`ProcedureRefused` where too many wait.
         """
         self._early = [one for one in self._early if not one.response.done()]
         if len(self._early) >= EARLY_MAX:
-            raise Refused(f"{len(self._early)} requests wait for the next term: try again")
+            raise ProcedureRefused(f"{len(self._early)} requests wait for the next term: try again")
         pending = Pending(request, asyncio.get_running_loop().create_future())
         self._early.append(pending)
         return pending.response
@@ -113,13 +113,13 @@ class Parking:
     async def asked(self, request: Request, why: Callable[[], str]) -> bool:
         """Waits until the next term has carried out a request; returns whether it did anything.
 
-        Raises :class:`Refused`, also where no term takes it in time, with the cause, ``why``, and what ends that term.
+        Raises :class:`ProcedureRefused`, also where no term takes it in time, with the cause, ``why``, and its remedy.
         """
         response = self.ask(request)
         try:
             await asyncio.wait({response}, timeout=EARLY_S)
             if self._withdrawn(response):
-                raise Refused(f"no term of this daemon began in {EARLY_S:.0f} s ({why()}): try again")
+                raise ProcedureRefused(f"no term of this daemon began in {EARLY_S:.0f} s ({why()}): try again")
             return bool(await response)
         finally:
             response.cancel()
@@ -139,7 +139,7 @@ class Parking:
     def refuse_early(self, why: str) -> None:
         """Refuses the requests that wait: the next term is not one of this daemon."""
         for one in self.take_early():
-            one.refuse(Refused(why))
+            one.refuse(ProcedureRefused(why))
 
 
 # -- records that cannot be used

@@ -98,11 +98,11 @@ class Pending(NamedTuple):
             self.response.set_exception(why)
 
 
-class Refused(Exception):
+class ProcedureRefused(Exception):
     """A request cannot be carried out; the text says why, and what would make it succeed."""
 
 
-class Unknown(Refused):
+class Unknown(ProcedureRefused):
     """A request is about a procedure that has no record."""
 
     def __init__(self, pid: int) -> None:
@@ -110,7 +110,7 @@ class Unknown(Refused):
         self.pid = pid
 
 
-class Unusable(Refused):
+class Unusable(ProcedureRefused):
     """A request is about a record that cannot be used: an operator may have it removed."""
 
     def __init__(self, pid: int, text: str) -> None:

@@ -11,7 +11,7 @@ from typing import Final, Generic
 
 from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.procedures.running import Running
 from controller.procedures.stepping import Stepping, Steps
 from controller.procedures.writes import RECORDS_MAX, Decided, Group, Pids
@@ -70,8 +70,8 @@ class Turns(Generic[Env]):
             self._blame(error)
             if isinstance(error, Fenced | Unstorable):  # nothing of the write was applied
                 self._sent = None
-            stopped = Refused(f"the daemon stops, or its term ended ({error}): try again")
-            group.refuse(error if isinstance(error, Refused | StoreFailed) else stopped)
+            stopped = ProcedureRefused(f"the daemon stops, or its term ended ({error}): try again")
+            group.refuse(error if isinstance(error, ProcedureRefused | StoreFailed) else stopped)
             raise
 
     async def _turn(self, group: Group) -> None:

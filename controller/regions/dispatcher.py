@@ -44,7 +44,7 @@ SAID_CHARS_MAX: Final = 300
 """Characters of a server's words that a record keeps."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class DispatchLimits(msgspec.Struct, frozen=True):
     """Bounds of the dispatch.
 
     ``delay_ms``: how long the first operation of a batch waits for others. ``batch_max``: operations of a batch, and
@@ -84,7 +84,7 @@ class Dispatcher:
     reads_nodes = False
     """Whether servers may answer by znodes."""
 
-    def __init__(self, epoch: int, limits: Limits, clock: Callable[[], float], tell: Tell) -> None:
+    def __init__(self, epoch: int, limits: DispatchLimits, clock: Callable[[], float], tell: Tell) -> None:
         self._epoch = epoch
         self._limits = limits
         self._clock = clock

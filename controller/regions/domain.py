@@ -19,7 +19,7 @@ from controller.procedures.running import Entered
 from controller.regions import loading
 from controller.regions.claim import Opened, Opening
 from controller.regions.clock import SteadyClock, Uptime, uptime
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.environment import Options
 from controller.regions.metrics import RegionCounters
 from controller.regions.restored import Seen, Serving
@@ -68,7 +68,7 @@ class RegionsDomain:
         *,
         wall_ms: Callable[[], int],
         up: Callable[[], Uptime] = uptime,
-        limits: Limits,
+        limits: DispatchLimits,
         placement: str,
         entered: Entered | None = None,
         journal: Journal | None = None,

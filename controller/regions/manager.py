@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from controller.procedures.engine import Engine
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.regions import admission, independence
 from controller.regions.admission import Admission, ServerDead, ServerUnknown
 from controller.regions.comparison import LIST_EVERY_S, Comparison
@@ -292,7 +292,7 @@ class Manager:
         """Submits a procedure of the daemon's own; a nonce keeps a second one like it out. False: not now."""
         try:
             self.engine.submit_soon(kind, data, Caller(ITSELF, "", reason, self._unended(nonce)))
-        except Refused as refused:
+        except ProcedureRefused as refused:
             log.warning("%s is not started yet: %s", nonce, refused)
             return False
         return True

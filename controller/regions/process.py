@@ -16,7 +16,7 @@ from controller.journal.segments import regions_folder_in
 from controller.process.wording import name_of
 from controller.process.zookeeper import connections
 from controller.regions.claim import Opened, Opening
-from controller.regions.dispatcher import HOLD_FRACTION, Limits
+from controller.regions.dispatcher import HOLD_FRACTION, DispatchLimits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
 from controller.regions.metrics import RegionCounters
@@ -49,7 +49,7 @@ def domain_of(settings: Settings, tls: ServerTls | None, secrets: Secrets = NO_S
         listener,
         Options.of(wanted),
         wall_ms=lambda: int(time.time() * 1000),
-        limits=Limits(wanted.delay_ms, wanted.batch_max, wanted.in_flight_max),
+        limits=DispatchLimits(wanted.delay_ms, wanted.batch_max, wanted.in_flight_max),
         placement=wanted.placement,
         counters=counters,
         journal=_journal(settings, counters),

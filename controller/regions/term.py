@@ -30,7 +30,7 @@ from controller.regions import (
 from controller.regions.balancing import Balancing
 from controller.regions.bypassed import picked_up, see_to
 from controller.regions.clock import SteadyClock
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.fencing import lease_and_fence_in
 from controller.regions.growing import Growth
@@ -87,7 +87,7 @@ class RegionsTerm:
         options: Options,
         *,
         wall_ms: Callable[[], int],
-        limits: Limits | None = None,
+        limits: DispatchLimits | None = None,
         placement: str = "retain",
         seed: int | None = None,
         entered: Entered | None = None,
@@ -115,7 +115,7 @@ class RegionsTerm:
         self.env = RegionsEnv(
             model,
             choosing.dispatcher_of(
-                *(epoch, limits or Limits(), clock, self.journal.dispatched),
+                *(epoch, limits or DispatchLimits(), clock, self.journal.dispatched),
                 *(model, nodes, options.node_timeout_ms / 1000),
             ),
             placement_of(placement, by_table=options.balancer_by_table),

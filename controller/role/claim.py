@@ -26,7 +26,7 @@ from controller.role.own_znodes import Process, RoleFlag
 from controller.role.queue import ClaimRefused, PositionLost, QueueMember, usable
 from metadata_store import paths
 from metadata_store.acl import ALL, READ, Acl, default_acls, digest_id
-from metadata_store.codecs.base import Malformed, decoded
+from metadata_store.codecs.base import MalformedNode, decoded
 from metadata_store.codecs.controller import (
     ControllerZnode,
     decode_controller,
@@ -117,7 +117,7 @@ class Role(QueueMember):
         if node is None:
             return None, None
         found = decode_controller(paths.CONTROLLER, node.data)
-        return (ControllerZnode(-1) if isinstance(found, Malformed) else found), node.stat
+        return (ControllerZnode(-1) if isinstance(found, MalformedNode) else found), node.stat
 
     async def is_daemon(self, holder: ControllerZnode) -> bool:
         """Returns whether a daemon wrote ``holder``: it has a nonce, or the id of a daemon that once queued."""

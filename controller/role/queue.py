@@ -12,7 +12,7 @@ from brokers.security.shared_secret import Seals
 from controller.role import own_znodes as own
 from controller.role.own_znodes import Process, WrongIdentity, check_identity, close_own, closes
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed, guarded
+from metadata_store.codecs.base import MalformedNode, guarded
 from metadata_store.errors import Code, ZkError
 from metadata_store.nodes.cluster_nodes import read_cluster_id
 from metadata_store.own import ENDPOINTS
@@ -232,9 +232,9 @@ class QueueMember:
                 raise
 
 
-def usable(found: T | Malformed) -> T:
+def usable(found: T | MalformedNode) -> T:
     """Returns the decoded znode; raises :class:`ClaimRefused` for a malformed one, which forbids a claim."""
-    if isinstance(found, Malformed):
+    if isinstance(found, MalformedNode):
         raise ClaimRefused(
             f"{found.path} cannot be understood ({found.why}): repair it, then the daemon claims by itself"
         )

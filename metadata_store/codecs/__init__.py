@@ -1,5 +1,5 @@
-"""Encodes and decodes every znode of a Kafka cluster; bad data becomes :class:`Malformed`."""
+"""Encodes and decodes every znode of a Kafka cluster; bad data becomes :class:`MalformedNode`."""
 
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 
-__all__ = ["Malformed"]
+__all__ = ["MalformedNode"]

@@ -19,7 +19,7 @@ BAD_DATA: Final = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """Exceptions that decoding foreign bytes may raise."""
 
 
-class Malformed(Struct, frozen=True):
+class MalformedNode(Struct, frozen=True):
     """A znode whose data cannot be used, and why: a value, so that one bad znode never stops the rest."""
 
     path: str
@@ -29,12 +29,12 @@ class Malformed(Struct, frozen=True):
         return f"{self.path}: {self.why}"
 
 
-def guarded(path: str, decode: Callable[[], T]) -> T | Malformed:
-    """Returns the result of ``decode``, or :class:`Malformed` with the error that it raised."""
+def guarded(path: str, decode: Callable[[], T]) -> T | MalformedNode:
+    """Returns the result of ``decode``, or :class:`MalformedNode` with the error that it raised."""
     try:
         return decode()
     except BAD_DATA as error:
-        return Malformed(path, reason(error))
+        return MalformedNode(path, reason(error))
 
 
 def strict(kind: type[T]) -> Callable[[bytes | None], T]:

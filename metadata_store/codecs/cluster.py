@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metadata_store.codecs.base import Int32, Malformed, guarded, require_version, split_unknown, strict, to_json
+from metadata_store.codecs.base import Int32, MalformedNode, guarded, require_version, split_unknown, strict, to_json
 from state_machines.model.types import Broker, Endpoint
 
 BLOCK_SIZE: Final = 1_000
@@ -41,7 +41,7 @@ _decode_block = strict(_Block)
 _decode_cluster_id = strict(_ClusterId)
 
 
-def decode_producer_ids(path: str, data: bytes | None) -> ProducerIdBlock | Malformed | None:
+def decode_producer_ids(path: str, data: bytes | None) -> ProducerIdBlock | MalformedNode | None:
     """Decodes the last allocated block; None where there was none yet (the znode holds NULL)."""
     return guarded(path, lambda: _block(data)) if data is not None else None
 
@@ -61,7 +61,7 @@ def encode_producer_ids(block: ProducerIdBlock) -> bytes:
     return to_json(fields)
 
 
-def decode_cluster_id(path: str, data: bytes | None) -> str | Malformed:
+def decode_cluster_id(path: str, data: bytes | None) -> str | MalformedNode:
     """Decodes the id of the cluster."""
     return guarded(path, lambda: _cluster_id(data))
 
@@ -111,7 +111,7 @@ class _Features(Struct):
 _decode_features = strict(_Features)
 
 
-def decode_features(path: str, data: bytes | None) -> Features | Malformed:
+def decode_features(path: str, data: bytes | None) -> Features | MalformedNode:
     """Decodes finalised features."""
     return guarded(path, lambda: _features(data))
 
@@ -158,7 +158,7 @@ class _Config(Struct):
 _decode_config = strict(_Config)
 
 
-def decode_config(path: str, data: bytes | None) -> Config | Malformed:
+def decode_config(path: str, data: bytes | None) -> Config | MalformedNode:
     """Decodes the configuration of an entity; a znode without data is an empty one, as for brokers."""
     return guarded(path, lambda: _config(data)) if data else Config({})
 
@@ -190,7 +190,7 @@ class _Broker(Struct):
 _decode = strict(_Broker)
 
 
-def decode_broker(path: str, broker: int, data: bytes | None, czxid: int, version: int) -> Broker | Malformed:
+def decode_broker(path: str, broker: int, data: bytes | None, czxid: int, version: int) -> Broker | MalformedNode:
     """Decodes a registration; ``czxid`` is its broker epoch, ``version`` the znode's version."""
     return guarded(path, lambda: _broker(broker, data, czxid, version))
 

@@ -12,7 +12,7 @@ from metadata_store.codecs.base import (
     INT32_MAX,
     Int32,
     Int64,
-    Malformed,
+    MalformedNode,
     guarded,
     require_version,
     split_unknown,
@@ -58,7 +58,7 @@ _decode = strict(_Controller)
 _FIELDS: Final = _Controller.__struct_encode_fields__
 
 
-def decode_controller(path: str, data: bytes | None) -> ControllerZnode | Malformed:
+def decode_controller(path: str, data: bytes | None) -> ControllerZnode | MalformedNode:
     """Reads the controller: only ``brokerid`` is mandatory, whatever the version, as for brokers."""
     return guarded(path, lambda: _controller(data))
 
@@ -100,10 +100,10 @@ def encode_controller(controller: ControllerZnode) -> bytes:
     return to_json(controller_fields(controller))
 
 
-def decode_epoch(path: str, data: bytes | None) -> int | Malformed:
+def decode_epoch(path: str, data: bytes | None) -> int | MalformedNode:
     """Reads the controller epoch: decimal text, no JSON."""
     if data is None or not _DIGITS.fullmatch(data) or int(data) > INT32_MAX:
-        return Malformed(path, f"{(data or b'')[:40]!r} is not a controller epoch (decimal text)")
+        return MalformedNode(path, f"{(data or b'')[:40]!r} is not a controller epoch (decimal text)")
     return int(data)
 
 
@@ -132,7 +132,7 @@ class _Migration(Struct):
 _decode_migration = strict(_Migration)
 
 
-def decode_migration(path: str, data: bytes | None) -> Migration | Malformed:
+def decode_migration(path: str, data: bytes | None) -> Migration | MalformedNode:
     """Reads the state of a migration to KRaft."""
     return guarded(path, lambda: _migration(data))
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from metadata_store.codecs.base import (
     BAD_DATA,
-    Malformed,
+    MalformedNode,
     NonNegative,
     guarded,
     reason,
@@ -143,7 +143,7 @@ _decode_log_dir = strict(_LogDirEvent)
 _decode_config = strict(_ConfigChange)
 
 
-def decode_partitions(path: str, data: bytes | None) -> Partitions | Malformed:
+def decode_partitions(path: str, data: bytes | None) -> Partitions | MalformedNode:
     """Decodes ``/isr_change_notification/*`` and ``/admin/preferred_replica_election``: a list of partitions."""
     return guarded(path, lambda: _partitions(data))
 
@@ -158,7 +158,7 @@ def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
     return to_json({"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in partitions]})
 
 
-def decode_log_dir_event(path: str, data: bytes | None) -> int | Malformed:
+def decode_log_dir_event(path: str, data: bytes | None) -> int | MalformedNode:
     """Decodes ``/log_dir_event_notification/*``: the broker that lost a log directory."""
     return guarded(path, lambda: _log_dir_event(data))
 
@@ -176,7 +176,7 @@ def encode_log_dir_event(broker: int) -> bytes:
     return to_json({"version": 1, "broker": broker, "event": LOG_DIR_FAILURE})
 
 
-def decode_config_change(path: str, data: bytes | None) -> str | Malformed:
+def decode_config_change(path: str, data: bytes | None) -> str | MalformedNode:
     """Decodes ``/config/changes/*``: the path of the changed entity below ``/config``, such as ``topics/orders``."""
     return guarded(path, lambda: _config_change(data))
 

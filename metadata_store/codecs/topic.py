@@ -17,7 +17,7 @@ from msgspec import Struct
 from metadata_store.codecs.base import (
     BAD_DATA,
     Int32,
-    Malformed,
+    MalformedNode,
     NonNegative,
     guarded,
     reason,
@@ -80,7 +80,9 @@ class TopicDecoder:
     def __init__(self) -> None:
         self._plain: dict[tuple[int, ...], Assignment] = {}
 
-    def decode(self, path: str, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment | Malformed:
+    def decode(
+        self, path: str, name: str, data: bytes | None, version: int, czxid: int
+    ) -> TopicAssignment | MalformedNode:
         """Decodes a topic znode; ``version`` and ``czxid`` are of its stat."""
         return guarded(path, lambda: self._decode(name, data, version, czxid))
 
@@ -117,7 +119,7 @@ def _sound(partition: int, replicas: tuple[int, ...]) -> tuple[int, ...]:
     return replicas
 
 
-def decode_topic(path: str, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment | Malformed:
+def decode_topic(path: str, name: str, data: bytes | None, version: int, czxid: int) -> TopicAssignment | MalformedNode:
     """Decodes one topic znode."""
     return TopicDecoder().decode(path, name, data, version, czxid)
 
@@ -155,14 +157,14 @@ class _State(Struct, gc=False):
 _decode = msgspec.json.Decoder(_State).decode
 
 
-def decode_state(data: bytes | None, version: int, path: str = "") -> Leadership | Malformed:
+def decode_state(data: bytes | None, version: int, path: str = "") -> Leadership | MalformedNode:
     """Decodes the leadership of a partition; ``version`` is the znode's (the partition epoch)."""
     try:
         state = _decode(data)  # type: ignore[arg-type]  # None raises TypeError
         if state.version != STATE_VERSION or state.leader_recovery_state not in (RECOVERED, RECOVERING):
             _refuse(state)
     except BAD_DATA as error:
-        return Malformed(path, reason(error))
+        return MalformedNode(path, reason(error))
     recovering = state.leader_recovery_state == RECOVERING
     return Leadership(state.leader, state.leader_epoch, state.isr, state.controller_epoch, version, recovering)
 

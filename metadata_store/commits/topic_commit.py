@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.codecs.topic import encode_topic
@@ -129,13 +129,13 @@ def _without_strangers(
 
 
 def _writes(
-    changes: Iterable[TopicChange], found: Iterable[TopicAssignment | Malformed | None], total: TopicOutcome
+    changes: Iterable[TopicChange], found: Iterable[TopicAssignment | MalformedNode | None], total: TopicOutcome
 ) -> Iterator[Write[str, TopicChange]]:
     """Yields the writes of topics that did not change since the decision; the rest goes into ``total``."""
     for change, topic in zip(changes, found, strict=True):
         if topic is None or (isinstance(topic, TopicAssignment) and change.czxid != topic.czxid):
             total.gone.append(change.topic)
-        elif isinstance(topic, Malformed):
+        elif isinstance(topic, MalformedNode):
             total.refused.append((change.topic, Code.DATA_INCONSISTENCY))
         elif topic.version != change.version:
             total.conflicts.append(change.topic)
@@ -156,7 +156,7 @@ CreationOutcome = MultiOutcome[NewTopic, str]
 class TopicZnodes(Struct, frozen=True, gc=False):
     """Znodes under the name of a new topic: topic znode, deletion marker, version of a configuration."""
 
-    topic: TopicAssignment | Malformed | None
+    topic: TopicAssignment | MalformedNode | None
     marked: bool
     config_version: int | None
 

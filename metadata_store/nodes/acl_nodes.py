@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metadata_store.codecs.base import Malformed, guarded, require_version, strict
+from metadata_store.codecs.base import MalformedNode, guarded, require_version, strict
 from metadata_store.errors import Code
 from metadata_store.port import Node, ZooKeeper
 from metadata_store.reads import unreadable
@@ -48,7 +48,7 @@ _decode_acls = strict(_Acls)
 _decode_change = strict(_Change)
 
 
-def decode_acls(path: str, data: bytes | None) -> tuple[Entry, ...] | Malformed:
+def decode_acls(path: str, data: bytes | None) -> tuple[Entry, ...] | MalformedNode:
     """Decodes the entries of one resource's list."""
     return guarded(path, lambda: _acls(data))
 
@@ -70,7 +70,7 @@ def _line(one: _Entry) -> Entry:
     return Entry(one.principal, canonical_host(one.host), operation, allows)
 
 
-def decode_literal_change(path: str, data: bytes | None) -> tuple[Pattern, Key] | Malformed | None:
+def decode_literal_change(path: str, data: bytes | None) -> tuple[Pattern, Key] | MalformedNode | None:
     """Decodes ``Topic:name``; None for a type of resource that requests to a controller do not concern."""
     return guarded(path, lambda: _literal(data))
 
@@ -82,7 +82,7 @@ def _literal(data: bytes | None) -> tuple[Pattern, Key] | None:
     return _named(Pattern.LITERAL, kind, name)
 
 
-def decode_extended_change(path: str, data: bytes | None) -> tuple[Pattern, Key] | Malformed | None:
+def decode_extended_change(path: str, data: bytes | None) -> tuple[Pattern, Key] | MalformedNode | None:
     """Decodes the same from JSON, for prefixes."""
     return guarded(path, lambda: _extended(data))
 
@@ -115,7 +115,7 @@ class ReadAcls(Struct, frozen=True):
     """
 
     acls: Acls
-    malformed: list[Malformed]
+    malformed: list[MalformedNode]
     closed: set[Place]
 
 
@@ -127,7 +127,7 @@ def acl_path(place: Place) -> str:
 
 async def read_acls(zk: ZooKeeper) -> ReadAcls:
     """Reads all lists of topics and of the cluster."""
-    acls, malformed, places = Acls(), list[Malformed](), list[Place]()
+    acls, malformed, places = Acls(), list[MalformedNode](), list[Place]()
     for pattern, root in ROOTS.items():
         for resource in Resource:
             listed = await zk.children(f"{root}/{resource}")
@@ -138,7 +138,7 @@ async def read_acls(zk: ZooKeeper) -> ReadAcls:
 
 
 async def read_lists(
-    zk: ZooKeeper, acls: Acls, places: Iterable[Place], malformed: Callable[[Malformed], None]
+    zk: ZooKeeper, acls: Acls, places: Iterable[Place], malformed: Callable[[MalformedNode], None]
 ) -> set[Place]:
     """Reads some lists into ``acls``, absent ones as empty. Returns those that ZooKeeper refused."""
     closed = set[Place]()
@@ -146,7 +146,7 @@ async def read_lists(
     nodes = await zk.read_many([acl_path(place) for place in wanted])
     for place, node in zip(wanted, nodes, strict=True):
         found = _entries(acl_path(place), node)
-        if isinstance(found, Malformed):
+        if isinstance(found, MalformedNode):
             malformed(found)
             found = DENY_ALL
             if isinstance(node, Code):
@@ -155,27 +155,27 @@ async def read_lists(
     return closed
 
 
-def _entries(path: str, node: Node | Code) -> tuple[Entry, ...] | Malformed:
+def _entries(path: str, node: Node | Code) -> tuple[Entry, ...] | MalformedNode:
     if isinstance(node, Node):
         return decode_acls(path, node.data)
     return unreadable(path, node) or ()
 
 
-async def read_acl_changes(zk: ZooKeeper, after: dict[str, str]) -> tuple[set[Place], list[Malformed]]:
+async def read_acl_changes(zk: ZooKeeper, after: dict[str, str]) -> tuple[set[Place], list[MalformedNode]]:
     """Reads the resources of notifications after those in ``after`` (name by parent), and advances ``after``."""
-    places, malformed = set[Place](), list[Malformed]()
+    places, malformed = set[Place](), list[MalformedNode]()
     for parent, decode in CHANGES.items():
         listed = await zk.children(parent)
         names = sorted(name for name in (listed[0] if listed is not None else ()) if name > after.get(parent, ""))
         found = await zk.read_many([f"{parent}/{name}" for name in names])
         for name, node in zip(names, found, strict=True):
             place = decode(f"{parent}/{name}", node.data) if isinstance(node, Node) else None
-            if isinstance(place, Malformed):
+            if isinstance(place, MalformedNode):
                 malformed.append(place)
             elif place is not None:
                 places.add(place)
             if isinstance(node, Code):
                 path = f"{parent}/{name}"
-                malformed.append(unreadable(path, node) or Malformed(path, "is gone already"))
+                malformed.append(unreadable(path, node) or MalformedNode(path, "is gone already"))
         after.update({parent: names[-1]} if names else {})
     return places, malformed

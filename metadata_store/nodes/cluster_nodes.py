@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 from msgspec import Struct
 
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import (
     BLOCK_SIZE,
     Features,
@@ -43,7 +43,7 @@ _INT64_MAX: Final = 2**63 - 1
 class Found(Struct, Generic[T], frozen=True):
     """A znode that exists: its value, or why that cannot be used, and its stat."""
 
-    value: T | Malformed
+    value: T | MalformedNode
     stat: Stat
 
 
@@ -106,7 +106,7 @@ async def _create_if_absent(zk: ZooKeeper, path: str, data: bytes | None) -> boo
     return True
 
 
-async def read_cluster_id(zk: ZooKeeper) -> str | Malformed | None:
+async def read_cluster_id(zk: ZooKeeper) -> str | MalformedNode | None:
     """Reads the id of the cluster; None before the first broker started."""
     node = await zk.get(paths.CLUSTER_ID)
     return decode_cluster_id(paths.CLUSTER_ID, node.data) if node is not None else None
@@ -118,7 +118,7 @@ async def read_features(zk: ZooKeeper) -> Found[Features] | None:
     return Found(decode_features(paths.FEATURE, node.data), node.stat) if node is not None else None
 
 
-async def set_up_features(zk: ZooKeeper, version: int, enabled: bool, fence: Fence) -> Malformed | None:
+async def set_up_features(zk: ZooKeeper, version: int, enabled: bool, fence: Fence) -> MalformedNode | None:
     """Writes ``/feature`` as the IBP requires, as Kafka's controller does at the start of its term.
 
     ``version`` is that of the JSON (2 from IBP 3.3), ``enabled`` holds from IBP 2.7. Finalised features are kept where
@@ -126,7 +126,7 @@ async def set_up_features(zk: ZooKeeper, version: int, enabled: bool, fence: Fen
     """
     async for _ in _rounds(zk):
         found = await read_features(zk)
-        if found is not None and isinstance(found.value, Malformed):
+        if found is not None and isinstance(found.value, MalformedNode):
             return found.value
         op = _features_op(found, version, enabled)
         if op is None or await submit(zk, fence, [op]) is None:
@@ -151,7 +151,7 @@ async def delete_features(
     """Deletes finalised features from ``/feature``, by compare and set; raises :class:`Contended`."""
     async for _ in _rounds(zk):
         found = await read_features(zk)
-        if found is None or isinstance(found.value, Malformed):
+        if found is None or isinstance(found.value, MalformedNode):
             return
         now = found.value
         kept = {name: levels for name, levels in now.features.items() if name not in names}
@@ -164,7 +164,7 @@ async def delete_features(
     raise Contended(f"{paths.FEATURE} was changed by others {CAS_ROUNDS_MAX} times in a row")
 
 
-async def allocate_producer_ids(zk: ZooKeeper, broker: int, fence: Fence) -> ProducerIdBlock | Malformed:
+async def allocate_producer_ids(zk: ZooKeeper, broker: int, fence: Fence) -> ProducerIdBlock | MalformedNode:
     """Allocates the next block of producer ids for a broker, by compare and set.
 
     A block whose write had an unknown outcome is never allocated: the next call reads the last block and goes on behind
@@ -173,7 +173,7 @@ async def allocate_producer_ids(zk: ZooKeeper, broker: int, fence: Fence) -> Pro
     async for _ in _rounds(zk):
         node = await zk.get(paths.PRODUCER_IDS)
         last = decode_producer_ids(paths.PRODUCER_IDS, node.data if node is not None else None)
-        if isinstance(last, Malformed):
+        if isinstance(last, MalformedNode):
             return last
         start = last.end + 1 if last is not None else 0
         if start > _INT64_MAX - BLOCK_SIZE:
@@ -191,7 +191,7 @@ def _block_op(node: Node | None, block: ProducerIdBlock) -> Op:
     return SetData(paths.PRODUCER_IDS, data, node.stat.version)
 
 
-async def read_preferred_election(zk: ZooKeeper) -> Found[Partitions] | Malformed | None:
+async def read_preferred_election(zk: ZooKeeper) -> Found[Partitions] | MalformedNode | None:
     """Reads ``/admin/preferred_replica_election``; Malformed where it cannot even be read."""
     path = paths.PREFERRED_ELECTION
     [node] = await zk.read_many([path])

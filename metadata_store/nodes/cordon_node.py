@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metadata_store import own
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
@@ -74,23 +74,25 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Content)
 
 
-async def read_cordons(zk: ZooKeeper) -> Cordons | Malformed:
+async def read_cordons(zk: ZooKeeper) -> Cordons | MalformedNode:
     """Reads the marks; none without a znode."""
     try:
         node = await zk.get(PATH)
     except ZkError as error:
-        return Malformed(PATH, f"it cannot be read ({error.code.name}): check its ACL")
+        return MalformedNode(PATH, f"it cannot be read ({error.code.name}): check its ACL")
     return Cordons({}) if node is None else decode(node.data or b"", node.stat.version)
 
 
-def decode(data: bytes, znode_version: int) -> Cordons | Malformed:
+def decode(data: bytes, znode_version: int) -> Cordons | MalformedNode:
     """Decodes the znode's content."""
     try:
         found = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Malformed(PATH, str(error))
+        return MalformedNode(PATH, str(error))
     if found.version > VERSION:
-        return Malformed(PATH, f"format {found.version} is newer than this daemon's ({VERSION}): upgrade the daemon")
+        return MalformedNode(
+            PATH, f"format {found.version} is newer than this daemon's ({VERSION}): upgrade the daemon"
+        )
     return Cordons(found.brokers, znode_version)
 
 

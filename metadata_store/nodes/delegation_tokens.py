@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from metadata_store import paths
-from metadata_store.codecs.base import Int64, Malformed, guarded, require_version, strict
+from metadata_store.codecs.base import Int64, MalformedNode, guarded, require_version, strict
 from metadata_store.errors import NotConnected
 from metadata_store.fencing.fenced import batches, write
 from metadata_store.fencing.outcome import Fence, MultiOutcome
@@ -40,10 +40,10 @@ async def token_ids(zk: ZooKeeper) -> list[str]:
     return sorted(listed[0]) if listed is not None else []
 
 
-async def read_tokens(zk: ZooKeeper, ids: Sequence[str]) -> list[Token | Malformed]:
+async def read_tokens(zk: ZooKeeper, ids: Sequence[str]) -> list[Token | MalformedNode]:
     """Reads tokens by id; absent ones are left out."""
     wanted = [paths.delegation_token(name) for name in ids]
-    tokens: list[Token | Malformed] = []
+    tokens: list[Token | MalformedNode] = []
     for name, path, node in zip(ids, wanted, await zk.read_many(wanted), strict=True):
         found = _token(name, path, node) if isinstance(node, Node) else unreadable(path, node)
         if found is not None:
@@ -51,7 +51,7 @@ async def read_tokens(zk: ZooKeeper, ids: Sequence[str]) -> list[Token | Malform
     return tokens
 
 
-def _token(name: str, path: str, node: Node) -> Token | Malformed:
+def _token(name: str, path: str, node: Node) -> Token | MalformedNode:
     def decoded() -> Token:
         found = _decode(node.data)
         require_version(found.version, (1, 2, 3))

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from msgspec import Struct
 
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import DEFAULT_ENTITY, Config, decode_config, encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.errors import Code, NotConnected, ZkError
@@ -54,7 +54,7 @@ def znode_name(name: str) -> str:
     return quote(name, safe="").replace("~", "%7E")
 
 
-async def read_entities(zk: ZooKeeper, kind: str, names: Sequence[str]) -> dict[str, EntityConfig | Malformed]:
+async def read_entities(zk: ZooKeeper, kind: str, names: Sequence[str]) -> dict[str, EntityConfig | MalformedNode]:
     """Reads configurations of entities of one kind, by name, after ``sync``; raises ``NotConnected``."""
     await zk.sync("/")
     wanted = [paths.config(kind, znode_name(name)) for name in names]
@@ -62,7 +62,7 @@ async def read_entities(zk: ZooKeeper, kind: str, names: Sequence[str]) -> dict[
     return {name: _entity(path, node) for name, path, node in zip(names, wanted, nodes, strict=True)}
 
 
-async def find_entities(zk: ZooKeeper, kind: str, word: bytes) -> dict[str, EntityConfig | Malformed]:
+async def find_entities(zk: ZooKeeper, kind: str, word: bytes) -> dict[str, EntityConfig | MalformedNode]:
     """Reads the configurations of one kind in whose znodes a word stands, by name; raises ``NotConnected``."""
     parent = f"{paths.CONFIG}/{kind}"
     try:
@@ -71,7 +71,7 @@ async def find_entities(zk: ZooKeeper, kind: str, word: bytes) -> dict[str, Enti
         why = unreadable(parent, error.code)
         return {} if why is None else {"": why}
     names = sorted(listed[0]) if listed is not None else []
-    found: dict[str, EntityConfig | Malformed] = {}
+    found: dict[str, EntityConfig | MalformedNode] = {}
     for start in range(0, len(names), PER_TURN):
         some = names[start : start + PER_TURN]
         wanted = [paths.config(kind, name) for name in some]
@@ -84,10 +84,10 @@ async def find_entities(zk: ZooKeeper, kind: str, word: bytes) -> dict[str, Enti
     return found
 
 
-def _entity(path: str, node: Node | Code) -> EntityConfig | Malformed:
+def _entity(path: str, node: Node | Code) -> EntityConfig | MalformedNode:
     if isinstance(node, Node):
         config = decode_config(path, node.data)
-        return config if isinstance(config, Malformed) else EntityConfig(config, node.stat.version)
+        return config if isinstance(config, MalformedNode) else EntityConfig(config, node.stat.version)
     return unreadable(path, node) or EntityConfig(Config({}), None)
 
 
@@ -152,28 +152,28 @@ def _name(name: str | None) -> str:
     return DEFAULT_ENTITY if name == EVERY else znode_name(name or "")
 
 
-async def read_rates(zk: ZooKeeper, levels: Iterable[Level]) -> tuple[dict[Level, float], list[Malformed]]:
+async def read_rates(zk: ZooKeeper, levels: Iterable[Level]) -> tuple[dict[Level, float], list[MalformedNode]]:
     """Reads the rates that are set, and the znodes that cannot be used; raises ``NotConnected``.
 
     Without ``sync``: a server that is behind fires the watch of ``/config/changes`` once it has caught up.
     """
     wanted = list(levels)
     rates: dict[Level, float] = {}
-    malformed: list[Malformed] = []
+    malformed: list[MalformedNode] = []
     for level, node in zip(wanted, await zk.read_many([quota_path(level) for level in wanted]), strict=True):
         rate = _rate(quota_path(level), node)
-        if isinstance(rate, Malformed):
+        if isinstance(rate, MalformedNode):
             malformed.append(rate)
         elif rate is not None:
             rates[level] = rate
     return rates, malformed
 
 
-def _rate(path: str, node: Node | Code) -> float | Malformed | None:
+def _rate(path: str, node: Node | Code) -> float | MalformedNode | None:
     if not isinstance(node, Node):
         return unreadable(path, node)
     config = decode_config(path, node.data)
-    if isinstance(config, Malformed):
+    if isinstance(config, MalformedNode):
         return config
     text = config.entries.get(RATE)
     if text is None:
@@ -182,4 +182,4 @@ def _rate(path: str, node: Node | Code) -> float | Malformed | None:
         rate = float(text)
     except ValueError:
         rate = math.nan
-    return rate if 0 <= rate < math.inf else Malformed(path, f"{RATE} is {text!r}: give partitions a second")
+    return rate if 0 <= rate < math.inf else MalformedNode(path, f"{RATE} is {text!r}: give partitions a second")

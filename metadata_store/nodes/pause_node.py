@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from metadata_store import own
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
@@ -54,20 +54,22 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Content)
 
 
-async def read_pause(zk: ZooKeeper) -> FoundPause | Malformed:
+async def read_pause(zk: ZooKeeper) -> FoundPause | MalformedNode:
     """Reads the pause; none without a znode."""
     try:
         node = await zk.get(PATH)
     except ZkError as error:
-        return Malformed(PATH, f"it cannot be read ({error.code.name}): check its ACL")
+        return MalformedNode(PATH, f"it cannot be read ({error.code.name}): check its ACL")
     if node is None:
         return FoundPause()
     try:
         found = _decoder.decode(node.data or b"")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Malformed(PATH, str(error))
+        return MalformedNode(PATH, str(error))
     if found.version > VERSION:
-        return Malformed(PATH, f"format {found.version} is newer than this daemon's ({VERSION}): upgrade the daemon")
+        return MalformedNode(
+            PATH, f"format {found.version} is newer than this daemon's ({VERSION}): upgrade the daemon"
+        )
     return FoundPause(found.pause, node.stat.version)
 
 

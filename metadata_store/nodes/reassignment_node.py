@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed, NonNegative, guarded, to_json
+from metadata_store.codecs.base import MalformedNode, NonNegative, guarded, to_json
 from metadata_store.codecs.notifications import Unusable, each_alone
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
@@ -31,7 +31,7 @@ class _Target(Struct):
     replicas: tuple[NonNegative, ...]
 
 
-def decode_reassignments(path: str, data: bytes | None) -> Reassignments | Malformed:
+def decode_reassignments(path: str, data: bytes | None) -> Reassignments | MalformedNode:
     """Decodes the requested targets; a partition named twice keeps its last target, as in Kafka."""
     return guarded(path, lambda: _reassignments(data))
 
@@ -59,14 +59,14 @@ class Request(NamedTuple):
     unusable: Unusable = Unusable()
 
 
-async def read_reassignments(zk: ZooKeeper) -> Request | Malformed | None:
+async def read_reassignments(zk: ZooKeeper) -> Request | MalformedNode | None:
     """Reads the requested targets; None where there is no such znode."""
     path = paths.REASSIGN_PARTITIONS
     [node] = await zk.read_many([path])
     if not isinstance(node, Node):
         return unreadable(path, node)
     found = decode_reassignments(path, node.data)
-    if isinstance(found, Malformed):
+    if isinstance(found, MalformedNode):
         return found
     return Request(found.targets, found.unknown, node.stat.version, found.unusable)
 

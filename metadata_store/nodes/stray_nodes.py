@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from metadata_store import own, paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import Code, ZkError
 from metadata_store.port import Create, Delete, Node, Op, SetData, ZooKeeper
 
@@ -63,7 +63,7 @@ class StrayNodes(NamedTuple):
     """All that was read. ``parent``: whether the parent exists; ``unread``: the znodes that are not understood."""
 
     entries: dict[StrayKey, Found]
-    unread: list[Malformed]
+    unread: list[MalformedNode]
     parent: bool
 
 
@@ -76,7 +76,9 @@ async def read_strays(zk: ZooKeeper) -> StrayNodes:
     try:
         listed = await zk.children(PARENT)
     except ZkError as error:
-        return StrayNodes({}, [Malformed(PARENT, f"it cannot be read ({error.code.name}): check its ACL")], parent=True)
+        return StrayNodes(
+            {}, [MalformedNode(PARENT, f"it cannot be read ({error.code.name}): check its ACL")], parent=True
+        )
     names = sorted(listed[0])[:ENTRIES_MAX] if listed is not None else []
     found = StrayNodes({}, [], parent=listed is not None)
     nodes = await zk.read_many([f"{PARENT}/{name}" for name in names])
@@ -86,10 +88,10 @@ async def read_strays(zk: ZooKeeper) -> StrayNodes:
         key, entry = _key(name), _entry(f"{PARENT}/{name}", node)
         if key is not None and isinstance(entry, Found):
             found.entries[key] = entry
-        elif isinstance(entry, Malformed):
+        elif isinstance(entry, MalformedNode):
             found.unread.append(entry)
         else:
-            found.unread.append(Malformed(f"{PARENT}/{name}", "its name is not BROKER-TOPIC"))
+            found.unread.append(MalformedNode(f"{PARENT}/{name}", "its name is not BROKER-TOPIC"))
     return found
 
 
@@ -99,15 +101,17 @@ def _key(name: str) -> StrayKey | None:
     return StrayKey(number, topic) if dash and topic and number is not None else None
 
 
-def _entry(path: str, node: Node | Code) -> Found | Malformed:
+def _entry(path: str, node: Node | Code) -> Found | MalformedNode:
     if isinstance(node, Code):
-        return Malformed(path, f"it cannot be read ({node.name}): check its ACL")
+        return MalformedNode(path, f"it cannot be read ({node.name}): check its ACL")
     try:
         content = _decoder.decode(node.data or b"")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Malformed(path, str(error))
+        return MalformedNode(path, str(error))
     if content.version > VERSION:
-        return Malformed(path, f"format {content.version} is newer than this daemon's ({VERSION}): upgrade the daemon")
+        return MalformedNode(
+            path, f"format {content.version} is newer than this daemon's ({VERSION}): upgrade the daemon"
+        )
     return Found(content, node.stat.version)
 
 

@@ -15,7 +15,7 @@ _WORLD: Final = ("world", "anyone")
 _SCHEMES: Final = frozenset({"world", "digest", "ip"})
 
 
-class Refused(Exception):
+class AccessRefused(Exception):
     """An operation is refused; never leaves the in-memory ZooKeeper."""
 
     def __init__(self, code: Code) -> None:
@@ -40,10 +40,10 @@ def expanded(acls: Sequence[Acl], identity: Identity) -> tuple[Acl, ...]:
         else:
             own = [entry] if entry.scheme in _SCHEMES else []
         if not own:
-            raise Refused(Code.INVALID_ACL)
+            raise AccessRefused(Code.INVALID_ACL)
         stored += own
     if not stored:
-        raise Refused(Code.INVALID_ACL)
+        raise AccessRefused(Code.INVALID_ACL)
     return tuple(stored)
 
 

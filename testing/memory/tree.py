@@ -25,7 +25,7 @@ from metadata_store.port import (
     WatchKind,
     Write,
 )
-from testing.memory.permissions import Identity, Refused, allowed, expanded, masked
+from testing.memory.permissions import AccessRefused, Identity, allowed, expanded, masked
 
 
 class Touched(NamedTuple):
@@ -55,7 +55,7 @@ class _Znode:
 
     def allows(self, perms: int, identity: Identity) -> None:
         if not allowed(self.acls, perms, identity):
-            raise Refused(Code.NO_AUTH)
+            raise AccessRefused(Code.NO_AUTH)
 
 
 def parent_of(path: str) -> str:
@@ -65,7 +65,7 @@ def parent_of(path: str) -> str:
 
 def _expect(expected: int, version: int) -> None:
     if expected not in (ANY_VERSION, version):
-        raise Refused(Code.BAD_VERSION)
+        raise AccessRefused(Code.BAD_VERSION)
 
 
 class Tree:
@@ -97,7 +97,7 @@ class Tree:
             return Code.NO_NODE
         try:
             found.allows(READ, identity)
-        except Refused as refused:
+        except AccessRefused as refused:
             return refused.code
         return Node(found.data, found.stat())
 
@@ -124,7 +124,7 @@ class Tree:
             return None
         try:
             found.allows(READ, identity)
-        except Refused as refused:
+        except AccessRefused as refused:
             raise ZkError(refused.code, path) from None
         return list(found.children), found.stat()
 
@@ -133,7 +133,7 @@ class Tree:
         try:
             found = self._get(path)
             found.allows(READ | ADMIN, identity)
-        except Refused as refused:
+        except AccessRefused as refused:
             raise ZkError(refused.code, path) from None
         shown = found.acls if allowed(found.acls, ADMIN, identity) else masked(found.acls)
         return list(shown), found.stat()
@@ -172,7 +172,7 @@ class Tree:
         for index, op in enumerate(ops):
             try:
                 results.append(self._perform(op, identity, session))
-            except Refused as refused:
+            except AccessRefused as refused:
                 self._roll_back()
                 later = [Code.RUNTIME_INCONSISTENCY] * (len(ops) - index - 1)
                 raise MultiFailed(index, [Code.OK] * index + [refused.code] + later, op.path) from None
@@ -205,7 +205,7 @@ class Tree:
     def _get(self, path: str) -> _Znode:
         found = self._nodes.get(path)
         if found is None:
-            raise Refused(Code.NO_NODE)
+            raise AccessRefused(Code.NO_NODE)
         return found
 
     def _remember(self, node: _Znode) -> None:
@@ -225,9 +225,9 @@ class Tree:
         parent.allows(CREATE, identity)
         path = f"{op.path}{parent.created:010d}" if op.sequential else op.path
         if path in self._nodes:
-            raise Refused(Code.NODE_EXISTS)
+            raise AccessRefused(Code.NODE_EXISTS)
         if parent.owner:
-            raise Refused(Code.NO_CHILDREN_FOR_EPHEMERALS)
+            raise AccessRefused(Code.NO_CHILDREN_FOR_EPHEMERALS)
         self._remember(parent)
         parent.created += 1
         parent.pzxid = self.zxid
@@ -254,7 +254,7 @@ class Tree:
         node = self._get(op.path)
         _expect(op.version, node.version)
         if node.children:
-            raise Refused(Code.NOT_EMPTY)
+            raise AccessRefused(Code.NOT_EMPTY)
         self._remove(op.path)
 
     def _remove(self, path: str) -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from brokers.transport import TcpTransport
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import decode_broker, encode_broker
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths, read_controller
@@ -166,14 +166,14 @@ class Fleet:
         listener = server.options.listeners[0]
         _, knows = next(self.known([broker]), (server, server.broker))
         found = await read_controller(self._shared)
-        if found is None or isinstance(found.value, Malformed):
+        if found is None or isinstance(found.value, MalformedNode):
             raise Impossible("there is no controller")
         controller = found.value.broker
         entry = knows.live.get(controller)
         node = await self._shared.get(paths.broker(controller)) if entry is None else None
         if node is not None:
             read = decode_broker(paths.broker(controller), controller, node.data, node.stat.czxid, node.stat.version)
-            entry = None if isinstance(read, Malformed) else read
+            entry = None if isinstance(read, MalformedNode) else read
         endpoint = entry.endpoint(listener) if entry is not None else None
         if endpoint is None:
             raise Impossible(f"broker {broker} does not know where controller {controller} listens ({listener})")

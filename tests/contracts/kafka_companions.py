@@ -22,7 +22,7 @@ from metadata_store.port import Create
 from state_machines.admin_rules.create_topics import NewTopic
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment
-from tests.contracts.kafka_support import ASSIGNMENT, World, kafka
+from tests.contracts.kafka_support import ASSIGNMENT, ContractWorld, kafka
 from tests.contracts.support import Backend, NthWrite
 
 ROOT: Final = "/records"
@@ -30,31 +30,31 @@ RECORD: Final = f"{ROOT}/0000000001"
 MOVED: Final = {0: Assignment((2, 3, 1), (3,), (1,))}
 
 Commit = Callable[[Companion], Awaitable[object]]
-Prepare = Callable[[World], Awaitable[tuple[Commit, str]]]
+Prepare = Callable[[ContractWorld], Awaitable[tuple[Commit, str]]]
 """Prepares a change; returns its commit, and the path that it writes."""
 
 
-async def creating(k: World) -> tuple[Commit, str]:
+async def creating(k: ContractWorld) -> tuple[Commit, str]:
     new = NewTopic("t", None, {0: ASSIGNMENT}, {})
     return lambda one: create_topics(k.zk, [(new, None)], k.fence, companions={"t": one}), paths.topic("t")
 
 
-async def rewriting(k: World) -> tuple[Commit, str]:
+async def rewriting(k: ContractWorld) -> tuple[Commit, str]:
     made = await k.zk.create(paths.topic("t"), encode_topic({0: ASSIGNMENT}, None))
     change = TopicChange("t", 0, made.stat.czxid, MOVED, None, "reassigned")
     return lambda one: k.store.commit_topics([change], k.fence, companions={"t": one}), paths.topic("t")
 
 
-async def marking(k: World) -> tuple[Commit, str]:
+async def marking(k: ContractWorld) -> tuple[Commit, str]:
     return lambda one: mark_topics(k.zk, ["t"], k.fence, one), paths.deletion("t")
 
 
-async def configuring(k: World) -> tuple[Commit, str]:
+async def configuring(k: ContractWorld) -> tuple[Commit, str]:
     change = ConfigChange("u", Config({"SCRAM-SHA-256": "x"}), None)
     return lambda one: commit_entities(k.zk, "users", [change], k.fence, {"u": one}), paths.config("users", "u")
 
 
-async def disabling(k: World) -> tuple[Commit, str]:
+async def disabling(k: ContractWorld) -> tuple[Commit, str]:
     await k.zk.create(paths.FEATURE, encode_features(Features(2, True, {"f": FeatureRange(1, 1)})))
     return lambda one: delete_features(k.zk, ["f"], k.fence, [one]), paths.FEATURE
 
@@ -67,7 +67,7 @@ def made() -> Companion:
     return Companion([Create(RECORD, b"a call")])
 
 
-async def content(k: World, path: str) -> tuple[bytes | None, int] | None:
+async def content(k: ContractWorld, path: str) -> tuple[bytes | None, int] | None:
     node = await k.zk.get(path)
     return None if node is None else (node.data, node.stat.version)
 

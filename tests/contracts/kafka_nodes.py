@@ -6,7 +6,7 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.acl import digest_acl
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import (
     DEFAULT_ENTITY,
     Config,
@@ -75,10 +75,10 @@ class LoadContract:
             await k.zk.create(paths.topic("a"), b"not json")
             found = await k.store.load_topics()
             topic = TopicAssignment("b", bytes(range(16)), {0: ASSIGNMENT}, 0, made.stat.czxid, {"x": 1})
-            assert [type(f) for f in found] == [Malformed, TopicAssignment]
+            assert [type(f) for f in found] == [MalformedNode, TopicAssignment]
             assert found[1] == topic
             bad, absent, again = await k.store.load_topics(["a", "none", "b"])
-            assert isinstance(bad, Malformed)
+            assert isinstance(bad, MalformedNode)
             assert (bad.path, absent, again) == ("/brokers/topics/a", None, topic)
 
     async def test_states_are_read_in_order_though_some_are_unusable(self, backend: Backend) -> None:
@@ -92,7 +92,7 @@ class LoadContract:
             await stranger.zk.sync()
             found = await KafkaStore(stranger.zk).load_states(wanted)
             assert found[3] is None
-            bad = {row: state for row, state in enumerate(found) if isinstance(state, Malformed)}
+            bad = {row: state for row, state in enumerate(found) if isinstance(state, MalformedNode)}
             assert [state.path for state in bad.values()] == [k.path(row) for row in (1, 2, 4)]
             assert "NO_AUTH" in bad[4].why
             assert [row for row, state in enumerate(found) if state == Leadership(1, 0, (1, 2, 3), 1, 0)] == [
@@ -111,7 +111,7 @@ class LoadContract:
             names = [created.path.rpartition("/")[2] for created in (first, second)]
             good, bad = await read_isr_changes(k.zk, [*names, "isr_change_gone"])
             assert good == Partitions(named)
-            assert isinstance(bad, Malformed)
+            assert isinstance(bad, MalformedNode)
             await k.zk.set(second.path, b"{", 0)
             await delete_children(k.zk, [first.path, second.path, f"{prefix}gone"], k.fence)
             assert await k.s.names(paths.ISR_CHANGES) == []
@@ -132,7 +132,7 @@ class LoadContract:
             assert await k.zk.exists(path) is None
             assert not await write_reassignments(k.zk, Request({}, {}, 1), k.fence)
             await k.zk.create(path, b"{")
-            assert isinstance(await read_reassignments(k.zk), Malformed)
+            assert isinstance(await read_reassignments(k.zk), MalformedNode)
 
     async def test_a_znode_of_reassignments_without_permission_is_malformed(self, backend: Backend) -> None:
         async with kafka(backend, credentials="me:secret") as k, session(backend) as stranger:
@@ -140,7 +140,7 @@ class LoadContract:
             await k.zk.set_acls(paths.REASSIGN_PARTITIONS, [digest_acl("me", "secret")], 0)
             await stranger.zk.sync()
             found = await read_reassignments(stranger.zk)
-            assert isinstance(found, Malformed)
+            assert isinstance(found, MalformedNode)
             assert "NO_AUTH" in found.why
 
     async def test_configurations_of_topics_are_read(self, backend: Backend) -> None:
@@ -149,7 +149,7 @@ class LoadContract:
             await k.zk.create(paths.topic_config("b"), b"[]")
             found = await k.store.load_topic_configs(["a", "b", "c"])
             assert (found["a"], found["c"]) == (Config({"min.insync.replicas": "2"}), Config({}))
-            assert isinstance(found["b"], Malformed)
+            assert isinstance(found["b"], MalformedNode)
 
     async def test_the_configuration_that_brokers_share_is_read(self, backend: Backend) -> None:
         async with kafka(backend) as k:
@@ -158,7 +158,7 @@ class LoadContract:
             await k.zk.create(path, encode_config({"unclean.leader.election.enable": "true"}))
             assert await read_broker_default(k.zk) == Config({"unclean.leader.election.enable": "true"})
             await k.zk.set(path, b"{", 0)
-            assert isinstance(await read_broker_default(k.zk), Malformed)
+            assert isinstance(await read_broker_default(k.zk), MalformedNode)
 
     async def test_the_configurations_of_single_brokers_are_read(self, backend: Backend) -> None:
         async with kafka(backend) as k:
@@ -168,7 +168,7 @@ class LoadContract:
             assert await read_broker_configs(k.zk, [1, 2]) == [Config({"a": "b"})]
             await k.zk.set(paths.config("brokers", "1"), b"{", 0)
             [found] = await read_broker_configs(k.zk, [1])
-            assert isinstance(found, Malformed)
+            assert isinstance(found, MalformedNode)
 
     async def test_notifications_of_failed_log_directories_are_read(self, backend: Backend) -> None:
         async with kafka(backend) as k:
@@ -176,7 +176,7 @@ class LoadContract:
                 await k.zk.create(f"{paths.LOG_DIR_EVENTS}/{name}", data)
             good, bad = await read_log_dir_events(k.zk, ["a", "b", "gone"])
             assert good == 3
-            assert isinstance(bad, Malformed)
+            assert isinstance(bad, MalformedNode)
 
     @pytest.mark.kafka("KafkaZkClientTest.testPreferredReplicaElectionMethods")
     async def test_a_znode_is_deleted_as_it_was_read_or_not_at_all(self, backend: Backend) -> None:
@@ -191,7 +191,7 @@ class LoadContract:
             assert await delete_as_read(k.zk, path, 0, k.fence) is Code.BAD_VERSION
             changed = await read_preferred_election(k.zk)
             assert isinstance(changed, Found)
-            assert isinstance(changed.value, Malformed)
+            assert isinstance(changed.value, MalformedNode)
             assert await delete_as_read(k.zk, path, 1, k.fence) is None
             assert await delete_as_read(k.zk, path, 1, k.fence) is Code.NO_NODE
 
@@ -241,7 +241,7 @@ class ClusterNodeContract:
             assert off is not None
             assert off.value == Features(1, False, unknown={"vendor": 1})
             await k.zk.set(paths.FEATURE, b"{", ANY_VERSION)
-            assert isinstance(await set_up_features(k.zk, 2, True, k.fence), Malformed)
+            assert isinstance(await set_up_features(k.zk, 2, True, k.fence), MalformedNode)
             assert await k.s.data(paths.FEATURE) == b"{"
 
     @pytest.mark.seed("S4-87")
@@ -260,7 +260,7 @@ class ClusterNodeContract:
     async def test_a_broken_producer_id_block_is_left_alone(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             await k.zk.set(paths.PRODUCER_IDS, b"{", 0)
-            assert isinstance(await allocate_producer_ids(k.zk, 1, k.fence), Malformed)
+            assert isinstance(await allocate_producer_ids(k.zk, 1, k.fence), MalformedNode)
             assert await k.s.data(paths.PRODUCER_IDS) == b"{"
 
     async def test_a_topic_as_a_broker_creates_it(self, backend: Backend) -> None:

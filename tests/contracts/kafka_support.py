@@ -21,7 +21,7 @@ from tests.contracts.support import Backend, Session, session
 ASSIGNMENT = Assignment((1, 2, 3))
 
 
-class World:
+class ContractWorld:
     """A connected store; row ``i`` is partition ``i % per_topic`` of topic ``i // per_topic``."""
 
     def __init__(self, s: Session, epoch_version: int, per_topic: int) -> None:
@@ -67,12 +67,12 @@ class World:
 
 
 @asynccontextmanager
-async def kafka(backend: Backend, per_topic: int = 10, **options: Any) -> AsyncIterator[World]:
+async def kafka(backend: Backend, per_topic: int = 10, **options: Any) -> AsyncIterator[ContractWorld]:
     """A chroot with the top-level znodes and ``/controller_epoch`` at version 0."""
     async with session(backend, **options) as s:
         await ensure_top_level_paths(s.zk)
         made = await s.zk.create(paths.CONTROLLER_EPOCH, b"1")
-        yield World(s, made.stat.version, per_topic)
+        yield ContractWorld(s, made.stat.version, per_topic)
 
 
 def elected(row: int, leader: int = 2, version: int = 0) -> Change:

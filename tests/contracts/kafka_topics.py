@@ -15,7 +15,7 @@ from metadata_store.fencing.outcome import Fence
 from metadata_store.port import WRITE_BYTES_MAX, Created, Delete
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, TopicAssignment
-from tests.contracts.kafka_support import ASSIGNMENT, World, kafka
+from tests.contracts.kafka_support import ASSIGNMENT, ContractWorld, kafka
 from tests.contracts.support import ALL_READ, Backend, NthWrite, session
 
 TOPIC_ID = bytes(range(16))
@@ -28,7 +28,7 @@ def moved(created: Created, partitions: dict[int, Assignment] | None = None) -> 
     return TopicChange(created.path.rpartition("/")[2], 0, created.stat.czxid, partitions or MOVED, None, "reassigned")
 
 
-async def make(k: World, name: str, data: bytes = encode_topic({0: ASSIGNMENT}, None)) -> Created:
+async def make(k: ContractWorld, name: str, data: bytes = encode_topic({0: ASSIGNMENT}, None)) -> Created:
     return await k.zk.create(paths.topic(name), data)
 
 
@@ -124,7 +124,7 @@ class TopicCommitContract:
             assert (outcome.applied, outcome.conflicts) == ([], ["t"])
 
 
-async def make_three(k: World, topics: int) -> list[TopicToDelete]:
+async def make_three(k: ContractWorld, topics: int) -> list[TopicToDelete]:
     """Topics with ten partitions each, a configuration and a marker, but for the first, which has neither."""
     await k.make_topics(topics * k.per_topic)
     topics_to_delete: list[TopicToDelete] = []
@@ -138,7 +138,7 @@ async def make_three(k: World, topics: int) -> list[TopicToDelete]:
     return topics_to_delete
 
 
-async def left(k: World) -> list[str]:
+async def left(k: ContractWorld) -> list[str]:
     """Lists topics, their configurations and markers."""
     parents = (paths.TOPICS, f"{paths.CONFIG}/topics", paths.DELETE_TOPICS)
     return [f"{parent}/{child}" for parent in parents for child in await k.s.names(parent)]

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.regions.domain import RegionsMode
 from controller.regions.operator.published import Publication, PublishedView
 from controller.regions.operator.requests import Change
@@ -61,9 +61,9 @@ class LevelsContract:
                 await eventually(are_named, WITHIN_S)
                 assert [one.level for one in await active.term.daemons()] == [NEWEST]
                 await old.zk.create(f"{ROOT}/daemons/old", OLD, ephemeral=True)
-                with pytest.raises(Refused, match=r"level 2 is not known to daemons of this store: .* on old-host"):
+                with pytest.raises(ViewRefused, match=r"level 2 is not known to daemons of this store: .* on old-host"):
                     await UpgradeView(active.domain).upgrade(Change(), "ops")
-                with pytest.raises(Refused, match="publish needs level 2"):
+                with pytest.raises(ViewRefused, match="publish needs level 2"):
                     await PublishedView(active.domain).publish(VALUE, "ops")
                 await old.zk.delete(f"{ROOT}/daemons/old", ANY_VERSION)
                 begun = await UpgradeView(active.domain).upgrade(Change(), "ops")

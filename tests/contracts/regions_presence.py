@@ -20,7 +20,7 @@ from state_machines.regions.unassigned import Node, NodeState
 from tests.contracts.regions_transports import COUNT, created
 from tests.contracts.support import Backend
 from tests.kit.deadlines import eventually
-from tests.kit.regions.transports import OPTIONS, World, world
+from tests.kit.regions.transports import OPTIONS, TransportsWorld, world
 
 SLOW = replace(OPTIONS, lease_ms=5_000)
 
@@ -29,7 +29,7 @@ def said(caplog: pytest.LogCaptureFixture, text: str) -> bool:
     return any(text in one.getMessage() for one in caplog.records)
 
 
-async def opening(w: World, region: int) -> bool:
+async def opening(w: TransportsWorld, region: int) -> bool:
     found = (await w.nodes()).get(region)
     return found is not None and found.state is NodeState.OPENING
 

@@ -39,7 +39,7 @@ from tests.contracts.regions_transports import COUNT, created
 from tests.contracts.support import ALL_READ, Backend, Session, refused, session
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.role import changed, settings_for
-from tests.kit.regions.transports import OPTIONS, World, world
+from tests.kit.regions.transports import OPTIONS, TransportsWorld, world
 
 DAEMON, SERVERS = "regent:secret", "kv:own"
 MINE, THEIRS = digest_acl("regent", "secret"), f"digest:{digest_id('kv', 'own')}"
@@ -57,7 +57,7 @@ def options(folder: Path, identity: str | None = THEIRS) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def closed_world(backend: Backend, folder: Path) -> AsyncIterator[World]:
+async def closed_world(backend: Backend, folder: Path) -> AsyncIterator[TransportsWorld]:
     """Runs a daemon whose domain is closed, and two servers with an identity of their own."""
     daemons, servers = partial(backend.client, **options(folder)), partial(backend.client, credentials=SERVERS)
     async with world(daemons, "s1", "s2", noded=True, options=PATIENT, of_servers=servers) as w:

@@ -17,12 +17,12 @@ from state_machines.regions.states import RegionState
 from state_machines.regions.unassigned import Node, NodeState
 from tests.contracts.support import Backend
 from tests.kit.deadlines import eventually
-from tests.kit.regions.transports import OPTIONS, World, world
+from tests.kit.regions.transports import OPTIONS, TransportsWorld, world
 
 COUNT = 6
 
 
-async def created(w: World, regions: int = COUNT) -> dict[int, str]:
+async def created(w: TransportsWorld, regions: int = COUNT) -> dict[int, str]:
     record = await w.run("create_table", TABLE_TASK.encode(TableTask("t", uniform=regions)))
     assert record.state is State.SUCCESS, record.error
     return await w.settled(regions)

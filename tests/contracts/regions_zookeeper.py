@@ -16,7 +16,7 @@ import pytest
 from brokers.regions.listener import RegionListener
 from controller.http.documents import NotActive
 from controller.regions.claim import Opening
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.domain import RegionsDomain, RegionsMode, shown
 from controller.regions.environment import Options
 from controller.regions.operator.requests import acting_term
@@ -84,7 +84,7 @@ class Daemon:
             RegionListener("127.0.0.1", 0),
             Options(lease_ms=6_000),
             wall_ms=lambda: int(time.time() * 1000),
-            limits=Limits(delay_ms=5),
+            limits=DispatchLimits(delay_ms=5),
             placement="retain",
         )
         self._task = asyncio.ensure_future(self.domain.run())

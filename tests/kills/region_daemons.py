@@ -10,7 +10,7 @@ from unittest import mock
 
 from controller.procedures import turns
 from controller.regions.admission import ServerDead
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.environment import Options
 from controller.regions.procedures import discard
 from controller.regions.term import RegionsTerm
@@ -64,7 +64,7 @@ class Life:
             opened.epoch,
             options,
             wall_ms=clock.now_ms,
-            limits=Limits(delay_ms=0),
+            limits=DispatchLimits(delay_ms=0),
             seed=1,
             nodes=opened.nodes,
         )

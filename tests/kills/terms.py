@@ -10,11 +10,11 @@ from brokers.listener.controller_listener import NotController
 from controller.kafka.procedures.environment import KafkaEnv
 from controller.kafka.term.procedures import KINDS
 from controller.procedures.kinds import Effect, Execute, Kind
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from metadata_store.port import Kill
 from state_machines.procedures.outcome import Outcome
 from state_machines.procedures.record import Record
-from tests.kit.kafka.world import World, world
+from tests.kit.kafka.world import KafkaWorld, world
 
 BEYOND: Final = 10_000
 """A write that no run reaches: nothing is killed."""
@@ -31,12 +31,12 @@ class Play(NamedTuple):
     """
 
     brokers: Sequence[int]
-    begin: Callable[[World], Awaitable[None]]
-    turned: Callable[[World], Awaitable[Record | None]]
+    begin: Callable[[KafkaWorld], Awaitable[None]]
+    turned: Callable[[KafkaWorld], Awaitable[Record | None]]
 
 
 async def played(
-    play: Play, left: Callable[[World, Record], Awaitable[End]], number: int = BEYOND, when: str = "before"
+    play: Play, left: Callable[[KafkaWorld, Record], Awaitable[End]], number: int = BEYOND, when: str = "before"
 ) -> tuple[End, int]:
     """Plays with a death at a write; returns what is left, and the number of writes of the first daemon."""
     async with world(*play.brokers, auto_leader_rebalance_enable=False) as w:
@@ -49,7 +49,7 @@ async def played(
                 await w.begin_term()
             try:
                 record = await play.turned(w)
-            except (Kill, NotController, Refused):
+            except (Kill, NotController, ProcedureRefused):
                 continue
             if record is not None:
                 return await left(w, record), len(first.script.writes)
@@ -57,7 +57,7 @@ async def played(
 
 
 async def equals_the_clean_run(
-    play: Play, left: Callable[[World, Record], Awaitable[End]], clean: End, writes_min: int
+    play: Play, left: Callable[[KafkaWorld, Record], Awaitable[End]], clean: End, writes_min: int
 ) -> int:
     """Checks the clean run's end, and that every run with a death at one of its writes ends the same.
 

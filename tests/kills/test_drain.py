@@ -11,7 +11,7 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from controller.kafka.procedures import drain as kind
 from controller.kafka.procedures.environment import KafkaEnv
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from metadata_store.nodes.cordon_node import Cordons, read_cordons
 from metadata_store.port import Kill
 from state_machines.decisions import drain as decision
@@ -24,7 +24,7 @@ from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import twice
 from tests.kit.deadlines import in_exact_time
 from tests.kit.kafka.reassignments import join, propagated, written
-from tests.kit.kafka.world import World, world
+from tests.kit.kafka.world import KafkaWorld, world
 
 OPS = Caller(principal="User:ops", nonce="one")
 PARTITIONS = 4
@@ -44,7 +44,7 @@ class End(NamedTuple):
     replicas: set[tuple[int, ...]]
 
 
-async def turned(w: World, drain: Drain, *, abort: bool) -> Record | None:
+async def turned(w: KafkaWorld, drain: Drain, *, abort: bool) -> Record | None:
     """Repeats the client's call, plays brokers for a while; returns the record once the drain has ended."""
     engine = w.term.procedures.engine
     pid = await engine.submit(kind.NAME, kind.encode_drain(drain), OPS)
@@ -63,7 +63,7 @@ async def turned(w: World, drain: Drain, *, abort: bool) -> Record | None:
     return None
 
 
-def led(w: World) -> list[int]:
+def led(w: KafkaWorld) -> list[int]:
     return [state.leader for (topic, _), state in sorted(w.states.items()) if topic == "t"]
 
 
@@ -83,14 +83,14 @@ async def ended(number: int, when: str, drain: Drain, *, abort: bool) -> tuple[E
                 await w.begin_term()
             try:
                 record = await turned(w, drain, abort=abort)
-            except (Kill, NotController, Refused):
+            except (Kill, NotController, ProcedureRefused):
                 continue
             if record is not None:
                 return await left(w, record), len(first.script.writes)
         raise AssertionError(f"killed {when} write {number}: the drain does not end")
 
 
-async def left(w: World, record: Record) -> End:
+async def left(w: KafkaWorld, record: Record) -> End:
     await w.settle()
     marks = await read_cordons(w.operator)
     assert isinstance(marks, Cordons)

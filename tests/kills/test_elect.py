@@ -18,7 +18,7 @@ from state_machines.procedures.states import State
 from tests.kills.terms import Play, equals_the_clean_run, played, twice
 from tests.kit.deadlines import in_exact_time
 from tests.kit.kafka.reassignments import propagated
-from tests.kit.kafka.world import World
+from tests.kit.kafka.world import KafkaWorld
 
 OPS = Caller(principal="User:ops", nonce="one")
 PREFERRED = MassElection(ElectionType.PREFERRED, batch_max=2)
@@ -33,7 +33,7 @@ class End(NamedTuple):
     leaders: list[int]
 
 
-async def begin(w: World) -> None:
+async def begin(w: KafkaWorld) -> None:
     """Broker 2 leads t, which prefers broker 1; broker 3, the only one in the ISR of u, is down."""
     await w.topic("t", *[(1, 2)] * 4, (2, 1), leaders=True)
     await w.topic("u", (3, 1), leaders=True)
@@ -51,14 +51,14 @@ async def begin(w: World) -> None:
     w.forget()
 
 
-def leaders(w: World) -> list[int]:
+def leaders(w: KafkaWorld) -> list[int]:
     return [state.leader for _, state in sorted(w.states.items())]
 
 
 def election(wanted: MassElection, *, abort: bool = False) -> Play:
     """A client submits the election, aborts it after its first wave where that is wanted, and waits."""
 
-    async def turned(w: World) -> Record | None:
+    async def turned(w: KafkaWorld) -> Record | None:
         engine = w.term.procedures.engine
         pid = await engine.submit(kind.NAME, kind.encode_election(wanted), OPS)
         await w.settle()
@@ -74,7 +74,7 @@ def election(wanted: MassElection, *, abort: bool = False) -> Play:
     return Play((1, 2, 3), begin, turned)
 
 
-async def left(w: World, record: Record) -> End:
+async def left(w: KafkaWorld, record: Record) -> End:
     w.agreed()
     return End(record.state, record.result.decode(), leaders(w))
 

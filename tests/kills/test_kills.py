@@ -134,7 +134,7 @@ FAMILIES = 4
 STEPS_MAX = 5
 
 
-class World:
+class KillsWorld:
     """What steps have done, by message and step, and what each of them is going to return.
 
     A message is the path of a procedure from its root. Sets of effects are made good with the parent's undo.
@@ -192,7 +192,7 @@ def demand(record: Record) -> Demand:
     return Demand(Resource(Scope.TOPIC, f"t{record.data.count(b'/')}"), exclusive=False, parts=(record.data[-1],))
 
 
-STEP = Step("step", World.execute, World.undo)
+STEP = Step("step", KillsWorld.execute, KillsWorld.undo)
 FAMILY_KINDS = (
     Kind("frees", (STEP,) * STEPS_MAX, demand),
     Kind("keeps", (STEP,) * STEPS_MAX, demand, holds_locks=True),
@@ -208,7 +208,7 @@ RUNS = [(store, seed) for store, count in SEEDS.items() for seed in range(count)
 async def test_every_family_ends_as_a_whole_or_leaves_nothing(
     store_name: str, seed: int, tmp_path: Path, record_property: RecordProperty
 ) -> None:
-    world, stores = World(seed), STORES[store_name](tmp_path)
+    world, stores = KillsWorld(seed), STORES[store_name](tmp_path)
     deaths = Deaths([Death(world.dice.randrange(1, 60), after=world.dice.random() < 0.5) for _ in range(6)])
 
     @asynccontextmanager
@@ -217,7 +217,7 @@ async def test_every_family_ends_as_a_whole_or_leaves_nothing(
         async with stores() as found:
             yield found
 
-    async def family(engine: Engine[World], number: int) -> Record:
+    async def family(engine: Engine[KillsWorld], number: int) -> Record:
         kind = FAMILY_KINDS[number % 3].name
         pid = await engine.submit(kind, b"r%d" % number, Caller(nonce=f"{number}"))
         if world.dice.random() < 0.3:
@@ -225,7 +225,7 @@ async def test_every_family_ends_as_a_whole_or_leaves_nothing(
             await engine.abort(pid)
         return await engine.result(pid)
 
-    async def scenario(engine: Engine[World]) -> list[Record]:
+    async def scenario(engine: Engine[KillsWorld]) -> list[Record]:
         found = await asyncio.gather(*(family(engine, number) for number in range(FAMILIES)))
         assert sorted(engine.records) == sorted(record.pid for record in found), "only roots are kept"
         return found

@@ -9,7 +9,7 @@ import pytest
 
 from brokers.listener.controller_listener import NotController
 from controller.kafka.procedures.reassign import NAME, REASSIGN, encode_plan, plan_of
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.role import own_znodes as own
 from metadata_store.port import Kill
 from state_machines.decisions.plan_progress import ReassignPlan, Status
@@ -19,7 +19,7 @@ from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import twice
 from tests.kit.deadlines import in_exact_time
 from tests.kit.kafka.reassignments import join, propagated
-from tests.kit.kafka.world import World, world
+from tests.kit.kafka.world import KafkaWorld, world
 from tests.unit.controller.operator.test_reassign_plan import OPS, moves, placed, running, throttled
 
 WAVE = 4
@@ -39,7 +39,7 @@ class End(NamedTuple):
     records: int
 
 
-async def turned(w: World, *, abort: bool) -> Record | None:
+async def turned(w: KafkaWorld, *, abort: bool) -> Record | None:
     """Repeats the client's call, plays brokers for a while; returns the record once the plan has ended."""
     engine = w.term.procedures.engine
     pid = await engine.submit(NAME, encode_plan(PLAN), OPS)
@@ -57,7 +57,7 @@ async def turned(w: World, *, abort: bool) -> Record | None:
     return None
 
 
-async def left(w: World, record: Record) -> End:
+async def left(w: KafkaWorld, record: Record) -> End:
     return End(record.state, placed(w), throttled(w), len(w.children(own.PROCEDURES)))
 
 
@@ -73,7 +73,7 @@ async def ended(number: int, when: str, *, abort: bool) -> tuple[End, int]:
                 await w.begin_term()
             try:
                 record = await turned(w, abort=abort)
-            except (Kill, NotController, Refused):
+            except (Kill, NotController, ProcedureRefused):
                 continue
             if record is not None:
                 return await left(w, record), len(first.script.writes)

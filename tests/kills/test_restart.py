@@ -15,7 +15,7 @@ from state_machines.procedures.states import State
 from tests.kills.terms import Play, equals_the_clean_run
 from tests.kit.deadlines import in_exact_time
 from tests.kit.kafka.reassignments import propagated
-from tests.kit.kafka.world import World
+from tests.kit.kafka.world import KafkaWorld
 from tests.unit.controller.operator.test_restart_plan import begun, in_sync
 
 OPS = Caller(principal="User:ops", nonce="one")
@@ -32,7 +32,7 @@ class End(NamedTuple):
 def restarting(*, abort: bool = False) -> Play:
     """A person restarts each broker that the procedure names; aborts it after the first where that is wanted."""
 
-    async def turned(w: World) -> Record | None:
+    async def turned(w: KafkaWorld) -> Record | None:
         w.term.cluster.min_isr = MinIsr(2, {})
         engine = w.term.procedures.engine
         first = tuple((broker, w.broker_epoch(broker)) for broker in (1, 2, 3))
@@ -61,7 +61,7 @@ def restarting(*, abort: bool = False) -> Play:
     return Play((1, 2, 3), begun, turned)
 
 
-async def left(w: World, record: Record) -> End:
+async def left(w: KafkaWorld, record: Record) -> End:
     epochs = dict(kind.restart_of(record).since)
     restarted = sum(w.broker_epoch(broker) != epoch for broker, epoch in epochs.items())
     return End(record.state, record.result.decode(), restarted)

@@ -16,7 +16,7 @@ from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import Play, equals_the_clean_run, played, twice
 from tests.kit.deadlines import in_exact_time
 from tests.kit.kafka.reassignments import propagated
-from tests.kit.kafka.world import World
+from tests.kit.kafka.world import KafkaWorld
 from tests.unit.controller.operator.test_reassign_plan import RATES, config
 
 OPS = Caller(principal="User:ops", nonce="one")
@@ -33,7 +33,7 @@ class End(NamedTuple):
     configs: list[dict[str, str]]
 
 
-async def begin(w: World) -> None:
+async def begin(w: KafkaWorld) -> None:
     """Broker 9 is down, and hosts a replica; broker 1 has a throttle of somebody else."""
     await w.topic("t", (1, 2), (2, 9), leaders=True)
     await w.operator.create(paths.config("brokers", "1"), b'{"version":1,"config":%s}' % encoded(FORMER))
@@ -50,7 +50,7 @@ def encoded(entries: dict[str, str]) -> bytes:
 def ending(*, abort: bool) -> Play:
     """A client sets the throttle, waits until it is confirmed and in force, and ends it."""
 
-    async def turned(w: World) -> Record | None:
+    async def turned(w: KafkaWorld) -> Record | None:
         engine = w.term.procedures.engine
         pid = await engine.submit(NAME, encode_order(ORDER), OPS)
         await w.settle()
@@ -66,7 +66,7 @@ def ending(*, abort: bool) -> Play:
     return Play((1, 2, 3), begin, turned)
 
 
-async def left(w: World, record: Record) -> End:
+async def left(w: KafkaWorld, record: Record) -> End:
     names = [("brokers", "1"), ("brokers", "2"), ("brokers", "9"), ("topics", "t")]
     return End(record.state, record.result.decode(), [config(w, *name) for name in names])
 

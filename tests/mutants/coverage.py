@@ -45,7 +45,7 @@ class Coverage(msgspec.Struct):
     tests: dict[str, Ran] = {}
 
     def covering(self, file: str, function: str, only: Collection[str] = ()) -> list[str]:
-        """Selects the tests that run a function, the files that cost least per test first.
+        """Selects the tests that run a function: those of its room first, and the files that cost least per test first.
 
         Code that runs at the import of its module is covered by the tests that run anything of the module.
         """
@@ -60,7 +60,8 @@ class Coverage(msgspec.Struct):
             if not only or file_of(test) in only:
                 by_file[file_of(test)].append(test)
         cost = {name: (0.2 + self.seconds(tests)) / len(tests) for name, tests in by_file.items()}
-        return [test for name in sorted(by_file, key=lambda name: (cost[name], name)) for test in by_file[name]]
+        order = sorted(by_file, key=lambda name: (not is_near(file, name), cost[name], name))
+        return [test for name in order for test in by_file[name]]
 
     def seconds(self, tests: Iterable[str]) -> float:
         """Adds up how long tests took; a mutant may give a test another id, which took no time."""
@@ -70,6 +71,11 @@ class Coverage(msgspec.Struct):
 def file_of(test: str) -> str:
     """Returns the file of a test."""
     return test.partition("::")[0]
+
+
+def is_near(file: str, test: str) -> bool:
+    """Checks whether a test stands in the folder below ``tests/unit`` that mirrors the folder of a product file."""
+    return test.startswith(f"tests/unit/{file.rpartition('/')[0]}/")
 
 
 def selectable_files() -> list[str]:

@@ -22,7 +22,7 @@ from testing.embedded.tools import Finished, Tools
 from testing.znodes import read_topic
 from tests.kit.cluster.endpoint import EndpointProcess, endpoint
 from tests.kit.cluster.scene import Scene
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 
 RESULTS: Final = Path("build", "system-times.json")
 RATE_PER_S: Final = 300
@@ -67,7 +67,7 @@ class System:
     ``settings`` are those of both daemons.
     """
 
-    w: World
+    w: ClusterWorld
     times: Times
     daemons: list[RegentProcess]
     settings: Mapping[str, object]

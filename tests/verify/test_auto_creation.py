@@ -11,13 +11,13 @@ from state_machines.model.types import TopicAssignment
 from testing.embedded.load import Load
 from testing.znodes import read_topic
 from tests.kit.cluster.scene import agreed, scene
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 
 RACKS = ["a", "a", "b", "c"]
 
 
-async def assignment(w: World, topic: str) -> TopicAssignment:
+async def assignment(w: ClusterWorld, topic: str) -> TopicAssignment:
     return await read_topic(w.zk, topic)
 
 

@@ -11,7 +11,7 @@ from cli.demo.process import RegentProcess
 from testing.embedded.tools import Finished, Tools
 from testing.znodes import create_topic
 from tests.kit.cluster.endpoint import endpoint
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 from tests.verify import policy_class
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 """Each runs Kafka's own tools, one JVM after the other, or waits for sessions of killed brokers."""
 
 
-async def begun(w: World, **settings: object) -> RegentProcess:
+async def begun(w: ClusterWorld, **settings: object) -> RegentProcess:
     """Boots a daemon with the mandatory settings only, and waits until it is active."""
     daemon = w.daemon(flags=["--takeover"], settings=settings)
     await daemon.boot()

@@ -15,7 +15,7 @@ from controller.journal.segments import segments_in
 from metadata_store import paths
 from testing.znodes import create_topic
 from tests.kit.cluster.scene import succeeds
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 
 TOPIC = "journal"
@@ -33,7 +33,7 @@ def in_files(daemon: RegentProcess) -> dict[bytes, bytes]:
     return {b"%010d-%012d" % (row["ctl_epoch"], row["seq"]): line for row, line in rows}
 
 
-async def in_topic(w: World) -> list[tuple[bytes, bytes]]:
+async def in_topic(w: ClusterWorld) -> list[tuple[bytes, bytes]]:
     """Reads the topic from its begin to its end."""
     consumer = AIOKafkaConsumer(bootstrap_servers=w.cluster.bootstrap, auto_offset_reset="earliest")
     partition = TopicPartition(TOPIC, 0)

@@ -20,7 +20,7 @@ from testing.znodes import create_topic
 from tests.kit.cluster.endpoint import EndpointProcess, admin_client, endpoint, errors_of
 from tests.kit.cluster.scene import agreed, regent, succeeds
 from tests.kit.cluster.secured import works_both_ways
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 
 
@@ -38,13 +38,13 @@ FOUND = "Recorded new ZK controller, from now on will use node 127.0.0.1:{port}"
 SHUT_DOWN = "Controlled shutdown request returned successfully"
 
 
-def uses(w: World, broker: int, port: int) -> bool:
+def uses(w: ClusterWorld, broker: int, port: int) -> bool:
     """Returns whether a broker's requests for ISRs go to a port."""
     lines = [line for line in w.cluster.brokers[broker].log_text().splitlines() if "Recorded new ZK controller" in line]
     return bool(lines) and FOUND.format(port=port) in lines[-1]
 
 
-async def bounced(w: World, broker: int) -> None:
+async def bounced(w: ClusterWorld, broker: int) -> None:
     """Kills a broker and boots it again: leaders shrink and expand ISRs."""
     await w.cluster.brokers[broker].kill()
 
@@ -72,7 +72,7 @@ async def test_calls_of_brokers_with_one_listener_reach_the_daemon_through_the_e
         assert w.violations() == []
 
 
-async def _through(w: World, at: EndpointProcess, folder: Path) -> None:
+async def _through(w: ClusterWorld, at: EndpointProcess, folder: Path) -> None:
     await bounced(w, 3)
     await eventually(lambda: uses(w, 3, at.port), 30.0)
     async with AIOKafkaProducer(bootstrap_servers=at.address, acks="all", enable_idempotence=True) as producer:
@@ -108,7 +108,7 @@ def settings(folder: Path) -> dict[str, object]:
     }
 
 
-async def lists(w: World, root: str) -> dict[str, set[Acl]]:
+async def lists(w: ClusterWorld, root: str) -> dict[str, set[Acl]]:
     """Returns the ACL of every znode from ``root`` on."""
     found = {root: set((await w.zk.get_acls(root))[0])}
     listed = await w.zk.children(root)
@@ -117,7 +117,7 @@ async def lists(w: World, root: str) -> dict[str, set[Acl]]:
     return found
 
 
-async def refused_to_strangers(w: World, path: str, *, readable: bool) -> None:
+async def refused_to_strangers(w: ClusterWorld, path: str, *, readable: bool) -> None:
     """Checks that a session without the brokers' identity cannot write a znode, nor read one that holds keys."""
     stranger = KazooZooKeeper(w.cluster.connect, session_timeout_ms=10_000)
     await stranger.connect(10.0)

@@ -12,7 +12,7 @@ import pytest
 from testing.embedded.jvm import java_command
 from testing.embedded.load import Load
 from tests.kit.cluster.scene import scene, succeeds
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ async def test_documented_lines_of_zookeepers_shell_give_the_role_back() -> None
         await stage.proven()
 
 
-async def shell(w: World, lines: list[str]) -> None:
+async def shell(w: ClusterWorld, lines: list[str]) -> None:
     """Runs lines as ``zookeeper-shell.sh`` does."""
     command = java_command([], "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka", "-server", w.cluster.connect)
     process = await asyncio.create_subprocess_exec(

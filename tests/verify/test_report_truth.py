@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 
 pytest.importorskip("pyarrow", reason="the extra 'pipeline' is not installed")
 
@@ -72,7 +72,7 @@ class Writer:
 
 
 @asynccontextmanager
-async def writing(w: World, acks: int | str) -> AsyncIterator[Writer]:
+async def writing(w: ClusterWorld, acks: int | str) -> AsyncIterator[Writer]:
     from aiokafka import AIOKafkaProducer
 
     producer = AIOKafkaProducer(bootstrap_servers=w.cluster.bootstrap, acks=acks, retry_backoff_ms=RETRY_MS)

@@ -21,7 +21,7 @@ from testing.embedded.load import Load
 from testing.embedded.process import free_port
 from testing.znodes import create_topic
 from tests.kit.cluster.scene import agreed, leaders, regent, scene, succeeds
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 
 
@@ -59,12 +59,12 @@ async def test_a_reassignment_and_a_deletion_that_kafkas_controller_began_are_fi
         await agreed(daemon)
 
 
-async def _moving(w: World) -> bool:
+async def _moving(w: ClusterWorld) -> bool:
     [found] = await w.store.load_topics(["moved"])
     return isinstance(found, TopicAssignment) and bool(found.partitions[0].adding)
 
 
-async def _finished(w: World) -> bool:
+async def _finished(w: ClusterWorld) -> bool:
     moved, doomed = await w.store.load_topics(["moved", "doomed"])
     return isinstance(moved, TopicAssignment) and moved.partitions[0] == Assignment((1, 3)) and doomed is None
 
@@ -104,7 +104,7 @@ PATIENT = (
 SILENCED, LOGGED = "ZkMetadataCache=OFF", "ZkMetadataCache=ERROR"
 
 
-async def log_errors(w: World) -> None:
+async def log_errors(w: ClusterWorld) -> None:
     """Makes brokers log these errors, which embedded brokers do not by default."""
     for broker in w.cluster.brokers.values():
         file = broker.folder / "log4j.properties"

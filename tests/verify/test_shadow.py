@@ -10,7 +10,7 @@ from controller.kafka.shadow.events import Kind
 from controller.role import own_znodes
 from testing.embedded.load import Load
 from tests.kit.cluster.shadow_watch import plant, spread, watching
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 
 
@@ -53,7 +53,7 @@ async def test_a_shadow_agrees_with_kafkas_controller_and_finds_states_written_b
         await finds_planted_states(w)
 
 
-async def agrees(w: World) -> None:
+async def agrees(w: ClusterWorld) -> None:
     """Causes events one after the other; a shadow in this process shows when each was decided."""
     async with watching(w) as watch:
         for name, partitions, replicas in (("triple", 80, 3), ("double", 20, 2), ("single", 12, 1)):
@@ -69,7 +69,7 @@ async def agrees(w: World) -> None:
     assert all(watch.agreed(kind) for kind in (Kind.CREATION, Kind.DEATH, Kind.RETURN, Kind.SHUTDOWN))
 
 
-async def finds_planted_states(w: World) -> None:
+async def finds_planted_states(w: ClusterWorld) -> None:
     """Writes three states of ISR [1, 2, 3] by hand: another leader, a smaller ISR, only a larger epoch."""
     async with watching(w, wait_s=2.0) as watch:
         states = await w.states()

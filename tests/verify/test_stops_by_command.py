@@ -18,7 +18,7 @@ from testing.embedded.load import REQUEST_S_MAX
 from testing.znodes import create_topic, read_topic
 from tests.kit.cluster.scene import TOPIC as SHUTDOWN_TOPIC
 from tests.kit.cluster.scene import Scene, leaders, regent, scene, succeeds
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 
 PARTITIONS = 4
@@ -26,7 +26,7 @@ TOPIC = "moves"
 
 
 @pytest_asyncio.fixture
-async def governed() -> AsyncIterator[tuple[World, RegentProcess]]:
+async def governed() -> AsyncIterator[tuple[ClusterWorld, RegentProcess]]:
     """Runs three brokers under a daemon."""
     async with world(3) as w:
         daemon = w.daemon(flags=("--takeover",))
@@ -34,17 +34,17 @@ async def governed() -> AsyncIterator[tuple[World, RegentProcess]]:
         yield w, daemon
 
 
-async def moved(w: World, replicas: tuple[int, ...]) -> bool:
+async def moved(w: ClusterWorld, replicas: tuple[int, ...]) -> bool:
     """Returns whether the topic znode has the target alone."""
     return set((await read_topic(w.zk, TOPIC)).partitions.values()) == {Assignment(replicas)}
 
 
-async def remembered(w: World) -> set[StrayKey]:
+async def remembered(w: ClusterWorld) -> set[StrayKey]:
     return set((await read_strays(w.zk)).entries)
 
 
 async def test_a_frozen_broker_deletes_the_replicas_that_were_moved_away_meanwhile(
-    governed: tuple[World, RegentProcess],
+    governed: tuple[ClusterWorld, RegentProcess],
 ) -> None:
     w, daemon = governed
     await create_topic(w.zk, TOPIC, dict.fromkeys(range(PARTITIONS), (3, 1)))
@@ -74,7 +74,9 @@ async def test_a_frozen_broker_deletes_the_replicas_that_were_moved_away_meanwhi
     await w.healed()
 
 
-async def test_a_broker_deletes_the_strays_that_an_operator_removes(governed: tuple[World, RegentProcess]) -> None:
+async def test_a_broker_deletes_the_strays_that_an_operator_removes(
+    governed: tuple[ClusterWorld, RegentProcess],
+) -> None:
     """Broker 1 is restarted with logs of a topic that does not exist, and of a partition that is on other brokers."""
     w, daemon = governed
     await create_topic(w.zk, TOPIC, {0: (2, 3)})
@@ -104,7 +106,7 @@ async def test_a_broker_deletes_the_strays_that_an_operator_removes(governed: tu
 PLACES = {0: (1, 2), 1: (2, 3), 2: (2, 1)}
 
 
-async def placed(w: World) -> dict[int, tuple[int, ...]]:
+async def placed(w: ClusterWorld) -> dict[int, tuple[int, ...]]:
     """Returns the replicas of topic t by partition."""
     return {number: replicas for (topic, number), (replicas, _) in (await w.states()).items() if topic == "t"}
 

@@ -19,7 +19,7 @@ from pipeline.stream.bronze import keeper
 from pipeline.stream.query import run
 from pipeline.stream.topic import topic_of
 from testing.znodes import create_topic
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.real.pipeline.logs import sound, text
 from tests.real.pipeline.plain_ingest import expected
 from tests.real.pipeline.stream_kit import rows_of
@@ -30,7 +30,7 @@ MISSING = 7
 ONCE = {"availableNow": True}
 
 
-async def send(w: World, lines: list[bytes]) -> None:
+async def send(w: ClusterWorld, lines: list[bytes]) -> None:
     async with AIOKafkaProducer(bootstrap_servers=w.cluster.bootstrap, acks="all") as producer:
         for line in lines:
             await producer.send_and_wait(TOPIC, line, partition=0)

@@ -19,7 +19,7 @@ from cli.demo.process import RegentProcess
 from configs.credentials import STORE
 from metadata_store import paths
 from testing.embedded.load import Load
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 from tests.unit.scripts.test_packaging import documented
 from tests.verify.test_readme import TOPIC, shell
@@ -35,7 +35,7 @@ KAFKAS = {"deleteall", "delete"}
 class Machine:
     """Runs a daemon of the installation below ``root``; ``users`` are those that its uninstallation removed."""
 
-    def __init__(self, w: World, root: Path) -> None:
+    def __init__(self, w: ClusterWorld, root: Path) -> None:
         self.root = root
         settings = {
             "controller.on_absence": "hold",
@@ -148,7 +148,7 @@ def other(machine: Machine, machines: list[Machine]) -> Machine:
     return next(m for m in machines if m is not machine)
 
 
-async def removed(w: World, machines: list[Machine]) -> None:
+async def removed(w: ClusterWorld, machines: list[Machine]) -> None:
     """Hands the role back, removes the files of each machine, and the znodes at last."""
     commands = documented("Uninstall")
     znodes = [line for line in commands if line.split()[0] in KAFKAS]

@@ -17,7 +17,7 @@ from testing.embedded.load import Load
 from testing.embedded.process import free_port
 from testing.embedded.zookeeper import EmbeddedZooKeeper, in_sync
 from tests.kit.cluster.scene import PARTITIONS, RATE_PER_S, TOPIC, Scene, scene
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 from tests.kit.regions.daemon import Opens
 from tests.verify.system import PATIENT, Times
@@ -189,7 +189,7 @@ async def test_a_server_frozen_for_longer_than_lease_and_session_costs_no_term()
         assert stood_still_s > 0.0, "no lease ran out: the leader was replaced too early for this test"
 
 
-async def kafka_epoch(w: World) -> int:
+async def kafka_epoch(w: ClusterWorld) -> int:
     node = await w.zk.get(paths.CONTROLLER_EPOCH)
     assert node is not None
     return int(node.data or b"0")

@@ -17,7 +17,7 @@ from controller.kafka.path.adoption import ibp_is_set, lowest_ibp
 from controller.process.zookeeper import ReleaseOf
 from controller.role.claim import Role
 from controller.role.own_znodes import Process
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.broker_settings import NAMES
@@ -76,7 +76,7 @@ class Context(Struct, frozen=True):
     own_listener: bool
     brokers: Mapping[int, Broker]
     topics: Sequence[TopicAssignment]
-    malformed: Sequence[Malformed]
+    malformed: Sequence[MalformedNode]
     daemons: Sequence[Process]
     responses: Mapping[int, BrokerFacts | BrokerCallFailed]
 
@@ -106,7 +106,7 @@ async def gather(settings: Settings, role: Role, dial: Dial, release_of: Release
     malformed = list(registered.malformed)
     topics: list[TopicAssignment] = []
     for found in await store.load_topics():
-        if isinstance(found, Malformed):
+        if isinstance(found, MalformedNode):
             malformed.append(found)
         elif found is not None:
             topics.append(found)

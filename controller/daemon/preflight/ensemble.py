@@ -10,7 +10,7 @@ from controller.process.wording import named
 from controller.process.zookeeper import Release, limits_of
 from controller.role import own_znodes as own
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.controller import NO_KRAFT_EPOCH, decode_epoch, decode_migration
 
 DEFAULT_PORT: Final = 2181
@@ -110,7 +110,7 @@ async def controller_epoch(ctx: Context) -> Finding:
     if node is None:
         return ok(name, f"{paths.CONTROLLER_EPOCH} does not exist: no controller was ever elected")
     epoch = decode_epoch(paths.CONTROLLER_EPOCH, node.data)
-    if isinstance(epoch, Malformed) or epoch > EPOCH_MAX:
+    if isinstance(epoch, MalformedNode) or epoch > EPOCH_MAX:
         return refuse(
             name,
             f"{paths.CONTROLLER_EPOCH} holds {node.data!r}",
@@ -135,8 +135,10 @@ async def kraft_migration(ctx: Context) -> Finding:
     name = "KRaft migration"
     node = await ctx.zk.get(paths.MIGRATION)
     found = decode_migration(paths.MIGRATION, node.data) if node is not None else None
-    if isinstance(found, Malformed) or (found is not None and found.kraft_controller_id >= 0):
-        quorum = "cannot be read" if isinstance(found, Malformed) else f"names controller {found.kraft_controller_id}"
+    if isinstance(found, MalformedNode) or (found is not None and found.kraft_controller_id >= 0):
+        quorum = (
+            "cannot be read" if isinstance(found, MalformedNode) else f"names controller {found.kraft_controller_id}"
+        )
         return refuse(
             name,
             f"{paths.MIGRATION} {quorum}: this cluster migrates to KRaft",

@@ -16,7 +16,7 @@ from controller.kafka.partitions.isr_changes import discard
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.reads import read_log_dir_events
 from state_machines.decisions.broker_change import log_directories_failed
 from state_machines.model.facts import ReplicasFailed
@@ -48,7 +48,7 @@ async def log_dir_event(c: Controller) -> None:
         return
     brokers: set[int] = set()
     for found in await read_log_dir_events(c.zk, names):
-        if isinstance(found, Malformed):
+        if isinstance(found, MalformedNode):
             c.malformed(found)
         else:
             brokers.add(found)

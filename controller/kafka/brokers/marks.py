@@ -16,7 +16,7 @@ from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.requests.calls import PendingUndrain
 from controller.process.clock import wall_ms
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import ZkError
 from metadata_store.nodes.cordon_node import BROKERS_MAX, Cordons, Marks, read_cordons, undrained, write_cordons
 from metadata_store.nodes.cordon_node import PATH as CORDONS
@@ -34,10 +34,10 @@ async def cordon_change(c: Controller) -> None:
     """Reads the marks and watches them; marks that are not understood leave those before in force."""
     since = c.zk.last_zxid
     found = await read_cordons(c.zk)
-    absent = not isinstance(found, Malformed) and found.znode_version is None
+    absent = not isinstance(found, MalformedNode) and found.znode_version is None
     await c.zk.watch(data=[CORDONS] * (not absent), exists=[CORDONS] * absent, since_zxid=since)
     c.gate.check()
-    if isinstance(found, Malformed):
+    if isinstance(found, MalformedNode):
         c.malformed(found)
     else:
         enter_marks(c, found)
@@ -61,7 +61,7 @@ async def change_marks(c: Controller, change: Callable[[Marks], Marks]) -> str |
     for _ in range(ROUNDS_MAX):
         await c.connected()
         found = await c.until_read(partial(read_cordons, c.zk))
-        if isinstance(found, Malformed):
+        if isinstance(found, MalformedNode):
             return f"{found.path} cannot be understood: {found.why}"
         wanted = Cordons(change(found.brokers), found.znode_version)
         if len(wanted.brokers) > BROKERS_MAX:
@@ -94,10 +94,10 @@ async def pause_change(c: Controller) -> None:
     """Reads the pause and watches it; one that is not understood leaves the one before in force."""
     since = c.zk.last_zxid
     found = await read_pause(c.zk)
-    absent = not isinstance(found, Malformed) and found.znode_version is None
+    absent = not isinstance(found, MalformedNode) and found.znode_version is None
     await c.zk.watch(data=[PAUSE] * (not absent), exists=[PAUSE] * absent, since_zxid=since)
     c.gate.check()
-    if isinstance(found, Malformed):
+    if isinstance(found, MalformedNode):
         c.malformed(found)
     else:
         _enter_pause(c, found.pause)

@@ -22,7 +22,7 @@ from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.requests.calls import PendingElection
 from controller.kafka.requests.values import Elected, ElectLeadersReply
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import Code
 from metadata_store.nodes.cluster_nodes import delete_as_read, read_preferred_election
 from state_machines.decisions.leader_election import (
@@ -171,10 +171,10 @@ async def preferred_election(c: Controller) -> None:
     c.gate.check()
     if found is None:
         await c.zk.watch(exists=[path], since_zxid=since)
-    elif isinstance(found, Malformed):
+    elif isinstance(found, MalformedNode):
         c.malformed(found)
         await c.zk.watch(data=[path], since_zxid=since)
-    elif isinstance(found.value, Malformed):
+    elif isinstance(found.value, MalformedNode):
         log.error("%s is deleted, because it cannot be understood: %s", path, found.value.why)
         await _done(c, found.stat.version)
     else:

@@ -17,7 +17,7 @@ from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.reassignment import isrs_changed
 from controller.kafka.requests.calls import PendingAlterPartition
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.nodes.cluster_nodes import Contended, delete_children
 from metadata_store.reads import read_isr_changes
 from state_machines.decisions.alter_partition import INELIGIBLE, IsrError, IsrRequest, alter_partitions, judge
@@ -156,7 +156,7 @@ async def isr_notification(c: Controller) -> None:
         return
     named: dict[int, None] = {}
     for found in await read_isr_changes(c.zk, names):
-        if isinstance(found, Malformed):
+        if isinstance(found, MalformedNode):
             c.malformed(found)
             continue
         if found.unusable:

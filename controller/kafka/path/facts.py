@@ -21,7 +21,7 @@ from controller.kafka.path.events import EventKind, EventQueue
 from controller.kafka.path.gate import Gate
 from controller.kafka.path.remembered import LostIds, RecentChanges, StrayMemory
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
@@ -170,25 +170,25 @@ class Facts:
             self.malformed(bad)
         return found.brokers
 
-    async def read_states(self, pairs: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:
+    async def read_states(self, pairs: Sequence[tuple[str, int]]) -> list[Leadership | MalformedNode | None]:
         """Reads state znodes of partitions after a ``sync``; malformed ones are reported by path and watched."""
 
-        async def read() -> list[Leadership | Malformed | None]:
+        async def read() -> list[Leadership | MalformedNode | None]:
             since = self.zk.last_zxid
             await self.zk.sync("/brokers/topics")
             found = await self.store.load_states(pairs)
-            bad = [state.path for state in found if isinstance(state, Malformed)]
+            bad = [state.path for state in found if isinstance(state, MalformedNode)]
             if bad:
                 await self.zk.watch(data=bad, since_zxid=since)
             return found
 
         found = await self.until_read(read)
         for state in found:
-            if isinstance(state, Malformed):
+            if isinstance(state, MalformedNode):
                 self.malformed(state)
         return found
 
-    def malformed(self, found: Malformed) -> None:
+    def malformed(self, found: MalformedNode) -> None:
         """Reports a malformed znode once, by its path; the others are served.
 
         It stays listed until a watch reports a change, then it is read again.

@@ -13,7 +13,7 @@ from typing import Final
 from brokers.client import BrokerCallFailed
 from brokers.queries import Dial
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import Config
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.reads import read_broker_configs, read_broker_default
@@ -58,7 +58,7 @@ class UncleanElectionPolicy:
         """Checks whether the decision needs further topics."""
         return bool(self._noted)
 
-    async def read(self, report: Callable[[Malformed], None]) -> None:
+    async def read(self, report: Callable[[MalformedNode], None]) -> None:
         """Reads the noted topics; malformed configurations are reported and watched."""
         since = self._store.zk.last_zxid
         known, malformed = await self.of(sorted(self._noted))
@@ -69,7 +69,7 @@ class UncleanElectionPolicy:
         self._known.update(known)
         self._noted.clear()
 
-    async def of(self, topics: Iterable[int]) -> tuple[dict[int, bool], list[Malformed]]:
+    async def of(self, topics: Iterable[int]) -> tuple[dict[int, bool], list[MalformedNode]]:
         """Returns the policy by topic: its own configuration, else the brokers' dynamic default, else the setting.
 
         A live broker whose own dynamic configuration forbids it forbids the default: Kafka's controller goes by that of
@@ -83,23 +83,23 @@ class UncleanElectionPolicy:
         read = await self._store.load_topic_configs(list(names.values()))
         found = {name: _usable(name, config) for name, config in read.items()}
         default = said(shared, self.default) and all(said(config, True) for config in singly)
-        malformed = [config for config in (shared, *singly, *found.values()) if isinstance(config, Malformed)]
+        malformed = [config for config in (shared, *singly, *found.values()) if isinstance(config, MalformedNode)]
         return {topic: said(found[name], default) for topic, name in names.items()}, malformed
 
 
-def _usable(topic: str, config: Config | Malformed) -> Config | Malformed:
+def _usable(topic: str, config: Config | MalformedNode) -> Config | MalformedNode:
     """Returns a topic's configuration, or why Kafka's controller could not parse it as a whole."""
-    if isinstance(config, Malformed):
+    if isinstance(config, MalformedNode):
         return config
     why = unparsable(config.entries)
     if why is None:
         return config
-    return Malformed(paths.topic_config(topic), f"{why}, until then no replica is elected uncleanly")
+    return MalformedNode(paths.topic_config(topic), f"{why}, until then no replica is elected uncleanly")
 
 
-def said(config: Config | Malformed, default: bool) -> bool:
+def said(config: Config | MalformedNode, default: bool) -> bool:
     """Parses a configuration, ``default`` where it sets nothing; any value but true and false allows nothing."""
-    if isinstance(config, Malformed):
+    if isinstance(config, MalformedNode):
         return False
     value = config.entries.get(UNCLEAN)
     return default if value is None else _TRUTHS.get(value.strip().lower(), False)
@@ -117,7 +117,7 @@ async def read_min_isr(
     for start in range(0, len(names), CONFIGS_PER_TURN):
         found = await store.load_topic_configs(names[start : start + CONFIGS_PER_TURN])
         for name, config in found.items():
-            if isinstance(config, Malformed):
+            if isinstance(config, MalformedNode):
                 continue
             saw(name, config.entries)
             value = config.entries.get(MIN_ISR)

@@ -16,7 +16,7 @@ import msgspec
 from controller.kafka.journal.report import Reason
 from controller.kafka.procedures.environment import LOOK_AGAIN_MS, KafkaEnv, brokers_are_behind
 from controller.procedures.kinds import Kind, Step
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from state_machines.decisions.leader_election import ElectionType, elect
 from state_machines.decisions.mass_election import MassElection, looked_on, sentence, stopped, wave_ended
 from state_machines.procedures.locks import Demand, Resource, Scope
@@ -68,9 +68,9 @@ async def elect_waves(env: KafkaEnv, record: Record) -> Outcome:
 
 
 def command(record: Record, data: bytes) -> bytes:
-    """Returns the message of an election that is stopped; raises :class:`Refused`."""
+    """Returns the message of an election that is stopped; raises :class:`ProcedureRefused`."""
     if data != STOP:
-        raise Refused(f"pid {record.pid}: an election has one command, {STOP.decode()}")
+        raise ProcedureRefused(f"pid {record.pid}: an election has one command, {STOP.decode()}")
     return encode_election(stopped(election_of(record)))
 
 

@@ -19,7 +19,7 @@ from controller.kafka.procedures.plan_conflicts import LeftOfPlans, callers_of, 
 from controller.kafka.procedures.plan_throttles import lift_throttles, set_throttles
 from controller.kafka.reassignments.reassignment import go_on
 from controller.procedures.kinds import Effect, Kind, Step
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.procedures.writes import CHANGE_BYTES_MAX
 from controller.process.wording import counted
 from metadata_store.errors import NotConnected, OutcomeUnknown
@@ -228,13 +228,15 @@ def sentence(plan: ReassignPlan) -> str:
 
 
 def command(record: Record, data: bytes) -> bytes:
-    """Returns the message after an operator's command; raises :class:`Refused`."""
+    """Returns the message after an operator's command; raises :class:`ProcedureRefused`."""
     try:
         wanted = msgspec.json.decode(data, type=PlanCommand)
     except msgspec.DecodeError as error:
-        raise Refused(f"the command cannot be read: {error}") from error
+        raise ProcedureRefused(f"the command cannot be read: {error}") from error
     if record.state is State.FAILED and (wanted.stop or wanted.paused or wanted.held):
-        raise Refused(f"pid {record.pid} is being taken back: give it caps or a rate, nothing else can be changed")
+        raise ProcedureRefused(
+            f"pid {record.pid} is being taken back: give it caps or a rate, nothing else can be changed"
+        )
     _refuse_out_of_bounds(wanted)
     given = {
         "paused": wanted.paused,
@@ -276,15 +278,17 @@ def _refuse_out_of_bounds(wanted: PlanCommand) -> None:
     for name in ("moves_max", "broker_moves_max"):
         value = getattr(wanted, name)
         if value is not None and value < 1:
-            raise Refused(f"{name} is {value}, it must be at least 1: pause the plan where nothing further shall begin")
+            raise ProcedureRefused(
+                f"{name} is {value}, it must be at least 1: pause the plan where nothing further shall begin"
+            )
     for name in ("bytes_max", "broker_bytes_max"):
         value = getattr(wanted, name)
         if value is not None and value < 0:
-            raise Refused(f"{name} is {value}: give 0 for no cap, or a number of bytes")
+            raise ProcedureRefused(f"{name} is {value}: give 0 for no cap, or a number of bytes")
     if (wrong := why_no_bounds(wanted.rate_bytes_per_s, wanted.rate_bytes_per_s_max)) is not None:
-        raise Refused(wrong)
+        raise ProcedureRefused(wrong)
     if wanted.rate_bytes_per_s is not None and not 0 <= wanted.rate_bytes_per_s <= RATE_BYTES_PER_S_MAX:
-        raise Refused(
+        raise ProcedureRefused(
             f"rate_bytes_per_s is {wanted.rate_bytes_per_s}: give 0 for none, or at most {RATE_BYTES_PER_S_MAX}"
         )
 

@@ -19,7 +19,7 @@ from controller.kafka.procedures.environment import KafkaEnv
 from controller.kafka.procedures.throttle_settings import entries, held_elsewhere, read, restored, retry, say, write
 from controller.procedures.broadcast import Broadcast, BroadcastEnv, Phase, Place, Resending, Send, Unreachable
 from controller.procedures.kinds import Effect, Kind, Step
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from state_machines.admin_rules.throttles import RATES, Throttle, broker_places, throttle_brokers, unconfirmed
 from state_machines.procedures.locks import Demand, Resource, Scope
 from state_machines.procedures.outcome import Done, Failed, Next, Outcome, Wait
@@ -176,9 +176,9 @@ async def in_force(env: KafkaEnv, record: Record) -> Outcome:
 
 
 def command(record: Record, data: bytes) -> bytes:
-    """Returns the message of a throttle that is lifted; raises :class:`Refused`."""
+    """Returns the message of a throttle that is lifted; raises :class:`ProcedureRefused`."""
     if data != LIFT:
-        raise Refused(f"pid {record.pid}: a throttle has one command, {LIFT.decode()}")
+        raise ProcedureRefused(f"pid {record.pid}: a throttle has one command, {LIFT.decode()}")
     return encode_order(replace(order_of(record.data), lift=True))
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from controller.kafka.path.controller import Controller
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import Config
 from metadata_store.nodes.entity_configs import (
     ConfigChange,
@@ -91,7 +91,7 @@ async def read(c: Controller, entities: Iterable[Entity]) -> tuple[Found, Failed
     failed: Failed = {}
     for kind, names in _by_kind(entities).items():
         for name, config in (await c.until_read(partial(read_entities, c.zk, kind, names))).items():
-            if isinstance(config, Malformed):
+            if isinstance(config, MalformedNode):
                 failed[Entity(kind, name)] = f"{config.path} cannot be used: {config.why}"
             else:
                 found[Entity(kind, name)] = config
@@ -186,7 +186,7 @@ async def find_throttled(zk: ZooKeeper, kinds: Collection[str] = (BROKERS, TOPIC
     failed: Failed = {}
     for kind in kinds:
         for name, one in (await find_entities(zk, kind, _WORD[kind])).items():
-            if isinstance(one, Malformed):
+            if isinstance(one, MalformedNode):
                 failed[Entity(kind, name)] = f"{one.path} cannot be used: {one.why}"
             elif kind == TOPICS or name.isdecimal():  # the default of all brokers throttles none
                 found[Entity(kind, name)] = one

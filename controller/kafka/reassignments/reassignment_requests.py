@@ -22,7 +22,7 @@ from controller.kafka.requests.values import AlterReassignmentsReply, ListReassi
 from controller.procedures.recorder import CallKind
 from controller.process.wording import counted
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.companion import Companion
 from metadata_store.nodes.reassignment_node import Request, read_reassignments, write_reassignments
@@ -50,14 +50,14 @@ ROUNDS_MAX: Final = 10
 CONTENDED: Final = "/admin/reassign_partitions could not be rewritten: check its ACL, and look for another writer"
 
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
-Refused = dict[TopicPartition, NotReassigned]
-NextCompanionWith = Callable[[Refused], Awaitable[Companion | None]]
+Refusals = dict[TopicPartition, NotReassigned]
+NextCompanionWith = Callable[[Refusals], Awaitable[Companion | None]]
 
 
 # -- any request
 
 
-async def judge_targets(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
+async def judge_targets(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refusals]:
     """Returns assignments by row, and refusals; it reads states again before it refuses for an ISR."""
     judged = await _judged(c, targets, live_only=live_only)
     behind = [c.cluster.find(*name) for name, found in judged[1].items() if found.why == LAST_IN_SYNC]
@@ -67,10 +67,10 @@ async def judge_targets(c: Controller, targets: Targets, *, live_only: bool) -> 
     return await _judged(c, targets, live_only=live_only)
 
 
-async def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
+async def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refusals]:
     """Judges targets; a partition that only waits for its final rewrite is at its target already."""
     wanted: dict[int, Assignment] = {}
-    refused: Refused = {}
+    refused: Refusals = {}
     for at, (name, target) in enumerate(targets.items(), 1):
         if at % JUDGED_MAX == 0:
             await asyncio.sleep(0)
@@ -85,7 +85,7 @@ async def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[
 
 async def write_targets(
     c: Controller, wanted: Mapping[int, Assignment], next_companion: NextCompanion | None = None
-) -> Refused:
+) -> Refusals:
     """Writes the topic znodes: step 1, U (S4-51); returns the partitions of those that cannot be written."""
     failed = await rewrite_topics(c, lambda: rewrites(c.cluster, wanted), next_companion=next_companion)
     c.reassignment_queue.retargeted(wanted)
@@ -99,7 +99,7 @@ def _not_written(why: str) -> NotReassigned:
     return NotReassigned(ReassignError.UNKNOWN_SERVER_ERROR, why)
 
 
-def log_request(what: str, refused: Refused) -> None:
+def log_request(what: str, refused: Refusals) -> None:
     """Logs one sentence for each request."""
     reasons = ", ".join(f"{n} x {why}" for why, n in Counter(r.why for r in refused.values()).most_common(4))
     log.info("reassignment: %s%s", what, f"; refused: {reasons}" if reasons else "")
@@ -114,7 +114,7 @@ async def alter_reassignments(c: Controller, pending: PendingReassignment) -> No
     record = c.recorder.call(CallKind.ALTER_REASSIGNMENTS, call.caller, again=call.again)
     wrote = False
 
-    async def next_companion(refused: Refused) -> Companion | None:
+    async def next_companion(refused: Refusals) -> Companion | None:
         nonlocal wrote
         wrote = True
         return await record.companion(_result(call.targets, refused) or "")
@@ -133,7 +133,7 @@ async def alter_reassignments(c: Controller, pending: PendingReassignment) -> No
         pending.refuse()
 
 
-def _result(targets: Targets, refused: Refused) -> str | None:
+def _result(targets: Targets, refused: Refusals) -> str | None:
     """Returns a sentence on the begun and cancelled reassignments; None without any."""
     done = [name for name in targets if name not in refused]
     cancelled = [name for name in done if targets[name] is None]
@@ -154,7 +154,7 @@ def _done(c: Controller, name: TopicPartition, target: tuple[int, ...] | None, w
     return written is not None and written.target == target
 
 
-async def begin(c: Controller, targets: Targets, why: str, next_companion: NextCompanionWith | None = None) -> Refused:
+async def begin(c: Controller, targets: Targets, why: str, next_companion: NextCompanionWith | None = None) -> Refusals:
     """Begins, overrides and cancels reassignments; returns the refused ones.
 
     ``next_companion``: returns what goes along with a write, where these are refused.
@@ -239,7 +239,7 @@ async def read_request(c: Controller) -> Request | None:
     else:
         await c.zk.watch(data=[path], since_zxid=since)
     c.gate.check()
-    if isinstance(found, Malformed):
+    if isinstance(found, MalformedNode):
         c.malformed(found)
         return None
     return found

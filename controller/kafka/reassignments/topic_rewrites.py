@@ -17,7 +17,7 @@ from controller.kafka.reassignments.strays import CONFLICTS, ensure_parent, topi
 from controller.process.clock import wall_ms
 from controller.process.wording import abbreviate, named
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.companion import Companion
@@ -101,7 +101,7 @@ async def _read_back(c: Controller, changes: Sequence[TopicChange]) -> None:
     """Reads the topics of ``changes``, and observes the partitions that were to be written."""
     names = [change.topic for change in changes]
 
-    async def read() -> list[TopicAssignment | Malformed | None]:
+    async def read() -> list[TopicAssignment | MalformedNode | None]:
         await c.zk.sync(paths.TOPICS)
         return await c.store.load_topics(names)
 

@@ -16,7 +16,7 @@ from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
 from controller.kafka.access import Account, Authorizer, Payer
 from controller.kafka.path.controller import Controller
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.nodes.entity_configs import read_rates
 from state_machines.admin_rules.acls import Operation, Resource
 from state_machines.admin_rules.create_topics import TopicError, TopicRefusal
@@ -176,7 +176,7 @@ async def accounts(c: Controller, payers: Sequence[Payer]) -> list[Account]:
 async def _rates(c: Controller, levels: Sequence[Level]) -> dict[Level, float]:
     """Reads rates. A malformed znode sets none; it is reported, and watched until it is repaired."""
 
-    async def read() -> tuple[dict[Level, float], list[Malformed]]:
+    async def read() -> tuple[dict[Level, float], list[MalformedNode]]:
         since = c.zk.last_zxid
         rates, malformed = await read_rates(c.zk, levels)
         if malformed:

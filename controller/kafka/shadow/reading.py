@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from controller.kafka.shadow.judgement import Seen
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.topic import decode_state
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.cluster_nodes import read_controller, read_epoch
@@ -72,8 +72,8 @@ class Reader:
         controller, epoch = await read_controller(self.zk), await read_epoch(self.zk)
         holder: int | None = None
         if controller is not None:
-            holder = -1 if isinstance(controller.value, Malformed) else controller.value.broker
-        if epoch is None or isinstance(epoch.value, Malformed):
+            holder = -1 if isinstance(controller.value, MalformedNode) else controller.value.broker
+        if epoch is None or isinstance(epoch.value, MalformedNode):
             return holder, 0, 0
         return holder, epoch.value, epoch.stat.mzxid
 
@@ -108,7 +108,7 @@ class Reader:
             else:
                 self._report(state)
 
-    def _report(self, bad: Malformed) -> None:
+    def _report(self, bad: MalformedNode) -> None:
         if self._reported.get(bad.path) != bad.why:
             self._reported[bad.path] = bad.why
             log.warning("%s cannot be read: %s; it is not compared until it is repaired", bad.path, bad.why)

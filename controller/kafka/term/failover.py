@@ -32,7 +32,7 @@ from controller.role.claim import Claim
 from controller.role.own_znodes import close_own, closes
 from metadata_store import paths
 from metadata_store.closing import Closed, close_again, follow
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import SessionLost
 from metadata_store.fencing.fenced import confirm
 from metadata_store.fencing.outcome import Fenced
@@ -183,7 +183,7 @@ async def load_topics(c: Controller, since: int) -> None:
     while done < len(names):
         topics: list[TopicAssignment] = []
         for found in await c.store.load_topics(names[done : done + count]):
-            if isinstance(found, Malformed):
+            if isinstance(found, MalformedNode):
                 c.malformed(found)
             elif found is not None:
                 topics.append(found)
@@ -226,8 +226,8 @@ async def enter(c: Controller, topics: list[TopicAssignment]) -> None:
     for at in range(0, len(rows), TURN_ROWS):
         await asyncio.sleep(0)
         some, states = rows[at : at + TURN_ROWS], found[at : at + TURN_ROWS]
-        bad = {i for i, state in zip(some, states, strict=True) if type(state) is Malformed}
-        understood = [state for state in states if not isinstance(state, Malformed)]
+        bad = {i for i, state in zip(some, states, strict=True) if type(state) is MalformedNode}
+        understood = [state for state in states if not isinstance(state, MalformedNode)]
         c.enter(StatesLoaded([i for i in some if i not in bad] if bad else some, understood))
 
 

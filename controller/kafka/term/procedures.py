@@ -29,7 +29,7 @@ from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kinds
 from controller.procedures.parking import Parking
 from controller.procedures.recorder import CALLS, Ledger
-from controller.procedures.requests import Refused, loop_ms
+from controller.procedures.requests import ProcedureRefused, loop_ms
 from controller.process.clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
@@ -114,9 +114,9 @@ class TermProcedures:
 
     @property
     def engine(self) -> Engine[KafkaEnv]:
-        """Returns the engine; raises :class:`Refused` where the records cannot be used."""
+        """Returns the engine; raises :class:`ProcedureRefused` where the records cannot be used."""
         if self._engine is None:
-            raise Refused(self.unavailable)
+            raise ProcedureRefused(self.unavailable)
         return self._engine
 
     @property
@@ -220,7 +220,7 @@ class TermProcedures:
         plans, throttles = _of_kind(engine, reassign.NAME), _of_kind(engine, throttle.NAME)
         with anyio.move_on_after(within_s), suppress(port.StoreFailed):
             for pid, how in (*((pid, HOLD) for pid in plans), *((pid, throttle.LIFT) for pid in throttles)):
-                with suppress(Refused):  # it ended, or is being taken back, since
+                with suppress(ProcedureRefused):  # it ended, or is being taken back, since
                     await engine.command(pid, how)
             for _ in range(int(within_s / POLL_S)):
                 if not any(_is_throttled(engine, pid) for pid in (*plans, *throttles)):
@@ -253,12 +253,12 @@ class TermProcedures:
 
     def close(self, why: str) -> None:
         """Refuses callers: the term ended."""
-        self._stop(Refused(f"the term ended ({why}): send the request to the daemon that is active now"))
+        self._stop(ProcedureRefused(f"the term ended ({why}): send the request to the daemon that is active now"))
 
     def _fail(self, failed: Exception) -> None:
         if isinstance(failed, port.Fenced):
             raise Fenced(str(failed)) from failed
-        self._stop(Refused(f"procedures stand still: {failed}"))
+        self._stop(ProcedureRefused(f"procedures stand still: {failed}"))
         log.error(
             "%s; the cluster is controlled without them, and clients' calls go unrecorded; "
             "they are loaded again in %d s",
@@ -270,7 +270,7 @@ class TermProcedures:
             self._waits = True
             self._controller.spawn(self._load_later())
 
-    def _stop(self, why: Refused) -> None:
+    def _stop(self, why: ProcedureRefused) -> None:
         self.unavailable = str(why)
         self._controller.recorder.ledger = None
         if self._engine is not None:

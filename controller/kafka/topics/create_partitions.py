@@ -27,7 +27,7 @@ from controller.kafka.requests.codec import caller_of
 from controller.kafka.topics.create_topics import CONTENDED, TWICE
 from controller.kafka.topics.topic_change import modified
 from controller.procedures.recorder import CallKind
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.commits.topic_commit import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
 from state_machines.admin_rules.create_partitions import WantedGrowth, judge_growth
@@ -164,7 +164,7 @@ def _judge(
     for name, wanted in waiting.items():
         context = contexts.get(name, ABSENT)
         topic = context.topic
-        if isinstance(topic, Malformed):
+        if isinstance(topic, MalformedNode):
             added: dict[int, Assignment] | TopicRefusal = _unusable(topic)
         else:
             known = None if topic is None else _as_it_ends(c, topic)
@@ -202,7 +202,7 @@ def _as_it_ends(c: Controller, topic: TopicAssignment) -> TopicAssignment:
     return replace(topic, partitions={**topic.partitions, **done}) if done else topic
 
 
-def _unusable(topic: Malformed) -> TopicRefusal:
+def _unusable(topic: MalformedNode) -> TopicRefusal:
     return TopicRefusal(TopicError.UNKNOWN_SERVER_ERROR, f"{topic.path} cannot be used: {topic.why}")
 
 

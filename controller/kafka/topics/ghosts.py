@@ -19,7 +19,7 @@ from brokers.queries import BrokerQueries, Dial, query_each
 from controller.kafka.path.controller import Controller
 from controller.kafka.path.events import EventKind
 from controller.process.wording import counted
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from state_machines.model.cluster import Cluster
 from state_machines.model.topic_facts import GhostsFound, RowsEnded, TopicGone
 from state_machines.model.types import Broker, TopicAssignment, TopicPartition
@@ -158,7 +158,7 @@ async def end_ghosts(c: Controller) -> None:
     found: dict[str, set[int]] = {}
     for name, topic in zip(names, topics, strict=True):
         numbers = c.ghosts.pop(name)
-        if not isinstance(topic, Malformed):
+        if not isinstance(topic, MalformedNode):
             found[name] = numbers.difference(topic.partitions if topic is not None else ())
     c.enter(GhostsFound(found))
     if c.ghosts:

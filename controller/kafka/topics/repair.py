@@ -21,7 +21,7 @@ from controller.kafka.path.controller import ConflictRounds, Controller
 from controller.kafka.path.events import EventKind
 from controller.kafka.reassignments.reassignment_requests import begin
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.nodes.cluster_nodes import delete_fresh_topic
 from state_machines.decisions.reassignment import current_assignment
 from state_machines.decisions.topic_change import names_any, repaired, taken_out
@@ -34,7 +34,7 @@ REPAIR_ROUNDS_MAX = 3
 REPAIRED = "a daemon's id among the replicas replaced by a broker's"
 ID_GIVEN = "topic id given"
 RESTORED = "what another took out is written back"
-State = Leadership | Malformed | None
+State = Leadership | MalformedNode | None
 States = dict[str, dict[int, State]]
 """State znodes of partitions that the model does not have, by topic and partition."""
 

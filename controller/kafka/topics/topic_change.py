@@ -25,7 +25,7 @@ from controller.kafka.topics.lost_ids import inquire_of_new
 from controller.kafka.topics.repair import Load, State, States, note_running, read_new, repair
 from controller.process.wording import abbreviate
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.decisions.failover import take_up
 from state_machines.decisions.topic_change import new_partitions
@@ -96,7 +96,7 @@ async def modified(c: Controller, names: list[str]) -> None:
     watched: list[str] = []
     for name, topic in zip(names, found, strict=True):
         known = c.cluster.topic(name)
-        if isinstance(topic, Malformed):
+        if isinstance(topic, MalformedNode):
             c.malformed(topic)
             watched.append(paths.topic(name))
         elif topic is None or known is None:
@@ -127,7 +127,7 @@ async def _start_topics(c: Controller, names: list[str]) -> None:
     since = c.zk.last_zxid
     topics: list[TopicAssignment] = []
     for found in await c.store.load_topics(names):
-        if isinstance(found, Malformed):
+        if isinstance(found, MalformedNode):
             c.malformed(found)
         elif found is not None:
             topics.append(found)
@@ -163,7 +163,7 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
 
 async def _start_some(c: Controller, some: Sequence[tuple[int, State]]) -> None:
     """Propagates rows that have a state znode, and creates those of the others, with a leader each."""
-    found = [(i, state) for i, state in some if not isinstance(state, Malformed)]
+    found = [(i, state) for i, state in some if not isinstance(state, MalformedNode)]
     c.enter(StatesRead([(i, state) for i, state in found if state is not None]))
     waiting = [i for i, _ in found if c.cluster.rows[i].state is not PartitionState.ONLINE and i not in c.late]
     if waiting:
@@ -223,7 +223,7 @@ async def repaired_state(c: Controller, path: str) -> None:
     if name is None or row is None:
         return
     [found] = await c.read_states([TopicPartition(*name)])
-    if isinstance(found, Malformed):
+    if isinstance(found, MalformedNode):
         return
     if found is not None:
         c.enter(StatesRead([(row, found)]))

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import NotFound, Refused, document
+from controller.http.documents import NotFound, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of
@@ -118,7 +118,7 @@ class BalancerView:
             off = ""
         if problem is not None:
             term.balancing.refused(problem)
-            raise Refused(problem.what, problem.remedy)
+            raise ViewRefused(problem.what, problem.remedy)
         if request.dry_run:
             return foreseen(await _made(term.env), term.env, off)
         data = BALANCE_TASK.encode(BalanceTask(request.reason, request.force))
@@ -131,7 +131,7 @@ class BalancerView:
         if (again := known(term, caller, request, kind, f"{MarkKind.OFF.value} of {SWITCH}")) is not None:
             return again
         if to == "on" and term.env.model.marks.get(MarkKind.OFF, SWITCH) is None:
-            raise Refused("the balancer is on already", "'regent balancer status' says what a balance waits for")
+            raise ViewRefused("the balancer is on already", "'regent balancer status' says what a balance waits for")
         data = MARK_TASK.encode(MarkTask(MarkKind.OFF, SWITCH, why=caller.reason))
         return await start(term, kind, data, caller, request, _switched(term, to))
 
@@ -166,11 +166,11 @@ def _end_of(record: Record) -> str:
 
 async def _made(env: RegionsEnv) -> Made:
     if env.planner.is_busy:
-        raise Refused("another plan is being made", "try again once that is done: 'regent balancer status'")
+        raise ViewRefused("another plan is being made", "try again once that is done: 'regent balancer status'")
     try:
         return await env.planner.make()
     except NoPlan as error:
-        raise Refused(f"no plan could be made: {error}", "remove the cause, and try again") from error
+        raise ViewRefused(f"no plan could be made: {error}", "remove the cause, and try again") from error
 
 
 def _switched(term: RegionsTerm, to: Switch) -> str:

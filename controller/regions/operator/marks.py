@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import Invalid, NotFound, Refused, document
+from controller.http.documents import Invalid, NotFound, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of
@@ -143,7 +143,7 @@ def _leaves(term: RegionsTerm, kind: MarkKind, name: str) -> bool:
     for pid, key in term.env.draining.items():
         if key == server.key:
             remedy = f"'regent regions procedures abort {pid}' ends the drain, and lets it get regions again"
-            raise Refused(f"server {server} has no cordon: procedure {pid} drains it", remedy)
+            raise ViewRefused(f"server {server} has no cordon: procedure {pid} drains it", remedy)
     return True
 
 
@@ -189,5 +189,5 @@ def _weight(term: RegionsTerm, request: MarkRequest) -> str:
     if not is_weight(value):
         raise Invalid(f"weight {request.weight:g} is out of range", f"give {WEIGHT_MIN:g} to {WEIGHT_MAX:g}")
     if (lacks := lacking(term.env.model.marks.level, request.kind)) is not None:
-        raise Refused(*lacks)
+        raise ViewRefused(*lacks)
     return value

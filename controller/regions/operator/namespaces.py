@@ -6,7 +6,7 @@ from collections import Counter
 
 from fastapi import FastAPI, Request, Response
 
-from controller.http.documents import Invalid, NotFound, Refused, document
+from controller.http.documents import Invalid, NotFound, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
@@ -51,9 +51,9 @@ class NamespaceView:
         if ":" in request.name or name_problem(request.name) is not None:
             raise Invalid(f"name {request.name[:80]!r} is no name of a namespace", "use letters, digits, '_', '-', '.'")
         if request.name in term.env.model.namespaces:
-            raise Refused(f"namespace {request.name!r} exists already", "see 'regent namespaces list'")
+            raise ViewRefused(f"namespace {request.name!r} exists already", "see 'regent namespaces list'")
         if request.name in term.env.model.damages.namespaces:
-            raise Refused(f"namespace {request.name!r} is stored already, and left out: it is damaged", REMEDY)
+            raise ViewRefused(f"namespace {request.name!r} is stored already, and left out: it is damaged", REMEDY)
         data = NAMESPACE_TASK.encode(NamespaceTask(request.name, request.reason))
         about = f"namespace {request.name}"
         return await start(term, namespaces.CREATE_NAMESPACE, data, caller, request, about)

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from fastapi import FastAPI, Query, Request, Response
 
-from controller.http.documents import Invalid, Refused, document
+from controller.http.documents import Invalid, ViewRefused, document
 from controller.http.models import Document
 from controller.http.peers import principal_of
 from controller.http.procedures import (
@@ -113,7 +113,7 @@ class ProcedureView:
         if wait_s > 0:
             try:
                 return procedure_item(await asyncio.wait_for(engine.result(pid), wait_s))
-            except (TimeoutError, requests.Refused):
+            except (TimeoutError, requests.ProcedureRefused):
                 pass
             except StoreFailed as failed:
                 raise failed_store(failed) from failed
@@ -156,7 +156,7 @@ class ProcedureView:
         before = engine.records.get(pid)
         work = engine.abort(pid, ending) if act == "abort" else engine.bypass(pid, ending)
         if not await requested(work) or before is None:
-            raise Refused(*self._not_ended(engine, pid, act, before))
+            raise ViewRefused(*self._not_ended(engine, pid, act, before))
         return procedure_item(as_ended(engine, before, ending))
 
     def _not_ended(self, engine: Engine[RegionsEnv], pid: int, act: EndAct, before: Record | None = None) -> Refusal:
@@ -183,7 +183,7 @@ class ProcedureView:
         domain = self._domain
         done = await requested(domain.parking.asked(requests.ENDS[act](pid, ending), lambda: domain.why))
         if not done:
-            raise Refused(*self._not_ended(self._engine(), pid, act))
+            raise ViewRefused(*self._not_ended(self._engine(), pid, act))
         if act == "remove":
             return removed_item(unreadable_item(pid, ""), ending, domain.parking.removed.family(pid))
         record = None if domain.term is None else domain.term.engine.records.get(pid)
@@ -195,13 +195,13 @@ class ProcedureView:
             return procedure_item(done)
         wanted = leaving_out(term, pid, principal, reason)
         if not await requested(term.engine.command(*wanted)):
-            raise Refused(f"pid {wanted.pid}: the crash has ended", f"see '{PROCEDURES_COMMAND} show {wanted.pid}'")
+            raise ViewRefused(f"pid {wanted.pid}: the crash has ended", f"see '{PROCEDURES_COMMAND} show {wanted.pid}'")
         term.engine.wake(pid)
         return procedure_item(term.engine.records[wanted.pid])
 
     async def _removed(self, engine: Engine[RegionsEnv], pid: int, ending: Ending) -> Procedure:
         if pid in engine.records:
-            raise Refused(*self._not_ended(engine, pid, "remove"))
+            raise ViewRefused(*self._not_ended(engine, pid, "remove"))
         before = _unusable_item(engine, pid) if pid in engine.unusable else unreadable_item(pid, "")
         return removed_item(before, ending, await requested(engine.remove(pid, ending)))
 
@@ -293,11 +293,11 @@ def leaving_out(term: RegionsTerm, pid: int, principal: str, reason: str) -> Com
     parts = [one.pid for one in term.engine.live() if one.parent == pid and one.kind == log_task.SPLIT_LOG.name]
     if parts:
         remedy = f"'regent regions procedures leave-out {parts[0]}' leaves the part of that one out"
-        raise Refused(f"pid {pid} has {len(parts)} parts of a log split, each by a procedure of its own", remedy)
+        raise ViewRefused(f"pid {pid} has {len(parts)} parts of a log split, each by a procedure of its own", remedy)
     if record is None or record.kind != log_task.SPLIT_LOG.name:
         kind = "not known, or has ended" if record is None else record.kind
         remedy = "'regent regions procedures list --kind split_log' has those that split a part of a log"
-        raise Refused(f"pid {pid} ({kind}) splits no part of a log, and nothing of it can be left out", remedy)
+        raise ViewRefused(f"pid {pid} ({kind}) splits no part of a log, and nothing of it can be left out", remedy)
     if not reason:
         raise Invalid("reason: it is empty, and edits may be lost", "say why the part is left out")
     task: LogTask = LOG_TASK.decode(record.data)

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import Invalid, Refused, document
+from controller.http.documents import Invalid, ViewRefused, document
 from controller.http.models import Document
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
@@ -102,7 +102,7 @@ class Repairs:
             _refuse(forgetting.uncovered(others, one, leaves_hole=request.leave_hole))
         found = forgettable(env.model, region)
         if isinstance(found, Refusal):
-            raise Refused(*found)
+            raise ViewRefused(*found)
         table, leaves = forgetting.table_of(env, region), request.leave_hole
         task = Repair(region, table, request.reason, what=found, leaves_hole=leaves)
         where = f"{task.table}#{region}" if task.table else f"#{region}"
@@ -151,12 +151,12 @@ def _discarded(env: RegionsEnv, region: int, found: Forgotten) -> str:
 
 
 async def _keys(term: RegionsTerm, region: int, table: Table, start_key: bytes | None, end_key: bytes | None) -> Range:
-    """Returns the keys of a lost region; raises ``Refused`` where it cannot get them."""
+    """Returns the keys of a lost region; raises ``ViewRefused`` where it cannot get them."""
     _refuse(_problem(term, region, table, ()))
     holes = await fixing.holes_of(term.env, table, adopting.HOLES_MAX)
     keys = adopted_keys(term.env.model, region, table.name, holes, start_key, end_key)
     if isinstance(keys, Refusal):
-        raise Refused(*keys)
+        raise ViewRefused(*keys)
     return keys
 
 

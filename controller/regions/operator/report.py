@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeVar
 from fastapi import FastAPI, Query, Response
 from pydantic import Field
 
-from controller.http.documents import NotActive, Refused, document
+from controller.http.documents import NotActive, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.process.wording import counted
 from controller.regions.domain import RegionsDomain
@@ -74,7 +74,7 @@ class ReportView:
         if scope.table and scope.table not in term.env.model.damages.tables:
             table_of(term.env.model, scope.table)
         if self._running:
-            raise Refused("a report is being made already", "wait some seconds, then try again")
+            raise ViewRefused("a report is being made already", "wait some seconds, then try again")
         self._running = True
         try:
             return await self._judged(term, scope)

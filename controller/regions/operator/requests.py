@@ -13,7 +13,7 @@ from fastapi import Query
 from msgspec.structs import replace
 from pydantic import Field
 
-from controller.http.documents import Invalid, NotActive, NotFound, Refused
+from controller.http.documents import Invalid, NotActive, NotFound, ViewRefused
 from controller.http.models import RequestItem, Words
 from controller.http.procedures import Procedure
 from controller.procedures import requests
@@ -138,7 +138,7 @@ def known(term: RegionsTerm, caller: Caller, request: Change, kind: str, subject
     """Returns the procedure that the caller's nonce has started: a repeated request is not judged anew.
 
     One that is not durable yet has done nothing: the request is submitted again, and has its pid once it is stored.
-    Raises :class:`Refused` where it is of another kind, or about another subject.
+    Raises :class:`ViewRefused` where it is of another kind, or about another subject.
     """
     pid = None if request.dry_run else term.engine.pid_of(caller)
     record = None if pid is None else term.engine.records.get(pid)
@@ -150,10 +150,10 @@ async def start(
 ) -> Procedure:
     """Starts a procedure; in a dry run describes the one that would be started.
 
-    ``expires_ms``: time at which it fails, 0: never. Raises :class:`Refused` where the store's level is too low for it.
+    ``expires_ms``: time at which it fails, 0: never. Raises :class:`ViewRefused` where the store's level is too low.
     """
     if (lacks := lacking(term.env.model.marks.level, kind)) is not None:
-        raise Refused(lacks.what, lacks.remedy)
+        raise ViewRefused(lacks.what, lacks.remedy)
     if request.dry_run:
         return planned(kind, about)
     pid = await requested(term.engine.submit(kind, data, caller, expires_ms=expires_ms))
@@ -166,7 +166,7 @@ async def start(
 def _same(record: Record, kind: str, subject: str) -> Procedure:
     """Returns the procedure with the nonce of a request, unless that nonce was given to another request."""
     if (record.kind, subject_of(record)) != (kind, subject):
-        raise Refused(
+        raise ViewRefused(
             f"the nonce {record.caller.nonce!r} is that of procedure {record.pid} ({record.kind}, {detail_of(record)})",
             "give another nonce, or none",
         )
@@ -183,11 +183,11 @@ async def requested(work: Awaitable[T]) -> T:
     try:
         return await work
     except requests.Unusable as unusable:
-        raise Refused(str(unusable), f"'regent regions procedures remove {unusable.pid}' removes it") from unusable
+        raise ViewRefused(str(unusable), f"'regent regions procedures remove {unusable.pid}' removes it") from unusable
     except requests.Unknown as unknown:
         raise unknown_procedure(unknown.pid) from unknown
-    except requests.Refused as refused:
-        raise Refused(str(refused), "see 'regent regions procedures list'") from refused
+    except requests.ProcedureRefused as refused:
+        raise ViewRefused(str(refused), "see 'regent regions procedures list'") from refused
     except StoreFailed as failed:
         raise failed_store(failed) from failed
 
@@ -206,4 +206,4 @@ def failed_store(failed: StoreFailed) -> NotActive:
 def refuse(problem: str | None, remedy: str) -> None:
     """Refuses a request that has a problem."""
     if problem is not None:
-        raise Refused(problem, remedy)
+        raise ViewRefused(problem, remedy)

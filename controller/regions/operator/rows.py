@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import Invalid, Refused, document
+from controller.http.documents import Invalid, ViewRefused, document
 from controller.http.models import Document
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
@@ -126,7 +126,7 @@ def add_row_routes(app: FastAPI, view: Rows) -> None:
 
 def _refuse(refusal: Refusal | None) -> None:
     if refusal is not None:
-        raise Refused(*refusal)
+        raise ViewRefused(*refusal)
 
 
 def _about(damage: Damage) -> str:

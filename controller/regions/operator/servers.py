@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from msgspec.structs import replace
 from pydantic import Field
 
-from controller.http.documents import NotFound, Refused, document
+from controller.http.documents import NotFound, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of
@@ -117,12 +117,12 @@ class ServerView:
         refuse(drain_problem(env.model, server), drain_remedy(env.model, server))
         again = request.force and not server.forced
         if not again and (pid := _drain_of(term, server)):
-            raise Refused(
+            raise ViewRefused(
                 f"server {server} is drained already: procedure {pid} does that",
                 f"'regent regions procedures show {pid}' says how far it is, and what ends it where it hangs",
             )
         if not again and server.key in env.drains_asked:
-            raise Refused(
+            raise ViewRefused(
                 f"server {server} is drained already: that begins at this moment", "see 'regent servers list'"
             )
         data = CRASH.encode(Crash(*server.key, why=request.reason, force=request.force))
@@ -141,7 +141,7 @@ class ServerView:
         model = term.env.model
         if (why := servers.unforgettable(model, name)) is not None:
             if model.latest(name) is not None:
-                raise Refused(why, "see 'regent servers list'")
+                raise ViewRefused(why, "see 'regent servers list'")
             raise NotFound(why, "where its process is refused, its log names the cause")
         last = model.buried[name]
         data = CRASH.encode(Crash(name, last, why=request.reason))
@@ -155,7 +155,7 @@ class ServerView:
         key = model.stranger(name, incarnation)
         if key is None:
             found = server_of(model, server)
-            raise Refused(
+            raise ViewRefused(
                 str(servers.unrecoverable(model, found.key)), f"'regent servers expire {found}' begins it now"
             )
         refuse(servers.unrecoverable(model, key), "restart the daemon, which has its regions then")
@@ -175,7 +175,9 @@ class ServerView:
             return procedure_item(term.engine.records[pid])
         # its crash is not stored yet, or an operator has ended it
         if server.state is not ServerState.ONLINE or server.key in term.env.expiring:
-            raise Refused(f"server {server} counts as crashed already, and its crash begins soon", "repeat the request")
+            raise ViewRefused(
+                f"server {server} counts as crashed already, and its crash begins soon", "repeat the request"
+            )
         why = f"expired by {caller.principal}" + (f": {caller.reason}" if caller.reason else "")
         about = f"server {server} with {counted(len(server.regions), 'region')}: {why}"
         named = caller if caller.nonce else replace(caller, nonce=f"crash of {server}")

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import Invalid, NotFound, Refused, document
+from controller.http.documents import Invalid, NotFound, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure, time_of
@@ -140,7 +140,7 @@ class SnapshotView:
         if name not in model.drafts and not model.damages.of_snapshot(name):
             snapshot_of(model, name)
         if (needed := snapshot_needed_by(model, name)) is not None:
-            raise Refused(*needed)
+            raise ViewRefused(*needed)
         data = SNAPSHOT_TASK.encode(SnapshotTask(name, why=request.reason))
         return await start(term, snapshots.DELETE, data, caller, request, f"snapshot {name}: delete")
 
@@ -173,7 +173,7 @@ class SnapshotView:
         task = TableTask(table, why=request.reason, snapshot=request.snapshot, enables=request.enable)
         why = change_problem(table, found.state, TableState.TRUNCATING)
         if why is not None:
-            raise Refused(why, f"regent tables disable {table} --wait")
+            raise ViewRefused(why, f"regent tables disable {table} --wait")
         refuse(clones.restore_problem(term.env, task) or needed_by(term.env.model, found), NO_MORE)
         about = f"table {table} as snapshot {request.snapshot} has it"
         return await start(term, tables.RESTORE, TABLE_TASK.encode(task), caller, request, about)

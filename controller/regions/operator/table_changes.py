@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import Invalid, Refused, document
+from controller.http.documents import Invalid, ViewRefused, document
 from controller.http.models import Document
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
@@ -119,7 +119,9 @@ class TableChanges:
         refuse(keys_problem(term.env.model, found), keys_remedy(term.env.model, found))
         holes = await fixing.to_fill(term.env, found)
         if not holes:
-            raise Refused(f"each key of table {table!r} has a region", f"see 'regent regions report --table {table}'")
+            raise ViewRefused(
+                f"each key of table {table!r} has a region", f"see 'regent regions report --table {table}'"
+            )
         task = TableTask(table, why=request.reason)
         first, last = holes[0]
         keys = f"the first from {key_text(first) or 'the first key'} to {key_text(last) or 'the last one'}"
@@ -136,7 +138,7 @@ class TableChanges:
             refuse(stopping.stop_problem(model), "'regent regions marks' lists the marks: remove some")
         wanted = stopping.to_stop(model) if stops else stopping.to_start(model)
         if not wanted:
-            raise Refused(f"there is no table to {act}", "see 'regent tables list'")
+            raise ViewRefused(f"there is no table to {act}", "see 'regent tables list'")
         regions = sum(len(one.regions) for one in wanted)
         about = f"{counted(len(wanted), 'table')} with {counted(regions, 'region')}: {act}"
         data = stopping.STOP_TASK.encode(stopping.StopTask(request.reason))

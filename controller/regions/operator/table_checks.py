@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from controller.http.documents import NotFound, Refused
+from controller.http.documents import NotFound, ViewRefused
 from controller.procedures.engine import Engine
 from controller.regions.damaged import REMEDY
 from controller.regions.environment import RegionsEnv
@@ -34,12 +34,12 @@ ENABLES_AT_WILL: Final = frozenset({tables.TRUNCATE, tables.RESTORE})
 
 
 def check_creation(model: Regions, table: str) -> None:
-    """Checks that a table can be created; raises ``NotFound`` where its namespace does not exist, else ``Refused``."""
+    """Checks that a table can be created; raises ``NotFound`` without its namespace, else ``ViewRefused``."""
     namespace = namespace_of(table)
     if (found := model.tables.get(table)) is not None:
-        raise Refused(f"table {table!r} exists already", _beside(found))
+        raise ViewRefused(f"table {table!r} exists already", _beside(found))
     if why := model.damages.of_table(table):
-        raise Refused(f"table {table!r} is stored already, and left out ({why})", REMEDY)
+        raise ViewRefused(f"table {table!r} is stored already, and left out ({why})", REMEDY)
     if namespace not in model.namespaces:
         raise NotFound(f"namespace {namespace!r} does not exist", f"'regent namespaces create {namespace}' creates it")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
 
-from controller.http.documents import Invalid, Refused, document
+from controller.http.documents import Invalid, ViewRefused, document
 from controller.http.models import Document, Item
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
@@ -161,7 +161,7 @@ class TableView:
         about = f"table {request.name} with {counted(count, 'region')}"
         if len(data := TABLE_TASK.encode(task)) > DATA_BYTES_MAX:
             why = f"the table has {len(data):,} bytes of split keys and options, at most {DATA_BYTES_MAX:,} are stored"
-            raise Refused(why, "give fewer or shorter split keys or options")
+            raise ViewRefused(why, "give fewer or shorter split keys or options")
         return await start(term, tables.CREATE, data, caller, request, about)
 
     async def change_table(self, act: TableAct, table: str, request: Change, principal: str) -> Procedure:

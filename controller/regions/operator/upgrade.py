@@ -6,7 +6,7 @@ from typing import Final
 
 from fastapi import FastAPI, Request, Response
 
-from controller.http.documents import Refused, document
+from controller.http.documents import ViewRefused, document
 from controller.http.models import Document
 from controller.http.peers import principal_of
 from controller.http.procedures import Procedure
@@ -51,10 +51,10 @@ class UpgradeView:
         level = term.env.model.marks.level
         if level >= NEWEST:
             remedy = "install a release that knows a higher one on all daemons first"
-            raise Refused(f"the store has level {level}, the highest one that this daemon knows", remedy)
+            raise ViewRefused(f"the store has level {level}, the highest one that this daemon knows", remedy)
         if old := sorted({str(one) for one in daemons if one.level < NEWEST}):
             remedy = "upgrade them, or stop them, and try again"
-            raise Refused(f"level {NEWEST} is not known to daemons of this store: {named(old)}", remedy)
+            raise ViewRefused(f"level {NEWEST} is not known to daemons of this store: {named(old)}", remedy)
         data = MARK_TASK.encode(MarkTask(MarkKind.LEVEL, STORE, str(NEWEST), why=caller.reason))
         about = f"level of the store: {level}, then {NEWEST}; it never falls again"
         return await start(term, MARK, data, caller, request, about)

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.regions import admission
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import COMMAND, LEASE, LOG, NotFenced, fences_in
@@ -176,17 +176,17 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Effect:
 
 
 def leave_out(record: Record, command: bytes) -> bytes:
-    """Returns the message of a crash without a part of the log; raises :class:`Refused`."""
+    """Returns the message of a crash without a part of the log; raises :class:`ProcedureRefused`."""
     task: Crash = CRASH.decode(record.data)
     more: LostParts = LOST_PARTS.decode(command)
     if record.step != SPLIT:
-        raise Refused(f"pid {record.pid} splits no log now: wait until it does, or has ended")
+        raise ProcedureRefused(f"pid {record.pid} splits no log now: wait until it does, or has ended")
     lost = marks.added(task.lost, more)
     if lost == task.lost:
         return record.data
     data = CRASH.encode(replace(task, lost=lost))
     if len(data) > DATA_BYTES_MAX:
-        raise Refused(
+        raise ProcedureRefused(
             f"pid {record.pid}: its record would have {len(data)} bytes with this part, at most {DATA_BYTES_MAX} are "
             f"stored, and {marks.count(task.lost)} parts are left out: have a server split this one, with an "
             "empty log in its place where it is lost"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
-from controller.regions.dispatcher import Dispatcher, Limits, Tell
+from controller.regions.dispatcher import Dispatcher, DispatchLimits, Tell
 from controller.regions.transport.noded import Noded
 from controller.regions.transport.nodes import Nodes
 from state_machines.regions.model import Regions
@@ -19,7 +19,7 @@ LOOK_S: Final = 0.2
 
 def dispatcher_of(
     epoch: int,
-    limits: Limits,
+    limits: DispatchLimits,
     clock: Callable[[], float],
     tell: Tell,
     model: Regions,

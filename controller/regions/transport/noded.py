@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from controller.regions.dispatcher import Dispatcher, Key, Limits, Tell
+from controller.regions.dispatcher import Dispatcher, DispatchLimits, Key, Tell
 from controller.regions.transport.found import Found, Wanted
 from controller.regions.transport.nodes import Nodes
 from regent_agent import protocol
@@ -65,7 +65,7 @@ class Noded(Dispatcher):
     def __init__(
         self,
         epoch: int,
-        limits: Limits,
+        limits: DispatchLimits,
         clock: Callable[[], float],
         tell: Tell,
         nodes: Nodes,

@@ -17,7 +17,7 @@ from cli.exit_codes import Exit
 from metadata_store import paths
 from state_machines.model.types import Leadership
 from testing.embedded.load import REQUEST_S_MAX, Load, Reader
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 
 TOPIC = "orders"
@@ -33,7 +33,7 @@ State = tuple[tuple[int, ...], Leadership | None]
 class Scene:
     """Holds a cluster, its daemon, and clients that write (acks=all) and read records all the time."""
 
-    w: World
+    w: ClusterWorld
     daemon: RegentProcess
     load: Load
     reader: Reader

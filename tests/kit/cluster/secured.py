@@ -19,7 +19,7 @@ from testing.znodes import create_topic
 from tests.kit.certificates import Authority
 from tests.kit.cluster.endpoint import admin_client, endpoint, errors_of
 from tests.kit.cluster.scene import agreed
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 
 USER, PASSWORD = "kafka", "brokers-secret"
 _MODULE = "org.apache.kafka.common.security.{}LoginModule required"
@@ -71,7 +71,7 @@ class Secured:
             "security.certificate_file": str(self.daemon),
         }
 
-    async def introduce(self, w: World) -> None:
+    async def introduce(self, w: ClusterWorld) -> None:
         """Writes the user's credential and its notification as Kafka's tool does."""
         if self.mechanism not in HASHES:
             return
@@ -89,7 +89,7 @@ def stored_password(daemon: RegentProcess, text: str) -> None:
     (daemon.folder / "sasl").write_text(text, encoding="utf-8")
 
 
-async def serving(w: World, daemon: RegentProcess) -> None:
+async def serving(w: ClusterWorld, daemon: RegentProcess) -> None:
     """Waits until the daemon has started a topic and every broker has its metadata."""
     await create_topic(w.zk, "t", {0: [1, 2], 1: [2, 1]})
     await w.healed()
@@ -116,7 +116,7 @@ async def works_both_ways(tmp_path: Path, protocol: str, mechanism: str) -> None
         await agreed(daemon)
 
 
-async def drains_nothing(w: World, secured: Secured, daemon: RegentProcess) -> None:
+async def drains_nothing(w: ClusterWorld, secured: Secured, daemon: RegentProcess) -> None:
     """Sends a ControlledShutdown with an application's certificate of the same authority; the daemon refuses it."""
     tls = Tls(secured.authority.signed("application"), None, secured.authority.file)
     registered = await w.zk.exists(paths.broker(1))

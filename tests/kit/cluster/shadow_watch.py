@@ -15,7 +15,7 @@ from metadata_store import paths
 from metadata_store.codecs.topic import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from testing.znodes import create_topic
-from tests.kit.cluster.world import World
+from tests.kit.cluster.world import ClusterWorld
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.shadow_store import NoWrites
 
@@ -31,7 +31,7 @@ def spread(partitions: int, replicas: int) -> dict[int, tuple[int, ...]]:
 class Watch:
     """Causes events in ``w`` and waits until the shadow has judged them."""
 
-    w: World
+    w: ClusterWorld
     shadow: Shadow
 
     def report(self) -> Report:
@@ -95,7 +95,7 @@ class Watch:
 
 
 @asynccontextmanager
-async def watching(w: World, *, wait_s: float = 30.0) -> AsyncIterator[Watch]:
+async def watching(w: ClusterWorld, *, wait_s: float = 30.0) -> AsyncIterator[Watch]:
     """Runs a shadow with a session of its own, in which a write is a failure."""
     zk = KazooZooKeeper(w.cluster.connect, session_timeout_ms=20_000, hooks=NoWrites())
     await zk.connect(20.0)
@@ -110,7 +110,7 @@ async def watching(w: World, *, wait_s: float = 30.0) -> AsyncIterator[Watch]:
         await zk.close()
 
 
-async def plant(w: World, topic: str, partition: int, *, leader: int, isr: Sequence[int], epochs: int) -> None:
+async def plant(w: ClusterWorld, topic: str, partition: int, *, leader: int, isr: Sequence[int], epochs: int) -> None:
     """Writes a state znode by hand, as no controller would."""
     _, held = (await w.states())[topic, partition]
     assert held is not None

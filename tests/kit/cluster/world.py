@@ -29,7 +29,7 @@ OBSERVER = 1_999_999
 
 
 @dataclass
-class World:
+class ClusterWorld:
     """Holds an embedded cluster, an observer's session and any number of daemons."""
 
     cluster: EmbeddedCluster
@@ -204,7 +204,7 @@ async def world(
     zookeeper_options: Mapping[str, object] | None = None,
     sasl: str | None = None,
     **options: Any,
-) -> AsyncIterator[World]:
+) -> AsyncIterator[ClusterWorld]:
     """Boots a cluster; an auto-created topic gets ``partitions``, every broker gets ``options``.
 
     Each ZooKeeper server gets ``zookeeper_options``; ``sasl`` is the observer's user:password there.
@@ -221,7 +221,7 @@ async def world(
     async with cluster:
         zk = KazooZooKeeper(cluster.connect, session_timeout_ms=20_000, sasl=sasl)
         await zk.connect(20.0)
-        made = World(cluster, zk)
+        made = ClusterWorld(cluster, zk)
         try:
             yield made
         finally:

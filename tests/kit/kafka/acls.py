@@ -13,7 +13,7 @@ from brokers.listener.envelopes import CarriedCall
 from brokers.wire.versions import Api
 from controller.kafka.requests.calls import Calls
 from metadata_store.port import ANY_VERSION, ZooKeeper
-from tests.kit.kafka.world import World, world
+from tests.kit.kafka.world import KafkaWorld, world
 
 ALICE, BOB, ROOT, ANONYMOUS = "User:alice", "User:bob", "User:root", "User:ANONYMOUS"
 CHANGES = {"literal": "/kafka-acl-changes", "prefixed": "/kafka-acl-extended-changes"}
@@ -85,7 +85,7 @@ async def put(zk: ZooKeeper, rule: Rule, *, notify: bool = True) -> None:
 
 
 @asynccontextmanager
-async def ruled(*rules: Rule, topics: Iterable[str] = (), **settings: Any) -> AsyncIterator[World]:
+async def ruled(*rules: Rule, topics: Iterable[str] = (), **settings: Any) -> AsyncIterator[KafkaWorld]:
     """Begins a term in a cluster with an authorizer, these lists and topics."""
     async with world(**settings) as w:
         await authorizer_starts(w.operator)
@@ -97,7 +97,7 @@ async def ruled(*rules: Rule, topics: Iterable[str] = (), **settings: Any) -> As
         yield w
 
 
-async def carried(w: World, principal: str, api: Api, body: Struct, version: int = 0, attempt: int = 0) -> Any:
+async def carried(w: KafkaWorld, principal: str, api: Api, body: Struct, version: int = 0, attempt: int = 0) -> Any:
     """Returns the controller's response to a principal's call."""
     call = CarriedCall(api, version, body, principal, "10.0.0.7", "", b"one call of many", attempt)
     term = w.term

@@ -19,7 +19,7 @@ from brokers.wire.messages.topics import (
 )
 from controller.kafka.access import Authorizer, Principals
 from controller.kafka.requests.calls import Calls
-from tests.kit.kafka.world import World
+from tests.kit.kafka.world import KafkaWorld
 
 CALL = b"one call of many"
 TIMEOUT_MS = 5_000
@@ -58,13 +58,13 @@ def call(
     return CarriedCall(api, spoken, body, principal, "10.0.0.7", client_id, call_id, attempt)
 
 
-async def carried(w: World, body: Struct, **options: Any) -> Any:
+async def carried(w: KafkaWorld, body: Struct, **options: Any) -> Any:
     """Makes a call as a super user; returns the response. ``options`` are those of :func:`call`."""
     asked = call(body, **options)
     return await Calls(w.term.queue, Authorizer(Principals(frozenset({asked.principal})))).carried(asked)
 
 
-async def created(w: World, body: Struct, **options: Any) -> dict[str, int]:
+async def created(w: KafkaWorld, body: Struct, **options: Any) -> dict[str, int]:
     """Error by topic."""
     answer = await carried(w, body, **options)
     results = answer.topics if hasattr(answer, "topics") else answer.results

@@ -54,7 +54,7 @@ def stop(row: int, broker: int = 1, *, delete: bool = False) -> ReplicaMove:
     return ReplicaMove(row, broker, state, "x", stop=True, delete=delete)
 
 
-class World:
+class ChannelsWorld:
     """The model, its brokers, the channels and their events."""
 
     def __init__(self, cluster: Cluster, brokers: dict[int, FakeBroker], chosen: ChannelSettings) -> None:
@@ -140,19 +140,19 @@ class World:
 
 
 @asynccontextmanager
-async def world(*ids: int, register: bool = True, **changes: Any) -> AsyncIterator[World]:
+async def world(*ids: int, register: bool = True, **changes: Any) -> AsyncIterator[ChannelsWorld]:
     """Makes fake brokers with ids ``ids``, registered; ``racks`` by id; anything else is a setting."""
     racks: dict[int, str] = changes.pop("racks", {})
     async with AsyncExitStack() as stack:
         brokers = {i: await stack.enter_async_context(FakeBroker(i, 100 + i, racks.get(i))) for i in ids}
-        made = World(Cluster(EPOCH), brokers, settings(**changes))
+        made = ChannelsWorld(Cluster(EPOCH), brokers, settings(**changes))
         stack.push_async_callback(made.channels.close)
         if register:
             made.register(*ids)
         yield made
 
 
-async def settled(made: World, within_s: float = WITHIN_S) -> None:
+async def settled(made: ChannelsWorld, within_s: float = WITHIN_S) -> None:
     """Waits until every broker has acknowledged everything."""
     behind = await made.channels.quiesced(within_s)
     assert not behind, f"brokers {sorted(behind)} are behind: {made.channels.lag()}"
@@ -163,7 +163,7 @@ async def in_flight(broker: FakeBroker, apis: str) -> None:
     await eventually(lambda: broker.apis() == apis)
 
 
-async def nothing_for(made: World, *brokers: int) -> None:
+async def nothing_for(made: ChannelsWorld, *brokers: int) -> None:
     """Checks that changes wait, and that their requests are not sent, for these brokers and, soon, no other."""
 
     async def others_have_all() -> bool:
@@ -182,7 +182,7 @@ def never_lower(broker: FakeBroker) -> None:
                 highest[partition] = epochs
 
 
-def knows_the_model(made: World, broker: FakeBroker) -> None:
+def knows_the_model(made: ChannelsWorld, broker: FakeBroker) -> None:
     """Checks that the last entries of the broker's requests, for every partition, are the model's."""
     metadata: dict[tuple[str, int], Any] = {}
     leaders: dict[tuple[str, int], Any] = {}

@@ -25,13 +25,13 @@ from testing.memory import MemoryZooKeeper
 from tests.kit.deadlines import VirtualTimeLoop, eventually
 from tests.kit.kafka.parts import DAEMON, SECRET, Script
 from tests.kit.kafka.role import changed, settings_for
-from tests.kit.kafka.world import Seat, World, world
+from tests.kit.kafka.world import KafkaWorld, Seat, world
 
 
 class DaemonRun:
     """Runs a daemon on the world's ZooKeeper, with its lease on the loop's clock."""
 
-    def __init__(self, w: World, settings: Settings, *, endpoint_beside: bool = False) -> None:
+    def __init__(self, w: KafkaWorld, settings: Settings, *, endpoint_beside: bool = False) -> None:
         self.w = w
         self.script = Script()
         self.sessions: list[MemoryZooKeeper] = []
@@ -95,7 +95,12 @@ def loop_lease(session_timeout_s: float, fraction: float) -> Lease:
 
 @asynccontextmanager
 async def daemon(
-    w: World, controller_id: int = DAEMON, *, hold: bool = False, endpoint_beside: bool = False, listed: bool = True
+    w: KafkaWorld,
+    controller_id: int = DAEMON,
+    *,
+    hold: bool = False,
+    endpoint_beside: bool = False,
+    listed: bool = True,
 ) -> AsyncIterator[DaemonRun]:
     """Runs a daemon; kills it at the end if it still runs."""
     digest = "regent:secret" if hold else None
@@ -107,7 +112,7 @@ async def daemon(
         await run.crash()
 
 
-def live_sessions(w: World) -> set[int]:
+def live_sessions(w: KafkaWorld) -> set[int]:
     """Returns the sessions that ZooKeeper knows."""
     return set(w.server._sessions)
 
@@ -124,18 +129,18 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def holder(w: World) -> int | None:
+def holder(w: KafkaWorld) -> int | None:
     """Returns the session that owns ``/controller``; 0 where it is persistent, None without one."""
     node = w.node(paths.CONTROLLER)
     return None if node is None else node.stat.ephemeral_owner
 
 
-def epoch(w: World) -> int:
+def epoch(w: KafkaWorld) -> int:
     node = w.node(paths.CONTROLLER_EPOCH)
     return int(node.data or b"0") if node is not None else 0
 
 
-async def regent_has_role(w: World) -> None:
+async def regent_has_role(w: KafkaWorld) -> None:
     """Creates a topic and gives the role to regent."""
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.give_role_to("regent")
@@ -173,19 +178,19 @@ def dead_pid() -> int:
 
 
 @asynccontextmanager
-async def queued(number: int = 1) -> AsyncIterator[tuple[World, list[Seat]]]:
+async def queued(number: int = 1) -> AsyncIterator[tuple[KafkaWorld, list[Seat]]]:
     """Queues ``number`` daemons with ids of their own; the role is regent's."""
     async with world() as w:
         yield w, [await w.seat(me=process(id=DAEMON + n)) for n in range(number)]
 
 
-def unseated(w: World, **options: Any) -> Seat:
+def unseated(w: KafkaWorld, **options: Any) -> Seat:
     """Creates a daemon that has not queued yet."""
     w.seats.append(Seat(w, **options))
     return w.seats[-1]
 
 
-def controller(w: World) -> Node:
+def controller(w: KafkaWorld) -> Node:
     """Returns the znode ``/controller``."""
     node = w.node(paths.CONTROLLER)
     assert node is not None

@@ -28,7 +28,7 @@ NONE: Counts = {}
 Tamper = Callable[[Name, Leadership], Leadership]
 
 
-class World:
+class ShadowWorld:
     """Holds the content of ZooKeeper. ``holder`` has the role; broker 9 hosts nothing."""
 
     def __init__(self, brokers: Sequence[int] = (1, 2, 3, 9), holder: int = 9) -> None:
@@ -119,9 +119,9 @@ class World:
         self.write(name, held.leader, held.leader_epoch, isr)
 
 
-def watched(*replicas: tuple[int, ...], holder: int = 9) -> tuple[World, Watcher]:
+def watched(*replicas: tuple[int, ...], holder: int = 9) -> tuple[ShadowWorld, Watcher]:
     """Creates a cluster with topic ``t``, and a shadow that follows it."""
-    world = World(holder=holder)
+    world = ShadowWorld(holder=holder)
     world.create("t", *replicas)
     world.controller.finish()
     return world, Watcher(world)
@@ -130,7 +130,7 @@ def watched(*replicas: tuple[int, ...], holder: int = 9) -> tuple[World, Watcher
 class KafkaLike:
     """Plays one term of a controller that writes step by step. ``tamper`` changes its writes, to plant a difference."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ShadowWorld) -> None:
         self.world = world
         self.events: deque[Callable[[], Iterator[None]]] = deque()
         self.doing: Iterator[None] = iter(())
@@ -264,7 +264,7 @@ class KafkaLike:
 class Watcher:
     """Runs the shadow without its loop: a test chooses its reads, and the events between the parts of a reading."""
 
-    def __init__(self, world: World, *, settle: bool = True) -> None:
+    def __init__(self, world: ShadowWorld, *, settle: bool = True) -> None:
         self.world = world
         self.now = 1_000.0
         self.statistics = Statistics()

@@ -21,7 +21,7 @@ from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData, WatchE
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.znodes import PERSISTENT_WITH_PARENTS
 from tests.kit.deadlines import eventually
-from tests.kit.kafka.shadow import Name, World
+from tests.kit.kafka.shadow import Name, ShadowWorld
 
 POLL_S = 0.2
 WAIT_S = 1.0
@@ -36,7 +36,7 @@ class _NoEvents:
     def expired(self) -> None: ...
 
 
-class StoredWorld(World):
+class StoredWorld(ShadowWorld):
     """Holds a world whose znodes are in :attr:`server`."""
 
     def __init__(

@@ -51,7 +51,7 @@ from tests.kit.kafka.parts import DAEMON, SECRET, SESSION_S, Clock, Script, Wire
 from tests.kit.kafka.role import settings_for
 
 P = ParamSpec("P")
-Test = Callable[Concatenate["World", P], Coroutine[Any, Any, None]]
+Test = Callable[Concatenate["KafkaWorld", P], Coroutine[Any, Any, None]]
 
 
 class Witness(Channels):
@@ -59,7 +59,7 @@ class Witness(Channels):
 
     def __init__(
         self,
-        w: World,
+        w: KafkaWorld,
         cluster: Cluster,
         settings: ChannelSettings,
         gate: Callable[[], bool],
@@ -95,7 +95,7 @@ class Seat:
     """One daemon's session and its place in the queue, without the daemon around them."""
 
     def __init__(
-        self, w: World, *, me: Process | None = None, credentials: str | None = None, hold: bool = False
+        self, w: KafkaWorld, *, me: Process | None = None, credentials: str | None = None, hold: bool = False
     ) -> None:
         self.w = w
         self.script = Script()
@@ -168,7 +168,7 @@ class Seat:
         return await asyncio.wait_for(self.running, 10.0)
 
 
-class World(Kafka):
+class KafkaWorld(Kafka):
     """Holds the cluster and its daemons. Tests read ZooKeeper in ``states``, and requests to brokers in ``wires``."""
 
     def __init__(self, folder: Path, changes: dict[str, Any]) -> None:
@@ -372,9 +372,9 @@ class _Wall:
 
 
 @asynccontextmanager
-async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> AsyncIterator[World]:
+async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> AsyncIterator[KafkaWorld]:
     """Boots a cluster, and kills its daemons in the end; ``changes`` are settings of the section ``controller``."""
-    w = World(folder, changes)
+    w = KafkaWorld(folder, changes)
     with (
         mock.patch("controller.kafka.term.term.Channels", partial(Witness, w)),
         mock.patch("controller.process.clock.time_ns", _Wall().time_ns),
@@ -392,7 +392,7 @@ async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> A
 
 
 def in_world(
-    *ids: int, before: Callable[[World], Awaitable[object]] | None = None, **changes: Any
+    *ids: int, before: Callable[[KafkaWorld], Awaitable[object]] | None = None, **changes: Any
 ) -> Callable[[Test[P]], Callable[P, None]]:
     """Runs a test in a :func:`world`, its first argument, on a clock that timers alone move; ``before`` prepares it."""
 

@@ -72,7 +72,7 @@ def settings_of(folder: Path, **regions: object) -> Settings:
     return load(environ=environ, kafka_optional=True).settings
 
 
-class World:
+class RegionsWorld:
     """One daemon, and its servers by name."""
 
     def __init__(self, settings: Settings) -> None:
@@ -106,9 +106,9 @@ class World:
 
 
 @asynccontextmanager
-async def regions_world(settings: Settings, servers: int = 2) -> AsyncIterator[World]:
+async def regions_world(settings: Settings, servers: int = 2) -> AsyncIterator[RegionsWorld]:
     """Runs a daemon that is active, and servers s1, s2 and so on."""
-    world = World(settings)
+    world = RegionsWorld(settings)
     metrics = registry(RegionsCollector(world.domain.counters, world.view.region_gauges))
     app = create_app([world.view], metrics)
     async with serving(app, settings.http), running(world.domain):
@@ -125,7 +125,7 @@ async def regions_world(settings: Settings, servers: int = 2) -> AsyncIterator[W
 class Blocking:
     """A world in a thread of its own, for the blocking ``regent`` command."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: RegionsWorld) -> None:
         self.world = world
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:

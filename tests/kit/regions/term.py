@@ -14,7 +14,7 @@ import pytest
 from configs.settings import Settings
 from controller.journal.term_journal import TermJournal
 from controller.process.clock import wall_ms
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
 from controller.regions.operator.view import View
@@ -171,7 +171,7 @@ async def stage(
         store.epoch,
         options or Options(lease_ms=1_000, startup_wait_ms=0),
         wall_ms=wall_ms,
-        limits=Limits(delay_ms=5),
+        limits=DispatchLimits(delay_ms=5),
         seed=1,
         journal=journal(store.epoch) if journal is not None else None,
         above=above,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from brokers.regions.listener import RegionListener
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
 from controller.regions.term import RegionsTerm
@@ -75,7 +75,7 @@ class Unseen(NodeAnswers):
         """Does nothing."""
 
 
-class World:
+class TransportsWorld:
     """Daemons one after the other, and servers by name. ``noded``: whether servers answer by znodes.
 
     ``of_servers``: makes the sessions of servers, where these have others than daemons.
@@ -135,7 +135,7 @@ class World:
             self.listener,
             self.options,
             wall_ms=lambda: int(asyncio.get_running_loop().time() * 1_000),
-            limits=Limits(delay_ms=5),
+            limits=DispatchLimits(delay_ms=5),
             placement="retain",
         )
         self._running = asyncio.ensure_future(self.domain.run())
@@ -222,9 +222,9 @@ async def world(
     noded: bool,
     options: Options = OPTIONS,
     of_servers: Callable[[], ZooKeeper] | None = None,
-) -> AsyncIterator[World]:
+) -> AsyncIterator[TransportsWorld]:
     """Runs a daemon with servers."""
-    found = World(connect, noded=noded, options=options, of_servers=of_servers)
+    found = TransportsWorld(connect, noded=noded, options=options, of_servers=of_servers)
     await found.zk.connect(CONNECT_S)
     await found.begin()
     try:
@@ -235,4 +235,4 @@ async def world(
         await found.end()
 
 
-Story = Callable[[World], Awaitable[Any]]
+Story = Callable[[TransportsWorld], Awaitable[Any]]

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.environment import Options
 from controller.regions.procedures import move
 from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
@@ -87,7 +87,7 @@ async def running(
 ) -> AsyncIterator[RegionsTerm]:
     """Runs a term; at its end it is gone like a process that was killed."""
     opened = store(disk)
-    limits = Limits(delay_ms=delay_ms)
+    limits = DispatchLimits(delay_ms=delay_ms)
     term = RegionsTerm(
         opened, opened, opened.epoch, options, wall_ms=wall or Wall(), limits=limits, placement=placement, seed=1
     )

@@ -11,7 +11,7 @@ from testing.embedded.tools import Tools
 from testing.znodes import read_topic
 from tests.kit.cluster.endpoint import endpoint
 from tests.kit.cluster.scene import regent
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 
 IBP = "2.8-IV1"
@@ -19,7 +19,7 @@ GUARDED = {"delete.topic.enable": "false", "auto.leader.rebalance.enable": "fals
 DISABLED = "Topic deletion is disabled."
 
 
-async def guards(w: World, tools: Tools) -> dict[str, object]:
+async def guards(w: ClusterWorld, tools: Tools) -> dict[str, object]:
     """Returns the results of a client that creates and deletes a topic."""
     name = f"guarded-{uuid.uuid4().hex[:6]}"
     made = await tools.run("kafka-topics", "--create", "--topic", name)

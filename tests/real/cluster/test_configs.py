@@ -18,7 +18,7 @@ from testing.embedded.java import find_java
 from testing.embedded.jvm import java_command
 from tests.kit.admin import CREATE_TOPICS, KafkaClient
 from tests.kit.cluster.endpoint import endpoint
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 from tests.kit.wire import part
 
@@ -77,7 +77,7 @@ async def created(port: int, name: str, *, validate_only: bool = False) -> dict[
     return shown | {"partitions": made.num_partitions, "factor": made.replication_factor}
 
 
-async def configured(w: World, **entries: str) -> None:
+async def configured(w: ClusterWorld, **entries: str) -> None:
     """Changes the dynamic defaults of every broker."""
     await w.zk.create(paths.config("brokers", "<default>"), encode_config(entries))
     await w.zk.create(paths.CONFIG_CHANGE_PREFIX, encode_config_change("brokers/<default>"), sequential=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.nodes.entity_configs import read_entities
 from state_machines.admin_rules.throttles import RATES
 from state_machines.model.types import Assignment
@@ -95,7 +95,7 @@ async def settings(stage: Scene, kind: str, *names: str) -> dict[str, dict[str, 
     """Reads configurations from ZooKeeper."""
     found: dict[str, dict[str, str]] = {}
     for name, one in (await read_entities(stage.w.zk, kind, names)).items():
-        assert not isinstance(one, Malformed)
+        assert not isinstance(one, MalformedNode)
         found[name] = one.config.entries
     return found
 

@@ -10,7 +10,7 @@ import pytest
 from brokers.client import BrokerClient
 from brokers.loads import sizes
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.nodes.entity_configs import read_entities
@@ -132,7 +132,7 @@ async def read(stage: Scene, entities: Mapping[Entity, object] | tuple[Entity, .
     for kind in (BROKERS, TOPICS):
         names = [entity.name for entity in entities if entity.kind == kind]
         for name, found in (await read_entities(stage.w.zk, kind, names)).items():
-            assert not isinstance(found, Malformed)
+            assert not isinstance(found, MalformedNode)
             if found.config.entries:
                 content[Entity(kind, name)] = found.config.entries
     return content

@@ -11,7 +11,7 @@ from pipeline.planner import output
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.procedures.states import State
 from tests.kit.kafka.reassignments import written
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.real.pipeline.planner_kit import after, cluster, plan
 from tests.unit.controller.operator.test_reassign_plan import applied, finished, running
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @in_world(1, 2, 3, 4)
-async def test_the_controller_carries_a_plan_out(w: World) -> None:
+async def test_the_controller_carries_a_plan_out(w: KafkaWorld) -> None:
     """Topics a and b are on brokers 1 and 2; the plan empties broker 1 and evens the others."""
     await running(w)
     racks = {broker: str(broker) for broker in (1, 2, 3, 4)}

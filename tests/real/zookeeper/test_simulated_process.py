@@ -14,7 +14,7 @@ from cli.demo.process import RegentProcess
 from controller.role import own_znodes
 from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import decode_broker
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from state_machines.model.types import Endpoint
@@ -42,7 +42,7 @@ async def test_brokers_register_die_return_and_end_with_the_process(
         node = await zk.get(paths.broker(12))
         assert node is not None
         found = decode_broker("", 12, node.data, node.stat.czxid, 0)
-        assert not isinstance(found, Malformed)
+        assert not isinstance(found, MalformedNode)
         port = state["12"]["port"]
         assert found.endpoints == (Endpoint("INTERNAL", "127.0.0.1", port), Endpoint("CLIENT", "127.0.0.1", port))
 

@@ -10,7 +10,7 @@ from tests.simulation.kafka.zookeeper import SimZooKeeper
 if TYPE_CHECKING:
     from tests.simulation.kafka.brokers import BrokerNode
     from tests.simulation.kafka.daemons import DaemonNode
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 
 ACTIVE = "active"
@@ -25,7 +25,7 @@ def ids(word: object) -> tuple[int, ...]:
 class Acting:
     """Finds the targets of actions, which are methods named ``do_<verb>``. An action without a target does nothing."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         self.w = world
 
     def _later(self, seconds: float, call: Callable[..., object], *args: object) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from controller.kafka.procedures.reassign import NAME, PlanCommand, encode_plan, plan_of
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from metadata_store import paths
 from metadata_store.codecs.cluster import Config, decode_config, encode_config
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
@@ -113,7 +113,7 @@ class PlanActions(Acting):
                     self.w.operate(self._requested(record.caller.nonce, lambda found, one: found.command(one, STOP)))
 
     async def _stop_child(self, engine: Engine[KafkaEnv] | None, pid: int) -> None:
-        with suppress(Refused, KeyError):
+        with suppress(ProcedureRefused, KeyError):
             if engine is not None:
                 await asyncio.wait_for(engine.command(pid, STOP), AGAIN_S_MAX)
 
@@ -129,7 +129,7 @@ class PlanActions(Acting):
                 while not work.done() and self.w.serving_term() is term:
                     await asyncio.wait({work}, timeout=PAUSE_S)
                 work.cancel()
-                if work.done() and not work.cancelled() and not isinstance(work.exception(), Refused):
+                if work.done() and not work.cancelled() and not isinstance(work.exception(), ProcedureRefused):
                     return work.result()
             await asyncio.sleep(PAUSE_S)
         return None

@@ -30,7 +30,7 @@ from tests.simulation.kafka.network import SimConnection
 from tests.simulation.kafka.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 SESSION_MS: Final = 6_000
 LISTENS_S_MAX: Final = 0.4
@@ -51,7 +51,7 @@ class BrokerNode(LeadingBroker):
     higher controller epoch, although no controller was elected.
     """
 
-    def __init__(self, world: World, broker_id: int, rack: str | None) -> None:
+    def __init__(self, world: SimulatedKafka, broker_id: int, rack: str | None) -> None:
         super().__init__(world, broker_id, rack)
         self.core.recorded = self._responded
         self.connections: dict[SimConnection, None] = {}

@@ -12,7 +12,7 @@ from tests.simulation.kafka.history import History
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.link import SimLink
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 SLACK_S: Final = 1e-9
 
@@ -20,7 +20,7 @@ SLACK_S: Final = 1e-9
 class Checking:
     """Reports the violations of one run to ``world.violated``."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         self.world = world
         self.history = History()
 

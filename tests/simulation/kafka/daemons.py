@@ -21,7 +21,7 @@ from tests.simulation.kafka.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
     from controller.journal.journal import Journal
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 FIRST_ID: Final = 1_000_001
 SESSION_MS: Final = 6_000
@@ -68,7 +68,7 @@ def settings_of(number: int, *, ibp: str, hold: bool, odd: str = "-") -> Setting
 class DaemonNode:
     """Holds one place for a daemon: at most one process of it lives at a time."""
 
-    def __init__(self, world: World, number: int, settings: Settings) -> None:
+    def __init__(self, world: SimulatedKafka, number: int, settings: Settings) -> None:
         self.world = world
         self.number = number
         self.settings = settings

@@ -11,7 +11,7 @@ from state_machines.journal.events import Row
 
 if TYPE_CHECKING:
     from controller.kafka.term.term import Term
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 VOLUNTARY: Final = ("preferred", "reassign", "reassign_passing")
 AT_LAST: Final = ("initial", "offline", "controlled_shutdown")
@@ -30,7 +30,7 @@ class Electing:
     broker; ``unable``: the last time at which it knew that the broker could not lead.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         self._world = world
         self._since: dict[tuple[int, int], float] = {}
         self._drained: dict[tuple[int, int], float] = {}

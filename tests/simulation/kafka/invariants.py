@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tests.kit.simulation.loop import Process
     from tests.simulation.kafka.daemons import DaemonNode
     from tests.simulation.kafka.ensemble import Member
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 
 LEAVES_SESSIONS: Final = 0.65
@@ -72,7 +72,7 @@ CAUSES: Final = (
 class Invariants(RequestInvariants):
     """Checks all invariants of one run."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         super().__init__(world)
         self.electing = Electing(world)
         self._rows: dict[int, Sequence[object]] = {}

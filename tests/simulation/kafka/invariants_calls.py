@@ -12,7 +12,7 @@ from controller.procedures.recorder import CallKind
 from state_machines.procedures.record import Record
 
 if TYPE_CHECKING:
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 Effect = Callable[[], bool]
 """Whether ZooKeeper has, or had, what a call changes."""
@@ -22,7 +22,7 @@ KINDS = frozenset(kind.value for kind in CallKind)
 class CallInvariants:
     """Follows every record of a call. That a nonce has one pid is judged with those of plans."""
 
-    def __init__(self, world: World, fail: Callable[[str, str], None]) -> None:
+    def __init__(self, world: SimulatedKafka, fail: Callable[[str, str], None]) -> None:
         self.w = world
         self._fail = fail
         self._effects: dict[str, Effect] = {}

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from controller.kafka.procedures.drain import drain_of
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.nodes.cordon_node import PATH, Marks, decode
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 
 if TYPE_CHECKING:
     from testing.simulated.calls import IsrChange
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 REFUSED_MAX: Final = 4
 """Requests of one ISR, a second apart, until its partition has another leader epoch: writes of it may fail."""
@@ -28,7 +28,7 @@ REFUSED_MAX: Final = 4
 class DrainInvariants:
     """Follows every record of a drain."""
 
-    def __init__(self, world: World, fail: Callable[[str, str], None]) -> None:
+    def __init__(self, world: SimulatedKafka, fail: Callable[[str, str], None]) -> None:
         self.w = world
         self._fail = fail
         self._refused: Counter[object] = Counter()
@@ -70,5 +70,5 @@ class DrainInvariants:
         if node is None:
             return {}
         found = decode(node.data or b"", node.stat.version)
-        assert not isinstance(found, Malformed)
+        assert not isinstance(found, MalformedNode)
         return found.brokers

@@ -27,7 +27,7 @@ from tests.simulation.kafka.invariants_drains import DrainInvariants
 from tests.simulation.kafka.unfinished import can_end
 
 if TYPE_CHECKING:
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 PREFIX: Final = own.PROCEDURES + "/"
 RATES: Final = f"{paths.CONFIG}/{BROKERS}/"
@@ -38,7 +38,7 @@ SETTINGS: Final = frozenset({LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOW
 class PlanInvariants:
     """Follows every record of a plan."""
 
-    def __init__(self, world: World, fail: Callable[[str, str], None]) -> None:
+    def __init__(self, world: SimulatedKafka, fail: Callable[[str, str], None]) -> None:
         self.w = world
         self.records: dict[int, Record] = {}
         self.drains = DrainInvariants(world, fail)

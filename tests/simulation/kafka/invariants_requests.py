@@ -16,7 +16,7 @@ from tests.simulation.kafka.network import SimConnection
 if TYPE_CHECKING:
     from testing.simulated.broker import Received
     from tests.simulation.kafka.leading import LeadingBroker
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 CONNECTS_PER_S_MAX: Final = 15
 
@@ -24,7 +24,7 @@ CONNECTS_PER_S_MAX: Final = 15
 class RequestInvariants(WriteInvariants):
     """Looks at every request at the moment it is written to a connection, and at every granted call."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         super().__init__(world)
         self._rows_max = rows_max(world.plan.limits)
         self._leaders: dict[tuple[Key, int, int], int] = {}

@@ -34,7 +34,7 @@ from tests.simulation.kafka.invariants_plans import PREFIX, RATES, PlanInvariant
 if TYPE_CHECKING:
     from testing.simulated.calls import IsrChange
     from tests.simulation.kafka.link import SimLink
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 OPERATOR: Final = "operator"
 OWN_ROOTS: Final = ("/regent", paths.CONTROLLER)
@@ -44,7 +44,7 @@ SPOILT: Final = "partition begun as that of a former topic"
 class WriteInvariants(Checking):
     """Looks at every write as a daemon sends it, and at every write as it is applied."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         super().__init__(world)
         self.plans = PlanInvariants(world, self._fail)
         self._owner: dict[int, object] = {}

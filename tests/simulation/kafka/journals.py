@@ -11,7 +11,7 @@ from state_machines.journal.events import Kind
 from tests.kit.simulation.seeds import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 
 class JudgedJournal:
@@ -21,7 +21,7 @@ class JudgedJournal:
     they are.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         self._world = world
         self._next: dict[int, int] = {}
         self.rows = 0

@@ -26,7 +26,7 @@ from tests.simulation.kafka import producers
 from tests.simulation.kafka.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 LISTENER: Final = "INTERNAL"
 PORT: Final = 9092
@@ -58,7 +58,7 @@ class Wire:
 class LeadingBroker:
     """Leads and calls for one broker with all its lives. ``lagging``: it fetches too slowly to stay in any ISR."""
 
-    def __init__(self, world: World, broker_id: int, rack: str | None) -> None:
+    def __init__(self, world: SimulatedKafka, broker_id: int, rack: str | None) -> None:
         self.world = world
         self.id = broker_id
         self.rack = rack

@@ -25,7 +25,7 @@ SMALL: Final = 2 / 3
 
 
 @dataclass(frozen=True)
-class Limits:
+class SimulationLimits:
     """The limits of one run.
 
     ``writes`` of a multi (a chain's multi creates a third of that many). ``rows``: partitions of a request. ``turn``:
@@ -49,12 +49,12 @@ class Limits:
         return " ".join(f"{name} {value}" for name, value in asdict(self).items())
 
 
-def draw(r: Random) -> Limits | None:
+def draw(r: Random) -> SimulationLimits | None:
     """Draws the limits of a seed; None: the product's own."""
     if r.random() >= SMALL:
         return None
     rows = r.randint(6, 16)
-    return Limits(
+    return SimulationLimits(
         writes=r.choice((r.randint(3, 8), r.randint(6, 20))),
         rows=rows,
         turn=r.randint(5, rows),
@@ -67,18 +67,18 @@ def draw(r: Random) -> Limits | None:
     )
 
 
-def parsed(words: Sequence[str]) -> Limits:
+def parsed(words: Sequence[str]) -> SimulationLimits:
     """Parses the text that ``str`` gives."""
-    return Limits(**{name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)})
+    return SimulationLimits(**{name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)})
 
 
-def rows_max(limits: Limits | None) -> int:
+def rows_max(limits: SimulationLimits | None) -> int:
     """Returns the most partitions in one request."""
     return limits.rows if limits is not None else REQUEST_ROWS_MAX
 
 
 @contextmanager
-def limited(limits: Limits | None) -> Iterator[None]:
+def limited(limits: SimulationLimits | None) -> Iterator[None]:
     """Sets the limits for the time of a run."""
     with ExitStack() as stack:
         if limits is not None:
@@ -88,7 +88,7 @@ def limited(limits: Limits | None) -> Iterator[None]:
         yield
 
 
-def _targets(limits: Limits) -> dict[str, Any]:
+def _targets(limits: SimulationLimits) -> dict[str, Any]:
     return {
         "controller.kafka.path.controller.WRITES_MAX": limits.writes,
         "metadata_store.nodes.cluster_nodes.WRITES_MAX": limits.writes,
@@ -105,5 +105,5 @@ def _targets(limits: Limits) -> dict[str, Any]:
     }
 
 
-def _snapshots(limits: Limits, propagation: Propagation, ibp: Ibp, _turn_rows: int) -> Snapshots:
+def _snapshots(limits: SimulationLimits, propagation: Propagation, ibp: Ibp, _turn_rows: int) -> Snapshots:
     return Snapshots(propagation, ibp, limits.turn, limits.bytes)

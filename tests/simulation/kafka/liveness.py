@@ -23,7 +23,7 @@ from tests.simulation.kafka.unfinished import Unfinished, has_failed, unfinished
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.daemons import DaemonNode
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
     from tests.simulation.kafka.zookeeper import SimZooKeeper
 
 STUCK_S: Final = 60.0
@@ -42,7 +42,7 @@ Perhaps = tuple[Unfinished, Circumstances]
 class Liveness:
     """Looks at daemons, their queues and calls, the controller's work, and the brokers' metadata."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         self.w = world
         self._looks = 0
         self._numbers = itertools.count()

@@ -31,7 +31,7 @@ from tests.simulation.kafka.history import Key
 from tests.simulation.kafka.plan import Plan
 from tests.simulation.kafka.surroundings import surroundings
 from tests.simulation.kafka.unfinished import unfinished
-from tests.simulation.kafka.world import World
+from tests.simulation.kafka.world import SimulatedKafka
 
 POLL_S: Final = 0.25
 STEADY_POLLS: Final = 20
@@ -56,7 +56,7 @@ class Losses:
     differences: list[str] = field(default_factory=list)
 
 
-class Losing(World):
+class Losing(SimulatedKafka):
     """A cluster drawn from a seed, whose script is :meth:`story`."""
 
     def __init__(self, seed: int, folder: Path, brokers: tuple[int, int], partitions: tuple[int, int]) -> None:

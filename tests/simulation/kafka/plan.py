@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tests.kit.simulation.script import Action, Word, number_or_text, read, text_of
-from tests.simulation.kafka.limits import Limits, parsed
+from tests.simulation.kafka.limits import SimulationLimits, parsed
 
 GIVEN = ("seed", "brokers", "daemons", "ibp", "absence", "servers")
 """Settings of its cluster that every script has."""
@@ -45,7 +45,7 @@ class Plan:
     servers: int = 1
     odd: tuple[str, ...] = ()
     dead: tuple[int, ...] = ()
-    limits: Limits | None = None
+    limits: SimulationLimits | None = None
     catches: str | None = None
     keeps: bool = False
     actions: tuple[Action, ...] = field(default=())

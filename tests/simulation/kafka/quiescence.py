@@ -18,7 +18,7 @@ from tests.simulation.kafka.views import Views
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.brokers import BrokerNode
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 HEAL_S: Final = 120.0
 """Time after which everything must be right: sessions, timeouts of calls and pauses of daemons are shorter."""
@@ -30,7 +30,7 @@ SHOWN_MAX: Final = 5
 class Quiescence:
     """Heals, waits and judges."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         self.w = world
         self.views = Views(world)
         self._until_s = 0.0

@@ -19,13 +19,13 @@ from metadata_store.port import ZooKeeper
 from state_machines.model.decision import Change
 from testing.simulated.values import Request
 from tests.simulation.kafka import faults
-from tests.simulation.kafka.limits import Limits
+from tests.simulation.kafka.limits import SimulationLimits
 
 if TYPE_CHECKING:
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 
-def sent(world: World, limits: Limits | None, request: Request) -> None:
+def sent(world: SimulatedKafka, limits: SimulationLimits | None, request: Request) -> None:
     """Counts turns of a snapshot, which are smaller than a full request, and full requests, which were cut."""
     full = limits is not None and len(request.entries) == limits.rows > limits.turn
     if full and request.head.api is Api.LEADER_AND_ISR:
@@ -33,7 +33,7 @@ def sent(world: World, limits: Limits | None, request: Request) -> None:
 
 
 @contextmanager
-def counted(world: World) -> Iterator[None]:
+def counted(world: SimulatedKafka) -> Iterator[None]:
     """Counts for the time of a run; around all other patches of the same functions."""
     commit_states, turn = state_commit.commit_states, Snapshots.turn
 
@@ -66,7 +66,7 @@ def counted(world: World) -> Iterator[None]:
         yield
 
 
-def _committed(world: World, outcomes: Sequence[StateOutcome], names: Names) -> None:
+def _committed(world: SimulatedKafka, outcomes: Sequence[StateOutcome], names: Names) -> None:
     if len(outcomes) < 2:
         return
     world.happened(faults.SIZE_MULTIS)

@@ -26,7 +26,7 @@ from tests.simulation.kafka.transitions import illegal
 from tests.simulation.kafka.unmerged import Witness
 
 if TYPE_CHECKING:
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 _UNREACHED: Final = (
     faults.INTERIM,  # its controller sends changes to some of the brokers only
@@ -53,7 +53,7 @@ _UNWRITTEN: Final = (
 )
 
 
-def explained(world: World, text: str) -> bool:
+def explained(world: SimulatedKafka, text: str) -> bool:
     """Returns whether an event of this run explains a logged error."""
     counts = world.counts
     if "has seen a controller epoch above ours" in text:
@@ -80,7 +80,7 @@ def explained(world: World, text: str) -> bool:
 
 
 @contextmanager
-def surroundings(world: World) -> Iterator[None]:
+def surroundings(world: SimulatedKafka) -> Iterator[None]:
     """Replaces the daemons' surroundings for the time of a run."""
 
     class WatchedDraft(Draft):
@@ -140,12 +140,12 @@ def surroundings(world: World) -> Iterator[None]:
                 gc.enable()
 
 
-def _uuid(world: World) -> uuid.UUID:
+def _uuid(world: SimulatedKafka) -> uuid.UUID:
     return uuid.UUID(bytes=world.chance.randbytes(16))
 
 
 @contextmanager
-def _logs(world: World) -> Iterator[None]:
+def _logs(world: SimulatedKafka) -> Iterator[None]:
     """Makes violations of errors with a traceback and of terms that end by an error; traces all other lines."""
     handler = _Handler(world)
     level = logging.DEBUG if world.lines is not None else logging.WARNING
@@ -165,7 +165,7 @@ def _logs(world: World) -> Iterator[None]:
 
 
 class _Handler(logging.Handler):
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         super().__init__()
         self._world = world
 

@@ -11,7 +11,7 @@ from state_machines.model.types import Assignment
 from tests.simulation.kafka.history import Key
 
 if TYPE_CHECKING:
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 
 class Unfinished(NamedTuple):
@@ -26,7 +26,7 @@ class Unfinished(NamedTuple):
     patience_s: float = 0.0
 
 
-def unfinished(world: World) -> Iterator[Unfinished]:
+def unfinished(world: SimulatedKafka) -> Iterator[Unfinished]:
     """Yields all unfinished work (I5, I12, I22)."""
     yield from _deletions(world)
     yield from _leaders(world)
@@ -34,7 +34,7 @@ def unfinished(world: World) -> Iterator[Unfinished]:
     yield from _removed_replicas(world)
 
 
-def can_end(world: World, key: Key, moved: Assignment) -> bool:
+def can_end(world: SimulatedKafka, key: Key, moved: Assignment) -> bool:
     """Returns whether a reassignment can end: no replica joins the ISR of a partition that is not led.
 
     Nor does one where brokers refuse its topic id or epochs.
@@ -46,14 +46,14 @@ def can_end(world: World, key: Key, moved: Assignment) -> bool:
     return led and not unheeded and all(broker in history.registered for broker in moved.target)
 
 
-def held_up(world: World, name: str) -> bool:
+def held_up(world: SimulatedKafka, name: str) -> bool:
     """Returns whether a deletion waits, as with Kafka's controller, for a reassignment that cannot end."""
     topic = world.invariants.history.topics.get(name)
     moving = {p: a for p, a in topic.partitions.items() if a.moving} if topic is not None else {}
     return any(not can_end(world, (name, partition), moved) for partition, moved in moving.items())
 
 
-def _deletions(world: World) -> Iterator[Unfinished]:
+def _deletions(world: SimulatedKafka) -> Iterator[Unfinished]:
     history = world.invariants.history
     for name in sorted(history.markers):
         topic = history.topics.get(name)
@@ -67,7 +67,7 @@ def _deletions(world: World) -> Iterator[Unfinished]:
                 yield Unfinished(f"{name} is still not deleted", frozenset(history.registered))
 
 
-def _leaders(world: World) -> Iterator[Unfinished]:
+def _leaders(world: SimulatedKafka) -> Iterator[Unfinished]:
     history = world.invariants.history
     for topic in history.topics.values():
         for partition, assignment in topic.partitions.items() if topic.name not in history.markers else ():
@@ -84,25 +84,25 @@ def _leaders(world: World) -> Iterator[Unfinished]:
                 yield Unfinished(f"{key} has no live leader: {state}", leader)
 
 
-def _leads(world: World, leader: int, key: Key) -> bool:
+def _leads(world: SimulatedKafka, leader: int, key: Key) -> bool:
     """Returns whether a leader lives, and its log is not on a directory that failed."""
     node = world.brokers.get(leader)
     return leader in world.invariants.history.registered and (node is None or key not in node.core.hosting.offline)
 
 
-def has_failed(world: World, broker: int, key: Key) -> bool:
+def has_failed(world: SimulatedKafka, broker: int, key: Key) -> bool:
     """Returns whether a broker's log of a partition is on a directory that failed."""
     node = world.brokers.get(broker)
     return node is not None and (key in node.core.hosting.failed or key in node.core.hosting.offline)
 
 
-def _can_lead(world: World, broker: int, key: Key) -> bool:
+def _can_lead(world: SimulatedKafka, broker: int, key: Key) -> bool:
     """Returns whether nothing keeps a broker from leading a partition."""
     node, there = world.brokers.get(broker), broker in world.invariants.history.registered
     return node is not None and there and not node.stopping and not has_failed(world, broker, key)
 
 
-def _reassignments(world: World) -> Iterator[Unfinished]:
+def _reassignments(world: SimulatedKafka) -> Iterator[Unfinished]:
     """Yields reassignments that can end, ISRs with dropped members, and requests without a reassignment under way."""
     history = world.invariants.history
     moving = history.moving()
@@ -124,7 +124,7 @@ def _reassignments(world: World) -> Iterator[Unfinished]:
             yield Unfinished(f"{name} to {target} is still requested")
 
 
-def _is_doubted(world: World, name: str) -> bool:
+def _is_doubted(world: SimulatedKafka, name: str) -> bool:
     """Checks whether a broker has a log of an earlier topic of this name."""
     topic = world.invariants.history.topics.get(name)
     if topic is None or topic.topic_id is None:
@@ -133,13 +133,13 @@ def _is_doubted(world: World, name: str) -> bool:
     return any(key[0] == name and topic_id not in (None, topic.topic_id) for key, topic_id in logs)
 
 
-def _is_fenced(world: World, broker: int, key: Key) -> bool:
+def _is_fenced(world: SimulatedKafka, broker: int, key: Key) -> bool:
     """Checks whether a running broker knows a partition with a higher leader epoch than ZooKeeper."""
     state, replica = world.invariants.history.current(key), world.brokers[broker].core.hosting.replicas.get(key)
     return state is not None and replica is not None and replica.leader_epoch > state.leader_epoch
 
 
-def _removed_replicas(world: World) -> Iterator[Unfinished]:
+def _removed_replicas(world: SimulatedKafka) -> Iterator[Unfinished]:
     """Yields logs of replicas that daemons removed, on brokers that are there (I22).
 
     A broker that started without a log directory reports its logs as deleted, and has them again later. Where another

@@ -30,13 +30,13 @@ from testing.simulated.values import (
 )
 
 if TYPE_CHECKING:
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 
 class Unmerged:
     """Holds the second set of brokers. They restart when the first ones do; :class:`Witness` sends them requests."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         self.cores = {b: SimulatedBroker(b, ibp=world.ibp) for b in world.brokers}
         self.sends_ids = world.sends_ids
         self.requests = 0

@@ -15,7 +15,7 @@ from tests.simulation.kafka.unfinished import held_up
 
 if TYPE_CHECKING:
     from controller.kafka.term.term import Term
-    from tests.simulation.kafka.world import World
+    from tests.simulation.kafka.world import SimulatedKafka
 
 SHOWN_MAX: Final = 3
 
@@ -23,7 +23,7 @@ SHOWN_MAX: Final = 3
 class Views:
     """Compares the brokers' replicas and metadata with ZooKeeper."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedKafka) -> None:
         self.w = world
 
     def wrong(self, broker: int, recent: Collection[Key] = (), *, live_list: bool = True) -> list[str]:

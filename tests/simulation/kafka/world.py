@@ -115,7 +115,7 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
 
 
-class World:
+class SimulatedKafka:
     """Holds everything of a run. ``keep``: keeps the trace; ``compare``: sends other brokers each change alone.
 
     ``recorded`` takes the rows of all daemons' journals, in the order in which they are made.
@@ -369,13 +369,13 @@ def innermost(error: BaseException | None) -> BaseException | None:
     return error
 
 
-_PLAYED: Final[list[World]] = []
+_PLAYED: Final[list[SimulatedKafka]] = []
 """Kept for ever, some MB each: collecting the tasks of dead processes would run their ``finally`` blocks."""
 
 
 def play(plan: Plan, *, keep: bool = False, compare: bool = False, recorded: list[Row] | None = None) -> Outcome:
     """Runs a plan."""
-    world = World(plan, keep=keep, compare=compare, recorded=recorded)
+    world = SimulatedKafka(plan, keep=keep, compare=compare, recorded=recorded)
     _PLAYED.append(world)
     return world.run()
 

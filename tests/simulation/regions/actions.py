@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.regions.procedures import assign, close, move
 from controller.regions.procedures.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
 from metadata_store.records.port import StoreFailed
@@ -21,7 +21,7 @@ from tests.simulation.regions.servers import ServerProcess
 
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 Verb = Callable[..., None]
 VERBS: Final[dict[str, Verb]] = {}
@@ -38,7 +38,7 @@ def verb(function: Verb) -> Verb:
     return function
 
 
-def act(world: World, action: Action) -> None:
+def act(world: SimulatedRegions, action: Action) -> None:
     """Does one action."""
     VERBS[action.verb](world, *action.words)
 
@@ -46,14 +46,14 @@ def act(world: World, action: Action) -> None:
 # -- operators
 
 
-def too_low(world: World, term: RegionsTerm, kind: str) -> bool:
+def too_low(world: SimulatedRegions, term: RegionsTerm, kind: str) -> bool:
     """Checks whether the surface of the daemon refuses a procedure because of the level of the store."""
     refused = lacking(term.env.model.marks.level, kind) is not None
     world.counts["refused by the level"] += refused
     return refused
 
 
-def submit(world: World, kind: str, data: bytes) -> None:
+def submit(world: SimulatedRegions, kind: str, data: bytes) -> None:
     """Submits a procedure at the active daemon; an operator who finds none gives up.
 
     One whose claim no lock holds may serve on where nothing claims the store after it.
@@ -70,37 +70,37 @@ def submit(world: World, kind: str, data: bytes) -> None:
     async def submitted() -> None:
         try:
             await term.engine.submit(kind, data, Caller("User:ops"))
-        except (Refused, StoreFailed):
+        except (ProcedureRefused, StoreFailed):
             world.counts["refused"] += 1
 
     process.start(submitted())
 
 
 @verb
-def create(world: World, name: str, kind: str, count: str) -> None:
+def create(world: SimulatedRegions, name: str, kind: str, count: str) -> None:
     """Creates a table."""
     submit(world, "create_table", TABLE_TASK.encode(TableTask(name, int(kind), uniform=int(count))))
 
 
 @verb
-def enable(world: World, name: str) -> None:
+def enable(world: SimulatedRegions, name: str) -> None:
     """Enables a table."""
     submit(world, "enable_table", TABLE_TASK.encode(TableTask(name)))
 
 
 @verb
-def disable(world: World, name: str) -> None:
+def disable(world: SimulatedRegions, name: str) -> None:
     """Disables a table."""
     submit(world, "disable_table", TABLE_TASK.encode(TableTask(name)))
 
 
 @verb
-def delete(world: World, name: str) -> None:
+def delete(world: SimulatedRegions, name: str) -> None:
     """Deletes a table."""
     submit(world, "delete_table", TABLE_TASK.encode(TableTask(name)))
 
 
-def region_at(world: World, number: str) -> tuple[int, str] | None:
+def region_at(world: SimulatedRegions, number: str) -> tuple[int, str] | None:
     """Returns the id and the table of a region by a number that is drawn; None where there is none."""
     rows = [one for _, one in sorted(world.disk.regions.items())]
     if not rows:
@@ -110,35 +110,35 @@ def region_at(world: World, number: str) -> tuple[int, str] | None:
 
 
 @verb
-def move_(world: World, number: str, to: str = "-") -> None:
+def move_(world: SimulatedRegions, number: str, to: str = "-") -> None:
     """Moves a region."""
     if (found := region_at(world, number)) is not None:
         submit(world, move.NAME, MOVE.encode(Move(*found, to.strip("-"), "operator")))
 
 
 @verb
-def reopen(world: World, number: str) -> None:
+def reopen(world: SimulatedRegions, number: str) -> None:
     """Closes a region, and opens it where it was."""
     if (found := region_at(world, number)) is not None:
         submit(world, move.NAME, MOVE.encode(Move(*found, "", "operator", reopens=True)))
 
 
 @verb
-def assign_(world: World, number: str, to: str = "") -> None:
+def assign_(world: SimulatedRegions, number: str, to: str = "") -> None:
     """Assigns a region."""
     if (found := region_at(world, number)) is not None:
         submit(world, assign.NAME, TRANSIT.encode(Transit(*found, "operator", to=to)))
 
 
 @verb
-def unassign(world: World, number: str) -> None:
+def unassign(world: SimulatedRegions, number: str) -> None:
     """Closes a region; it is assigned again at the end, where the surface shows it."""
     if (found := region_at(world, number)) is not None:
         submit(world, close.NAME, TRANSIT.encode(Transit(*found, "operator")))
 
 
 @verb
-def expire(world: World, name: str) -> None:
+def expire(world: SimulatedRegions, name: str) -> None:
     """Has the process of a server fenced."""
     term, process = world.term, world.active
     if term is None or process is None or not process.alive:
@@ -149,7 +149,7 @@ def expire(world: World, name: str) -> None:
 
 
 @verb
-def list_regions(world: World, name: str) -> None:
+def list_regions(world: SimulatedRegions, name: str) -> None:
     """Has a server list its regions."""
     term = world.term
     server = None if term is None else term.env.model.current(name)
@@ -158,7 +158,7 @@ def list_regions(world: World, name: str) -> None:
 
 
 @verb
-def leave(world: World, name: str) -> None:
+def leave(world: SimulatedRegions, name: str) -> None:
     """Has a server leave, and starts it again."""
     node = world.servers[name]
     found = node.current
@@ -184,20 +184,20 @@ async def _leave(found: ServerProcess) -> None:
 
 
 @verb
-def kill_server(world: World, name: str, down_s: str) -> None:
+def kill_server(world: SimulatedRegions, name: str, down_s: str) -> None:
     """Kills a server; another process of it starts later."""
     world.servers[name].kill()
     world.servers[name].start_later(float(down_s))
 
 
 @verb
-def replace_server(world: World, name: str) -> None:
+def replace_server(world: SimulatedRegions, name: str) -> None:
     """Starts another process of a server while the present one lives on."""
     world.servers[name].replace()
 
 
 @verb
-def freeze_server(world: World, name: str, for_s: str) -> None:
+def freeze_server(world: SimulatedRegions, name: str, for_s: str) -> None:
     """Freezes a server for a time."""
     node = world.servers[name]
     node.freeze()
@@ -205,14 +205,14 @@ def freeze_server(world: World, name: str, for_s: str) -> None:
 
 
 @verb
-def stranger(world: World, which: str, becomes: str) -> None:
+def stranger(world: SimulatedRegions, which: str, becomes: str) -> None:
     """Has a stranger delete or write the znode of a region in transition, whatever it says."""
     if world.zookeeper is not None:
         world.zookeeper.overwritten(int(which), becomes)
 
 
 @verb
-def hold_machine(world: World, name: str, for_s: str) -> None:
+def hold_machine(world: SimulatedRegions, name: str, for_s: str) -> None:
     """Holds the machine of a server for a time that its own clock does not count."""
     node = world.servers[name]
     node.hold(float(for_s))
@@ -220,26 +220,26 @@ def hold_machine(world: World, name: str, for_s: str) -> None:
 
 
 @verb
-def kill_daemon(world: World, name: str, down_s: str) -> None:
+def kill_daemon(world: SimulatedRegions, name: str, down_s: str) -> None:
     """Kills a daemon, and starts it later."""
     world.daemons[name].kill()
     world.daemons[name].start_later(float(down_s))
 
 
 @verb
-def lose_claim(world: World) -> None:
+def lose_claim(world: SimulatedRegions) -> None:
     """Ends the claim of the active daemon, which lives on: another one may take the store over."""
     world.claimant = None
 
 
 @verb
-def ignore_locks(world: World) -> None:
+def ignore_locks(world: SimulatedRegions) -> None:
     """Has the file system ignore the lock of the active daemon, which lives on: another one may open the store."""
     world.lockless = world.claimed
 
 
 @verb
-def copy_store(world: World) -> None:
+def copy_store(world: SimulatedRegions) -> None:
     """Copies the store, as a backup does."""
     world.judge.opens.copied()
     world.judge.shapes.copied()
@@ -248,7 +248,7 @@ def copy_store(world: World) -> None:
 
 
 @verb
-def restore_store(world: World, down_s: str) -> None:
+def restore_store(world: SimulatedRegions, down_s: str) -> None:
     """Puts the copy in the place of the store, as the runbook says: all leases are over, no fenced process lives.
 
     With another fence all servers would end, and nobody would have seen anything.
@@ -265,7 +265,7 @@ def restore_store(world: World, down_s: str) -> None:
         daemon.start_later(world.options.lease_ms / 1000 + float(down_s))
 
 
-def _restore(world: World) -> None:
+def _restore(world: SimulatedRegions) -> None:
     assert world.copy is not None
     for daemon in world.daemons.values():
         daemon.kill()
@@ -280,13 +280,13 @@ def _restore(world: World) -> None:
 
 
 @verb
-def kill_at_write(world: World, name: str, count: str, side: str) -> None:
+def kill_at_write(world: SimulatedRegions, name: str, count: str, side: str) -> None:
     """Kills a daemon before or after one of its next writes."""
     world.daemons[name].deadly = int(count), side == "after"
 
 
 @verb
-def freeze_daemon(world: World, name: str, for_s: str) -> None:
+def freeze_daemon(world: SimulatedRegions, name: str, for_s: str) -> None:
     """Freezes a daemon for a time."""
     node = world.daemons[name]
     node.freeze()
@@ -294,7 +294,7 @@ def freeze_daemon(world: World, name: str, for_s: str) -> None:
 
 
 @verb
-def lose_records(world: World, number: str) -> None:
+def lose_records(world: SimulatedRegions, number: str) -> None:
     """Has a region moved, kills the daemon while a server opens it, loses the records, and assigns the region."""
     term, process, found = world.term, world.active, region_at(world, number)
     if term is None or process is None or not process.alive or found is None:
@@ -304,7 +304,7 @@ def lose_records(world: World, number: str) -> None:
         loop = world.loop
         try:
             root = await term.engine.submit(move.NAME, MOVE.encode(Move(*found, "", "operator")), Caller("User:ops"))
-        except (Refused, StoreFailed):
+        except (ProcedureRefused, StoreFailed):
             return
         ends_s = loop.now_s + OPENING_S_MAX
         while loop.now_s < ends_s:
@@ -316,7 +316,7 @@ def lose_records(world: World, number: str) -> None:
     process.start(until_opening())
 
 
-def _opens(world: World, record: Record, root: int) -> bool:
+def _opens(world: SimulatedRegions, record: Record, root: int) -> bool:
     """Checks whether a server has begun the open of a procedure."""
     if record.root != root or record.kind != assign.NAME or record.step != assign.DISPATCH:
         return False
@@ -325,7 +325,7 @@ def _opens(world: World, record: Record, root: int) -> bool:
     return any(one.alive and one.agent is not None and owned in one.agent._work.owned() for one in world.processes)
 
 
-def _lose(world: World, daemon: str, root: int, region: tuple[int, str]) -> None:
+def _lose(world: SimulatedRegions, daemon: str, root: int, region: tuple[int, str]) -> None:
     world.daemons[daemon].kill()
     stored = {pid: readable(pid, body) for pid, body in world.disk.bodies.items()}
     family = [pid for pid, one in stored.items() if one is not None and one.root == root]
@@ -340,7 +340,7 @@ def _lose(world: World, daemon: str, root: int, region: tuple[int, str]) -> None
 
 
 @verb
-def break_link(world: World, from_: str, to: str, for_s: str) -> None:
+def break_link(world: SimulatedRegions, from_: str, to: str, for_s: str) -> None:
     """Lets nothing pass from one process to another for a time."""
     world.network.broken.add((from_, to))
     loop = world.loop
@@ -348,19 +348,19 @@ def break_link(world: World, from_: str, to: str, for_s: str) -> None:
 
 
 @verb
-def slow(world: World, part: str) -> None:
+def slow(world: SimulatedRegions, part: str) -> None:
     """Has a part of all bytes arrive late."""
     world.network.slow = float(part)
 
 
 @verb
-def lossy(world: World, part: str) -> None:
+def lossy(world: SimulatedRegions, part: str) -> None:
     """Has a part of requests and responses end their connection."""
     world.network.lossy = float(part)
 
 
 @verb
-def wall(world: World, ahead_s: str) -> None:
+def wall(world: SimulatedRegions, ahead_s: str) -> None:
     """Sets the wall clock, but not back while a machine is held.
 
     Where neither clock counts, nothing at a server ends its lease: its storage refuses lower tokens (record 107).

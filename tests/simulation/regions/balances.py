@@ -19,7 +19,7 @@ from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 Planned = dict[tuple[int, str], str]
 """Where a plan has found regions, by region and the name of the server that gets it."""
@@ -28,7 +28,7 @@ Planned = dict[tuple[int, str], str]
 class Balances:
     """Looks at the moves of balances as they are stored, by what was durable before that write."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         self._world = world
         self._plans: dict[int, Planned] = {}
         self._begun: set[int] = set()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.regions.procedures import balance, move, servers
 from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask
 from controller.regions.procedures.messages import MOVE, Move
@@ -18,7 +18,7 @@ from tests.simulation.regions.actions import submit, verb
 
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 TRIES: Final = 40
 """How often an operator looks whether a balance may begin, or whether its plan is there."""
@@ -30,13 +30,13 @@ SPREAD_MS: Final = 3_000
 
 
 @verb
-def balance_(world: World, name: str) -> None:
+def balance_(world: SimulatedRegions, name: str) -> None:
     """Moves regions to one server, and balances them once that may begin; then one is pinned, and one moved."""
     if (process := world.active) is not None and process.alive and world.term is not None:
         process.start(_balanced(world, world.term, name))
 
 
-async def _balanced(world: World, term: RegionsTerm, name: str) -> None:
+async def _balanced(world: SimulatedRegions, term: RegionsTerm, name: str) -> None:
     model, records = term.env.model, term.engine.records
     if not await _looked(lambda: balance.problem_of(term.env) is None):
         return  # the run may be at its end by now, where nothing may move
@@ -47,7 +47,7 @@ async def _balanced(world: World, term: RegionsTerm, name: str) -> None:
     await _looked(lambda: balance.problem_of(term.env) is None)
     try:
         pid = await term.engine.submit(balance.NAME, BALANCE_TASK.encode(BalanceTask(force=True)), Caller("User:ops"))
-    except (Refused, StoreFailed):
+    except (ProcedureRefused, StoreFailed):
         world.counts["refused"] += 1
         return
     await _looked(lambda: pid in records and bool(BALANCE_TASK.decode(records[pid].data).moves))

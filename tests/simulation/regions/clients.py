@@ -12,7 +12,7 @@ from testing.simulated.regions.storage import LogFenced, StaleToken, is_in
 from tests.simulation.regions.servers import ServerProcess
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 EVERY_S_MAX: Final = 0.3
 READS: Final = 0.5
@@ -24,7 +24,7 @@ KEYS: Final = tuple(b"%08x" % (number << 26) for number in range(1 << 6))
 class Clients:
     """Write to random keys and read them, at every server that answers for them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         self._world = world
         self._chance = random.Random(f"{world.plan.seed} clients")
         self._keys = random.Random(f"{world.plan.seed} keys")

@@ -20,7 +20,7 @@ from tests.simulation.regions.operating import Operator, Refusal, acts
 
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 PAGE: Final = 5_000
 COMMANDS: Final = (
@@ -44,11 +44,11 @@ GOES_ON: Final = ("enable", "disable", "delete")
 """Commands that go on with a table that is on its way to another state."""
 
 
-def operator_of(world: World, server: str = "s1", table: str = "t1") -> Operator:
+def operator_of(world: SimulatedRegions, server: str = "s1", table: str = "t1") -> Operator:
     return Operator(lambda: world.term, server, server, table, loses_edits=False)
 
 
-def does(world: World, work: Callable[[Operator], Awaitable[None]], operator: Operator) -> None:
+def does(world: SimulatedRegions, work: Callable[[Operator], Awaitable[None]], operator: Operator) -> None:
     """Has an operator work at the active daemon; a term that ends meanwhile ends the work."""
     process = world.active
     if world.term is None or process is None or not process.alive:
@@ -64,7 +64,7 @@ def does(world: World, work: Callable[[Operator], Awaitable[None]], operator: Op
 
 
 @verb
-def operate(world: World, number: str, name: str, table: str, server: str) -> None:
+def operate(world: SimulatedRegions, number: str, name: str, table: str, server: str) -> None:
     """Gives a command; what refuses it has to name one that is accepted."""
     term, found = world.term, region_at(world, name)
     if term is None or found is None:
@@ -92,7 +92,7 @@ def operate(world: World, number: str, name: str, table: str, server: str) -> No
 
 
 @verb
-def spoil(world: World, number: str, how: str) -> None:
+def spoil(world: SimulatedRegions, number: str, how: str) -> None:
     """Spoils a stored record, and kills the daemon: the next one cannot use it."""
     process = world.active
     records = [readable(pid, body) for pid, body in sorted(world.disk.bodies.items())]
@@ -117,14 +117,14 @@ def spoil(world: World, number: str, how: str) -> None:
 # -- at rest
 
 
-def settle(world: World) -> None:
+def settle(world: SimulatedRegions) -> None:
     """Goes on with what the surface shows to be left half-way, by the commands that it names."""
     if (term := world.term) is None:
         return
     does(world, lambda operator: _settled(world, term, operator), operator_of(world))
 
 
-async def _settled(world: World, term: RegionsTerm, operator: Operator) -> None:
+async def _settled(world: SimulatedRegions, term: RegionsTerm, operator: Operator) -> None:
     for pid in sorted(term.engine.unusable):
         refused = await operator.does(f"regions procedures bypass {pid}")
         if isinstance(refused, Refusal) and pid in term.engine.unusable:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.regions.quiescence import unsettled
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 BACK_S_MAX: Final = 10.0
 """Longest time from the end of a cut until all serve again."""
 
 
-async def cut_off(world: World) -> None:
+async def cut_off(world: SimulatedRegions) -> None:
     """Has all links fail for a lease: each server is silent, and none has crashed."""
     await asyncio.sleep(world.options.lease_ms / 1000)  # until then some polls may be late by what went before
     if await _back(world):
@@ -36,7 +36,7 @@ async def cut_off(world: World) -> None:
         world.violated("SilenceOfAll", f"{why or after} after all links were cut, {before} before")
 
 
-async def _back(world: World) -> str:
+async def _back(world: SimulatedRegions) -> str:
     """Waits until all is in order; returns what is not after a while."""
     ends_s = world.loop.now_s + BACK_S_MAX
     while (why := unsettled(world)) and world.loop.now_s < ends_s:  # noqa: ASYNC110  # as the runs wait for all
@@ -44,6 +44,6 @@ async def _back(world: World) -> str:
     return why
 
 
-def _owners(world: World) -> dict[int, str]:
+def _owners(world: SimulatedRegions) -> dict[int, str]:
     term = world.term
     return {} if term is None else {one.id: str(one.server) for one in term.env.model.regions.values()}

@@ -12,7 +12,7 @@ from brokers.regions.listener import RegionListener
 from brokers.regions.secret import Secrets
 from controller.regions.claim import ClaimLooks, Opening
 from controller.regions.clock import Uptime
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.domain import RegionsDomain
 from controller.regions.manager import SUCCESSES
 from controller.regions.sqlite_store import CLAIM_S
@@ -32,7 +32,7 @@ from tests.simulation.regions.network import CLIENTS_SECRET, SERVERS_SECRET
 
 if TYPE_CHECKING:
     from controller.journal.journal import Journal
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 RESTART_S: Final = 0.7
 """Time from the end of a process at a write to the begin of the next one."""
@@ -182,7 +182,7 @@ class SimOpened:
 class DaemonNode:
     """A daemon that is started, frozen and killed. ``deadly``: writes until it dies, and whether after the write."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: SimulatedRegions, name: str) -> None:
         self.world = world
         self.name = name
         self.process: Process | None = None
@@ -217,7 +217,7 @@ class DaemonNode:
             self.world.options,
             wall_ms=self.world.wall_ms,
             up=lambda: Uptime("the machine", int(self.world.loop.now_s * 1000)),
-            limits=Limits(delay_ms=self.world.plan.delay_ms, batch_max=4, in_flight_max=8),
+            limits=DispatchLimits(delay_ms=self.world.plan.delay_ms, batch_max=4, in_flight_max=8),
             placement=self.world.plan.placement,
             journal=cast("Journal", SimJournal(self.world)),
             daemon=int(self.name[1:]),

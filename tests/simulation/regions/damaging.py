@@ -29,7 +29,7 @@ from tests.simulation.regions.shaping import SHAPING, modify, split_
 
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 DOWN_S: Final = 0.3
 """Time for which no daemon runs while the store is edited."""
@@ -45,7 +45,7 @@ WHY: Final = "its row is lost"
 class Damage:
     """Knows what is lost in one run. ``lost``: rows by the ids of their regions, until their keys have regions."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         self._world = world
         self.lost: dict[int, RegionRow] = {}
         self.doubles: dict[int, RegionRow] = {}
@@ -115,7 +115,7 @@ class Damage:
             world.violated("RepairAlone", f"pid {repair.pid} makes {row}, beside {found}")
 
 
-def _changes(world: World) -> list[Record]:
+def _changes(world: SimulatedRegions) -> list[Record]:
     """Returns the changes of tables that go on with their locks."""
     term = world.term
     live = [] if term is None else term.engine.live()
@@ -126,7 +126,7 @@ def _changes(world: World) -> list[Record]:
 
 
 @verb
-def lose_row(world: World, number: str, how: str) -> None:
+def lose_row(world: SimulatedRegions, number: str, how: str) -> None:
     """Stops all daemons, and loses the row of a region that is open. ``how``: how it is repaired, adopt or fill."""
     term = world.term
     rows = [] if term is None else losable(world, term, how)
@@ -148,7 +148,7 @@ def lose_row(world: World, number: str, how: str) -> None:
         loop.call_at(loop.now_s + DOWN_S + after_s, repair, world, row, how, context=loop.root)
 
 
-def repair(world: World, row: RegionRow, how: str) -> None:
+def repair(world: SimulatedRegions, row: RegionRow, how: str) -> None:
     """Has a region stored again, or its keys go to an empty one."""
 
     async def work(operator: Operator) -> None:
@@ -169,7 +169,7 @@ SUBJECT: Final = 2
 """Place of what a command is about."""
 
 
-def repair_all(world: World) -> None:
+def repair_all(world: SimulatedRegions) -> None:
     """Does what the report names for tables and regions that have lost rows, those whose ids are known first."""
     term = world.term
     if not (world.damage.ways or world.damage.doubles) or term is None:
@@ -198,7 +198,7 @@ def found_in(term: RegionsTerm) -> list[Finding]:
     return judge.found.listed
 
 
-def losable(world: World, term: RegionsTerm, how: str) -> list[RegionRow]:
+def losable(world: SimulatedRegions, term: RegionsTerm, how: str) -> list[RegionRow]:
     """Returns the rows of open regions with which nothing goes on; nothing refers to those that are not adopted."""
     disk, model, about = world.disk, term.env.model, About()
     about.take(term.engine.records.values())
@@ -216,7 +216,7 @@ def losable(world: World, term: RegionsTerm, how: str) -> list[RegionRow]:
     ]
 
 
-def _needed(world: World) -> set[int]:
+def _needed(world: SimulatedRegions) -> set[int]:
     """Returns the regions that have sources, and those to which others refer."""
     found: set[int] = set()
     for small in world.disk.small.values():

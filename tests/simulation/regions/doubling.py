@@ -17,7 +17,7 @@ from tests.simulation.regions.damaging import DOWN_S, losable
 from tests.simulation.regions.operating import Operator
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 FIRST: Final = 900
 """Id of the first such region: the store gives out others."""
@@ -32,7 +32,7 @@ BACK_S: Final = 1.0
 
 
 @verb
-def double_row(world: World, number: str, part: str, server: str) -> None:
+def double_row(world: SimulatedRegions, number: str, part: str, server: str) -> None:
     """Stops all daemons, and stores a row with the keys of an open region, or with a part of them, as closed."""
     term = world.term
     rows = [] if term is None else losable(world, term, "fill")
@@ -58,7 +58,7 @@ def double_row(world: World, number: str, part: str, server: str) -> None:
     loop.call_at(loop.now_s + DOWN_S + KILLS_S, _kill, world, server, context=loop.root)
 
 
-def forget(world: World, region: int) -> None:
+def forget(world: SimulatedRegions, region: int) -> None:
     """Has an operator open a region whose keys another one has, which is refused, and forget it."""
 
     async def work(operator: Operator) -> None:
@@ -68,6 +68,6 @@ def forget(world: World, region: int) -> None:
     does(world, work, operator_of(world))
 
 
-def _kill(world: World, server: str) -> None:
+def _kill(world: SimulatedRegions, server: str) -> None:
     world.servers[server].kill()
     world.servers[server].start_later(BACK_S)

@@ -14,7 +14,7 @@ from regent_agent.protocol import Owned, Request, Response
 from tests.simulation.regions.network import CLIENTS_SECRET, PORT, SERVERS_SECRET
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 SECRETS: Final = {"client": CLIENTS_SECRET, "server": SERVERS_SECRET}
 ABSURD: Final = (1 << 63) - 1
@@ -28,7 +28,7 @@ EXPECTED: Final[dict[type[Request], type[Response]]] = {
 }
 
 
-async def speak(world: World, role: str, number: int) -> None:
+async def speak(world: SimulatedRegions, role: str, number: int) -> None:
     """Sends requests in the name of a member, and registers with an incarnation that no later one follows."""
     members = [key for key in sorted(admission.proofs_in(world.disk.marks.values())) if key in world.disk.servers]
     if not members:
@@ -57,7 +57,7 @@ def _result(pid: int) -> protocol.Result:
     return protocol.Result(pid, outcomes[pid % len(outcomes)], 1)
 
 
-async def _sent(world: World, role: str, daemons: Daemons, message: Request) -> None:
+async def _sent(world: SimulatedRegions, role: str, daemons: Daemons, message: Request) -> None:
     """Sends a request with the epoch of the daemon; whatever is not refused is a violation."""
     channel = Channel(daemons)
     try:

@@ -35,7 +35,7 @@ from tests.simulation.regions.shaped import Shapes
 
 if TYPE_CHECKING:
     from tests.simulation.regions.servers import ServerProcess
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 S = RegionState
 CORDONED_S: Final = 10.0
@@ -49,7 +49,7 @@ LASTING: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.FAILED_OP
 class Judge:
     """Judges one run."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         self._world = world
         self.opens = Opens(world)
         self.shapes = Shapes(world)

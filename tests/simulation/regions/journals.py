@@ -18,13 +18,13 @@ from tests.simulation.kafka.recording import write
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 
 class SimJournal:
     """Takes the rows of one daemon. Those of a turn in which it dies are lost, as they are where a file is written."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         self._world = world
 
     def term(self, ctl_id: int, epoch: int, of: type[J]) -> J:

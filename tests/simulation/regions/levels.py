@@ -16,7 +16,7 @@ from state_machines.regions.marks import STORE, MarkKind
 
 if TYPE_CHECKING:
     from testing.memory.region_store import RegionDisk
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 PLACE: Final = (MarkKind.LEVEL, STORE)
 
@@ -30,7 +30,7 @@ def begin(disk: RegionDisk, level: int) -> None:
 class Levels:
     """Looks at writes by the level that was durable before them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         self._world = world
         self._level = world.plan.level
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.procedures import parking, running
 from controller.regions import bypassed, loading
 from controller.regions.operator import counts, explain, procedures, region_changes, regions
@@ -67,8 +67,8 @@ def name_no_command_that_removes_an_unusable_record(stack: ExitStack) -> None:
     async def vague(work: Any) -> Any:
         try:
             return await requested(work)
-        except Refused as refused:
-            raise Refused(refused.message, "see 'regent regions procedures list'") from refused
+        except ViewRefused as refused:
+            raise ViewRefused(refused.message, "see 'regent regions procedures list'") from refused
 
     put(stack, procedures, "requested", vague)
 

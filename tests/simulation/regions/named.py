@@ -11,7 +11,7 @@ from tests.kit.simulation.script import Action
 from tests.simulation.regions.actions import submit, verb
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 RUNS: Final = 0.2
 """Part of the runs in which operators do."""
@@ -23,18 +23,18 @@ GONE: Final = 9_999_999
 
 
 @verb
-def close_named(world: World, number: str) -> None:
+def close_named(world: SimulatedRegions, number: str) -> None:
     """Has some regions closed, of all tables, and one that is not there."""
     _submit(world, by_ids.CLOSE, number)
 
 
 @verb
-def assign_named(world: World, number: str) -> None:
+def assign_named(world: SimulatedRegions, number: str) -> None:
     """Has some regions opened, of all tables, and one that is not there."""
     _submit(world, by_ids.ASSIGN, number)
 
 
-def _submit(world: World, kind: str, number: str) -> None:
+def _submit(world: SimulatedRegions, kind: str, number: str) -> None:
     some = [one for one in sorted(world.disk.regions) if (one + int(number)) % 3]
     submit(world, kind, by_ids.BY_IDS.encode(by_ids.naming([*some, GONE], "a test")))
     world.counts["named by their ids"] += len(some)

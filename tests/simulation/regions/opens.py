@@ -10,13 +10,13 @@ from regent_agent.service import OpenedRegion
 from testing.simulated.regions.storage import Key
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 
 class Opens:
     """Judges the opens of one run."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         self._world = world
         self._missing: dict[tuple[Key, int, int], str] = {}
         """Acknowledged edits that an open did not find, by process, region and token."""

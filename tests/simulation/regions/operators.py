@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.regions.procedures import servers
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Record
@@ -17,49 +17,49 @@ from tests.simulation.regions.actions import region_at, submit, verb
 
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 REMOVABLE: Final = frozenset(MarkKind) - {MarkKind.LEVEL}
 
 
-def _mark(world: World, kind: MarkKind, subject: str, value: str = "", until_ms: int = 0) -> None:
+def _mark(world: SimulatedRegions, kind: MarkKind, subject: str, value: str = "", until_ms: int = 0) -> None:
     submit(world, servers.MARK, servers.MARK_TASK.encode(servers.MarkTask(kind, subject, value, until_ms)))
 
 
 @verb
-def cordon(world: World, name: str) -> None:
+def cordon(world: SimulatedRegions, name: str) -> None:
     """Keeps regions away from a server."""
     _mark(world, MarkKind.CORDON, name)
 
 
 @verb
-def weight(world: World, name: str, value: str) -> None:
+def weight(world: SimulatedRegions, name: str, value: str) -> None:
     """Gives a server another share of regions."""
     _mark(world, MarkKind.WEIGHT, name, value)
 
 
 @verb
-def upgrade(world: World) -> None:
+def upgrade(world: SimulatedRegions) -> None:
     """Raises the level of the store, as 'regent regions upgrade' does."""
     _mark(world, MarkKind.LEVEL, STORE, str(NEWEST))
 
 
 @verb
-def hold(world: World, name: str, for_s: str) -> None:
+def hold(world: SimulatedRegions, name: str, for_s: str) -> None:
     """Has the regions of a server wait for its next process."""
     if world.term is not None:
         _mark(world, MarkKind.HOLD, name, until_ms=world.term.env.wall_ms() + int(float(for_s) * 1000))
 
 
 @verb
-def pin(world: World, number: str, name: str) -> None:
+def pin(world: SimulatedRegions, number: str, name: str) -> None:
     """Pins a region to a server."""
     if (found := region_at(world, number)) is not None:
         _mark(world, MarkKind.PIN, str(found[0]), name)
 
 
 @verb
-def unmark(world: World, number: str) -> None:
+def unmark(world: SimulatedRegions, number: str) -> None:
     """Removes a mark of those that operators can remove."""
     some = sorted(key for key in world.disk.marks if key[0] in REMOVABLE)
     if some:
@@ -67,20 +67,20 @@ def unmark(world: World, number: str) -> None:
 
 
 @verb
-def impostor(world: World, role: str, number: str) -> None:
+def impostor(world: SimulatedRegions, role: str, number: str) -> None:
     """Has a process speak for members, with the secret of a client or a server."""
     Process(world.loop, f"i{number}").start(impostors.speak(world, role, int(number)))
 
 
 @verb
-def abort(world: World, number: str) -> None:
+def abort(world: SimulatedRegions, number: str) -> None:
     """Has a procedure and its family undone."""
     if (term := world.term) is not None and (found := _live(term, number)) is not None:
         end(world, term, found, term.engine.abort)
 
 
 @verb
-def bypass(world: World, number: str) -> None:
+def bypass(world: SimulatedRegions, number: str) -> None:
     """Ends a procedure as it is, a part of another one, too, and whatever a server may be doing."""
     term = world.term
     if term is None or (found := _live(term, number, parts=True)) is None:
@@ -96,7 +96,7 @@ def _live(term: RegionsTerm, number: str, *, parts: bool = False) -> Record | No
     return some[int(number) % len(some)] if some else None
 
 
-def end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], Awaitable[bool]]) -> None:
+def end(world: SimulatedRegions, term: RegionsTerm, record: Record, act: Callable[[int], Awaitable[bool]]) -> None:
     """Has a procedure ended in a way."""
     process = world.active
     if process is None or not process.alive:
@@ -105,19 +105,19 @@ def end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], Aw
     async def ended() -> None:
         try:
             done = await act(record.pid)
-        except (Refused, StoreFailed):
+        except (ProcedureRefused, StoreFailed):
             done = False
         world.counts["ended by an operator" if done else "ended not"] += 1
 
     process.start(ended())
 
 
-def remove_marks(world: World) -> None:
+def remove_marks(world: SimulatedRegions) -> None:
     """Removes the marks that are left."""
     for kind, subject in world.disk.marks:
         if kind in REMOVABLE:
             _unmark(world, kind, subject)
 
 
-def _unmark(world: World, kind: str, subject: str) -> None:
+def _unmark(world: SimulatedRegions, kind: str, subject: str) -> None:
     submit(world, servers.UNMARK, servers.MARK_TASK.encode(servers.MarkTask(MarkKind(kind), subject)))

@@ -20,7 +20,7 @@ from state_machines.regions.states import WANTED, RegionState
 from testing.simulated.regions.storage import Key
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 S = RegionState
 
@@ -28,7 +28,7 @@ S = RegionState
 class Order:
     """Judges the batches of crashes of one run."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         self._world = world
         self._decided: dict[Key, set[int]] = {}
         """Regions that procedures had as the crash of a process last decided on batches."""

@@ -14,12 +14,12 @@ from tests.simulation.regions import znodes
 from tests.simulation.regions.damaging import found_in
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 S = RegionState
 
 
-def unsettled(world: World) -> str:
+def unsettled(world: SimulatedRegions) -> str:
     """Returns what is not in order; empty where all is."""
     term = world.term
     if term is None:
@@ -59,7 +59,7 @@ def _found(term: RegionsTerm) -> str:
     return f"a report finds {[one.what for one in found[:3]]}" if found else ""
 
 
-def _procedures(world: World, term: RegionsTerm) -> str:
+def _procedures(world: SimulatedRegions, term: RegionsTerm) -> str:
     live = [f"{one.pid} {one.kind} step {one.step} {one.error}" for one in term.engine.live()]
     if live:
         return f"procedures go on: {live[:3]}"
@@ -71,7 +71,7 @@ def _procedures(world: World, term: RegionsTerm) -> str:
     return f"records {sorted(strange)[:5]} are in the store alone, or in memory alone" if strange else ""
 
 
-def _wrong(world: World, term: RegionsTerm, region: Region) -> str:
+def _wrong(world: SimulatedRegions, term: RegionsTerm, region: Region) -> str:
     serving = [one.key for one in world.processes if one.serves(region.id) is not None]
     if region.pid:
         return f"{region} is attached to pid {region.pid}"
@@ -90,7 +90,7 @@ def _wrong(world: World, term: RegionsTerm, region: Region) -> str:
     return ""
 
 
-def _servers(world: World, term: RegionsTerm) -> str:
+def _servers(world: SimulatedRegions, term: RegionsTerm) -> str:
     alive = sorted(one.key for one in world.processes if one.alive)
     known = sorted(term.env.model.servers)
     return "" if alive == known else f"servers {alive} live, {known} are known"

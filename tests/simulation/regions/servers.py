@@ -17,7 +17,7 @@ from tests.simulation.regions import znodes
 from tests.simulation.regions.network import PORT, SERVERS_SECRET
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 RESTART_S: Final = 0.5
 """Time from the end of a process to the begin of the next one, where a supervisor starts it."""
@@ -116,7 +116,7 @@ class ServerProcess:
 class ServerNode:
     """A server by its name, over all its processes. ``processes``: those that may do something still."""
 
-    def __init__(self, world: World, name: str, behaviour: str) -> None:
+    def __init__(self, world: SimulatedRegions, name: str, behaviour: str) -> None:
         self.world = world
         self.name = name
         self.address = f"{name}:9000"

@@ -33,7 +33,7 @@ from testing.simulated.regions.storage import Edit, is_in
 
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 
 class Staging(NamedTuple):
@@ -46,7 +46,7 @@ class Staging(NamedTuple):
 class Shapes:
     """Judges the shapes of tables of one run."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         self._world = world
         self._staging: dict[str, Staging] = {}
         self._snapshots: dict[str, dict[int, list[Edit]]] = {}

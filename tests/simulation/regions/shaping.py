@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.regions.procedures import merge, modification, move, snapshots, split, table_work, tables
 from controller.regions.procedures.messages import (
     MOVE,
@@ -29,7 +29,7 @@ from tests.simulation.regions.operators import end
 
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 SHAPING: Final = frozenset(
     {split.NAME, merge.NAME, tables.TRUNCATE, modification.NAME, snapshots.MAKE, tables.CLONE, tables.RESTORE}
@@ -37,7 +37,7 @@ SHAPING: Final = frozenset(
 """Kinds that an abort of such procedures chooses from."""
 
 
-def _asks(world: World, kind: str, data: Callable[[RegionsTerm], Awaitable[bytes]]) -> None:
+def _asks(world: SimulatedRegions, kind: str, data: Callable[[RegionsTerm], Awaitable[bytes]]) -> None:
     """Submits a procedure whose message needs ids that are reserved."""
     term, process = world.term, world.active
     if term is None or process is None or not process.alive or too_low(world, term, kind):
@@ -46,17 +46,17 @@ def _asks(world: World, kind: str, data: Callable[[RegionsTerm], Awaitable[bytes
     async def submitted() -> None:
         try:
             await term.engine.submit(kind, await data(term), Caller("User:ops"))
-        except (Refused, StoreFailed):
+        except (ProcedureRefused, StoreFailed):
             world.counts["refused"] += 1
 
     process.start(submitted())
 
 
-def _rows(world: World) -> list[RegionRow]:
+def _rows(world: SimulatedRegions) -> list[RegionRow]:
     return sorted(world.disk.regions.values(), key=lambda row: (row.table, row.start))
 
 
-def _row(world: World, number: str) -> RegionRow | None:
+def _row(world: SimulatedRegions, number: str) -> RegionRow | None:
     """Returns the row of a region by a number that is drawn, or the first one of a table; None where there is none."""
     rows = _rows(world)
     if not number.isdecimal():
@@ -65,7 +65,7 @@ def _row(world: World, number: str) -> RegionRow | None:
 
 
 @verb
-def split_(world: World, number: str, key: str) -> None:
+def split_(world: SimulatedRegions, number: str, key: str) -> None:
     """Splits a region, at one of the clients' keys, or at the one that its server names."""
     row, term = _row(world, number), world.term
     if row is None or term is None:
@@ -78,7 +78,7 @@ def split_(world: World, number: str, key: str) -> None:
 
 
 @verb
-def merge_(world: World, number: str, count: str) -> None:
+def merge_(world: SimulatedRegions, number: str, count: str) -> None:
     """Merges neighbours, or (``count`` "apart") asks for the merge of two that are none."""
     rows, term = _rows(world), world.term
     if not rows or term is None:
@@ -91,7 +91,7 @@ def merge_(world: World, number: str, count: str) -> None:
         _asks(world, merge.NAME, lambda now: merge.merging(now.env, found, "operator"))
 
 
-def _table(world: World, number: str, state: TableState) -> str | None:
+def _table(world: SimulatedRegions, number: str, state: TableState) -> str | None:
     """Returns the name of a table in a state, or of any other; None where there is none. A name stays as it is."""
     if not number.isdecimal():
         return number
@@ -100,13 +100,13 @@ def _table(world: World, number: str, state: TableState) -> str | None:
     return some[int(number) % len(some)].name if some else None
 
 
-def _snapshot(world: World, number: str) -> str | None:
+def _snapshot(world: SimulatedRegions, number: str) -> str | None:
     some = sorted(one.name for one in world.disk.small.values() if isinstance(one, SnapshotRow))
     return some[int(number) % len(some)] if some else None
 
 
 @verb
-def truncate(world: World, number: str, how: str) -> None:
+def truncate(world: SimulatedRegions, number: str, how: str) -> None:
     """Truncates a table, and enables it then."""
     if (name := _table(world, number, TableState.DISABLED)) is not None:
         task = TableTask(name, enables=True, drops_splits=how == "one")
@@ -114,26 +114,26 @@ def truncate(world: World, number: str, how: str) -> None:
 
 
 @verb
-def modify(world: World, name: str, value: str) -> None:
+def modify(world: SimulatedRegions, name: str, value: str) -> None:
     """Changes an option of a table."""
     submit(world, modification.NAME, TABLE_TASK.encode(TableTask(name, options={"color": value}, together=2)))
 
 
 @verb
-def flush(world: World, name: str) -> None:
+def flush(world: SimulatedRegions, name: str) -> None:
     """Has all regions of a table flushed."""
     submit(world, table_work.NAME, TABLE_WORK.encode(TableWork(name, FLUSH)))
 
 
 @verb
-def snapshot(world: World, name: str, number: str) -> None:
+def snapshot(world: SimulatedRegions, name: str, number: str) -> None:
     """Makes a snapshot of a table."""
     if (table := _table(world, number, TableState.ENABLED)) is not None:
         submit(world, snapshots.MAKE, SNAPSHOT_TASK.encode(SnapshotTask(name, table)))
 
 
 @verb
-def forget_snapshot(world: World, name: str) -> None:
+def forget_snapshot(world: SimulatedRegions, name: str) -> None:
     """Deletes a snapshot: one that regions need, where there is one."""
     heirs = [one for one in world.disk.small.values() if isinstance(one, HeirRow)]
     needed = sorted({name_in(source.snapshot) for heir in heirs for source in heir.sources if source.snapshot})
@@ -142,7 +142,7 @@ def forget_snapshot(world: World, name: str) -> None:
 
 
 @verb
-def clone(world: World, name: str, made_of: str, number: str) -> None:
+def clone(world: SimulatedRegions, name: str, made_of: str, number: str) -> None:
     """Makes a table that begins as another one, or as a snapshot."""
     made_of_table = made_of == "table"
     source = _table(world, number, TableState.DISABLED) if made_of_table else _snapshot(world, number)
@@ -152,7 +152,7 @@ def clone(world: World, name: str, made_of: str, number: str) -> None:
 
 
 @verb
-def restore_snapshot(world: World, number: str, snapshot: str) -> None:
+def restore_snapshot(world: SimulatedRegions, number: str, snapshot: str) -> None:
     """Has a table begin anew as a snapshot, and enables it then."""
     table, name = _table(world, number, TableState.DISABLED), _snapshot(world, snapshot)
     if table is not None and name is not None:
@@ -160,7 +160,7 @@ def restore_snapshot(world: World, number: str, snapshot: str) -> None:
 
 
 @verb
-def abort_split(world: World, number: str) -> None:
+def abort_split(world: SimulatedRegions, number: str) -> None:
     """Has a procedure undone that changes the shape of a table."""
     term = world.term
     if term is None:
@@ -171,27 +171,27 @@ def abort_split(world: World, number: str) -> None:
 
 
 @verb
-def drop_independent(world: World, name: str, late_s: str) -> None:
+def drop_independent(world: SimulatedRegions, name: str, late_s: str) -> None:
     """Has a server say late that regions are independent: after they were closed, or opened again."""
     world.servers[name].late_s = float(late_s)
 
 
 @verb
-def late_words(world: World, late_s: str) -> None:
+def late_words(world: SimulatedRegions, late_s: str) -> None:
     """Has all servers say late that regions are independent."""
     for server in world.servers.values():
         server.late_s = float(late_s)
 
 
 @verb
-def reopen_heirs(world: World, name: str) -> None:
+def reopen_heirs(world: SimulatedRegions, name: str) -> None:
     """Closes the regions of a table that refer to others, and opens them where they were."""
     for row in _rows(world):
         if row.table == name and (HeirRow, (row.id,)) in world.disk.small:
             submit(world, move.NAME, MOVE.encode(Move(row.id, name, "", "operator", reopens=True)))
 
 
-def heal(world: World) -> None:
+def heal(world: SimulatedRegions) -> None:
     """Has servers say at once that regions are independent."""
     for server in world.servers.values():
         server.late_s = 0.0

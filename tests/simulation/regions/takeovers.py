@@ -18,7 +18,7 @@ from state_machines.regions.unassigned import Cause, MasterAct, Node, master_act
 from tests.simulation.regions.invariants import readable
 
 if TYPE_CHECKING:
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 M = MasterAct
 SAME: Final[Mapping[str, frozenset[MasterAct]]] = {
@@ -51,7 +51,7 @@ def disagreement(node: Node, record: Record, task: Transit, stored: int) -> str:
 class SimNodes(Nodes):
     """The znodes of a term, which are compared with its records as it begins."""
 
-    world: World
+    world: SimulatedRegions
 
     async def _clear(self, clears: dict[int, int]) -> None:
         """Deletes what servers may be about to move: a start does."""
@@ -76,7 +76,7 @@ class SimNodes(Nodes):
         return found
 
 
-def _dispatched(world: World) -> Iterable[tuple[Record, Transit]]:
+def _dispatched(world: SimulatedRegions) -> Iterable[tuple[Record, Transit]]:
     """Yields the procedures that wait for the answer of a server."""
     for pid, body in world.disk.bodies.items():
         record = readable(pid, body)

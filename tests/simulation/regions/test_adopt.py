@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from controller.http.documents import Invalid, NotFound, Refused
+from controller.http.documents import Invalid, NotFound, ViewRefused
 from controller.procedures.kinds import Effect
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.records import message_of, procedure_item
@@ -214,13 +214,13 @@ async def test_of_several_holes_the_keys_say_which_one_is_the_regions() -> None:
         task = await joins(term, Server(term, "a"), owned)
         first, second, third = (owned[at].region for at in (0, 2, 3))
         with pytest.raises(
-            Refused, match="has 2 key ranges without a region: from the first key to 33333333; from"
+            ViewRefused, match="has 2 key ranges without a region: from the first key to 33333333; from"
         ) as refused:
             await adopts(term, first)
         assert "--start and --end" in refused.value.remedy
-        with pytest.raises(Refused, match="are not wholly without a region"):
+        with pytest.raises(ViewRefused, match="are not wholly without a region"):
             await adopts(term, first, start="", end="4")
-        with pytest.raises(Refused, match="are not wholly without a region"):
+        with pytest.raises(ViewRefused, match="are not wholly without a region"):
             await adopts(term, first, start="2", end="1")
         for id_, start, end in ((first, "", None), (third, "99999999", None), (second, None, None)):
             assert (await result_of(term, await adopts(term, id_, start=start, end=end))).result == b"0"
@@ -279,10 +279,10 @@ async def test_an_adoption_that_may_be_wrong_is_refused_with_what_lets_it_succee
             (0, "t", "region 0 never was", "regent events show --table t"),
             (2, "t", "each key of table 't' has a region", "regent regions report --table t"),
         ):
-            with pytest.raises(Refused, match=what) as refused:
+            with pytest.raises(ViewRefused, match=what) as refused:
                 await adopts(term, id_, table)
             assert remedy in refused.value.remedy
-        with pytest.raises(Refused, match="never was"):  # the next table gets it
+        with pytest.raises(ViewRefused, match="never was"):  # the next table gets it
             await adopts(term, ids[-1] + 1)
         with pytest.raises(NotFound, match="table 'w' does not exist"):
             await adopts(term, 2, "w")
@@ -291,7 +291,7 @@ async def test_an_adoption_that_may_be_wrong_is_refused_with_what_lets_it_succee
         with pytest.raises(Invalid, match="a backslash begins"):
             await adopts(term, 2, start="\\y")
         term.env.model.tables["t"].state = TableState.ENABLING
-        with pytest.raises(Refused, match="table 't' is enabling, and must be enabled or disabled"):
+        with pytest.raises(ViewRefused, match="table 't' is enabling, and must be enabled or disabled"):
             await adopts(term, 2)
         record = await term.engine.result(await procedure(term, adopting.NAME, REPAIR.encode(Repair(2, "w"))))
         assert (record.state, record.error) == (State.ROLLEDBACK, "adopt: table 'w' does not exist")
@@ -308,7 +308,7 @@ async def test_a_row_whose_keys_are_not_known_keeps_other_regions_from_theirs_an
     async with changed(disk, change) as (term, owned):
         bad, lost = owned[1].region, owned[3].region
         task = await joins(term, Server(term, "a"), owned)
-        with pytest.raises(Refused, match=f"may have a region for its keys: region {bad}: start is") as refused:
+        with pytest.raises(ViewRefused, match=f"may have a region for its keys: region {bad}: start is") as refused:
             await adopts(term, lost, start="99999999")
         assert f"'regent regions adopt {bad} --table t' comes first" in refused.value.remedy
         assert (await result_of(term, await adopts(term, bad, end="66666666"))).result == b"0"
@@ -322,7 +322,7 @@ async def test_rows_that_tell_keys_apart_are_stored_again_in_any_order() -> None
     async with changed(RegionDisk(), damaging(1, 3, state=99)) as (term, owned):
         first, second = owned[1].region, owned[3].region
         task = await joins(term, Server(term, "a"), owned)
-        with pytest.raises(Refused, match="may have a region for its keys") as refused:
+        with pytest.raises(ViewRefused, match="may have a region for its keys") as refused:
             await adopts(term, first, start="99999999", end="cccccccc")
         assert refused.value.remedy
         planned = await adopts(term, second, start="9999999a", dry_run=True, reason="")
@@ -340,7 +340,7 @@ async def test_rows_of_which_neither_tells_its_keys_are_stored_again_once_one_is
     async with changed(RegionDisk(), damaging(1, 3, start="no key", end="no key")) as (term, owned):
         first, second = owned[1].region, owned[3].region
         task = await joins(term, Server(term, "a"), owned)
-        with pytest.raises(Refused, match="may have a region for its keys") as refused:
+        with pytest.raises(ViewRefused, match="may have a region for its keys") as refused:
             await adopts(term, first, start="33333333", end="66666666")
         way = refused.value.remedy
         assert f"'regent regions forget {second}' removes the row" in way
@@ -363,10 +363,10 @@ async def test_a_row_that_does_not_tell_all_of_its_keys_comes_first() -> None:
     async with changed(disk, change) as (term, owned):
         whole, vague = owned[1].region, owned[3].region
         task = await joins(term, Server(term, "a"), owned)
-        with pytest.raises(Refused, match=f"may have a region for its keys: region {vague}") as refused:
+        with pytest.raises(ViewRefused, match=f"may have a region for its keys: region {vague}") as refused:
             await adopts(term, whole)
         assert f"'regent regions adopt {vague} --table t' comes first, with its keys as" in refused.value.remedy
-        with pytest.raises(Refused, match=f"may have a region for its keys: region {whole}") as refused:
+        with pytest.raises(ViewRefused, match=f"may have a region for its keys: region {whole}") as refused:
             await adopts(term, vague, start="33333333", end="66666666")
         apart = f"give keys apart from those of region {whole}, from 33333333 to 66666666; or forget {whole}"
         assert apart in refused.value.remedy
@@ -390,10 +390,12 @@ async def test_a_row_that_tells_its_table_or_its_keys_is_stored_nowhere_else() -
 
     async with changed(disk, change) as (term, owned):
         bad, nameless = owned[1].region, owned[3].region
-        with pytest.raises(Refused, match=f"region {bad} is one of table t, and not of u") as refused:
+        with pytest.raises(ViewRefused, match=f"region {bad} is one of table t, and not of u") as refused:
             await adopts(term, bad, "u")
         assert refused.value.remedy == f"'regent regions adopt {bad} --table t' stores it there"
-        with pytest.raises(Refused, match="had the keys from 99999999 to cccccccc by its row, and no hole") as refused:
+        with pytest.raises(
+            ViewRefused, match="had the keys from 99999999 to cccccccc by its row, and no hole"
+        ) as refused:
             await adopts(term, nameless, "u", start="b", end="c")
         assert "'regent regions report --kind hole'" in refused.value.remedy
         assert "its row tells no table that is there" in (await adopts(term, nameless, dry_run=True, reason="")).detail
@@ -412,15 +414,15 @@ async def test_a_region_whose_owner_or_whose_sources_cannot_be_read_is_not_adopt
         del disk.servers[server]
 
     async with changed(disk, change) as (term, owned):
-        with pytest.raises(Refused, match=f"what region {owned[0].region} refers to cannot be read") as refused:
+        with pytest.raises(ViewRefused, match=f"what region {owned[0].region} refers to cannot be read") as refused:
             await adopts(term, owned[0].region)
         assert f"'regent regions forget {owned[0].region}' comes first" in refused.value.remedy
-        with pytest.raises(Refused, match="region 1 was split, merged or truncated, and that row is left out"):
+        with pytest.raises(ViewRefused, match="region 1 was split, merged or truncated, and that row is left out"):
             await adopts(term, 1)
-        with pytest.raises(Refused, match=f"server a,1 may have region {owned[2].region}") as refused:
+        with pytest.raises(ViewRefused, match=f"server a,1 may have region {owned[2].region}") as refused:
             await adopts(term, owned[2].region)
         assert "regent servers recover a,1" in refused.value.remedy
-        with pytest.raises(Refused, match=f"server a,1 may have region {owned[2].region}"):
+        with pytest.raises(ViewRefused, match=f"server a,1 may have region {owned[2].region}"):
             await forgets(term, owned[2].region)
 
 
@@ -445,5 +447,5 @@ async def test_an_id_that_a_procedure_is_to_give_to_its_region_is_not_adopted() 
         region = regions_of(term)[0]
         await splits(term, region, b"1")
         [heir] = [one.heirs[0] for record in term.engine.live() if isinstance(one := message_of(record), Shape)]
-        with pytest.raises(Refused, match=f"region {heir} is to be made by procedure"):
+        with pytest.raises(ViewRefused, match=f"region {heir} is to be made by procedure"):
             await adopts(term, heir)

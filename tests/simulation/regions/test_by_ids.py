@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator import ways
@@ -165,10 +165,10 @@ async def test_one_nonce_is_one_procedure_and_other_ids_are_refused_with_it() ->
         for again in (ids[:2], [ids[1], ids[0], ids[0]]):
             assert (await asks(term, "unassign", again, nonce="n")).pid == begun.pid
         with pytest.raises(
-            Refused, match=rf"the nonce 'n' is that of procedure {begun.pid} \(close_regions, 2 regions"
+            ViewRefused, match=rf"the nonce 'n' is that of procedure {begun.pid} \(close_regions, 2 regions"
         ):
             await asks(term, "unassign", [ids[0], ids[2]], nonce="n")
-        with pytest.raises(Refused, match="the nonce 'n' is that"):
+        with pytest.raises(ViewRefused, match="the nonce 'n' is that"):
             await asks(term, "assign", ids[:2], nonce="n")
         assert states(regions_of(term)) == [S.CLOSED, S.CLOSED, S.OPEN]
 
@@ -180,7 +180,7 @@ async def test_a_store_of_the_oldest_level_gets_none_of_their_records() -> None:
         term.env.model.marks.put(Mark(MarkKind.LEVEL, STORE, str(OLDEST)))
         acts: tuple[ListAct, ...] = ("assign", "unassign")
         for act in acts:
-            with pytest.raises(Refused, match="needs level 2 of the store"):
+            with pytest.raises(ViewRefused, match="needs level 2 of the store"):
                 await asks(term, act, ids_of(term))
 
 

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from configs.loading import load
-from controller.http.documents import NotFound, Refused
+from controller.http.documents import NotFound, ViewRefused
 from controller.regions import damaged, entering, fencing
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.fencing import LeaseAndFence
@@ -151,7 +151,7 @@ async def test_nothing_takes_the_place_of_a_damaged_table_and_no_part_of_it_is_d
         assert told.startswith(f"2 damaged rows left out, with {COUNT} sound regions of tables that are; ")
         assert "stop the daemon, restore the rows from a copy of the store, then start it" in told
         changes = changes_of(term)
-        with pytest.raises(Refused, match=r"table 't' is stored already, and left out \(table t: state is 99"):
+        with pytest.raises(ViewRefused, match=r"table 't' is stored already, and left out \(table t: state is 99"):
             await changes.tables.create_table(TableCreation(name="t"), "ops")
         with pytest.raises(NotFound, match="table 't' is left out"):
             await changes.tables.change_table("delete", "t", Change(), "ops")
@@ -161,12 +161,12 @@ async def test_nothing_takes_the_place_of_a_damaged_table_and_no_part_of_it_is_d
         for table in ("u", "v"):
             begun = await changes.tables.change_table("disable", table, Change(), "ops")
             assert (await term.engine.result(begun.pid)).state is State.SUCCESS, "the sound part is closed"
-        with pytest.raises(Refused, match=f"table 'u' cannot be deleted whole: region {bad.id}: token is -5"):
+        with pytest.raises(ViewRefused, match=f"table 'u' cannot be deleted whole: region {bad.id}: token is -5"):
             await changes.tables.change_table("delete", "u", Change(), "ops")
         begun = await changes.tables.change_table("delete", "v", Change(), "ops")
         assert (await term.engine.result(begun.pid)).state is State.SUCCESS
         term.env.model.damages.add(Damage(RowKind.NAMESPACE, "row 1", "name", "", "a test", "n"))
-        with pytest.raises(Refused, match="namespace 'n' is stored already, and left out: it is damaged"):
+        with pytest.raises(ViewRefused, match="namespace 'n' is stored already, and left out: it is damaged"):
             await changes.namespaces.create_namespace(NamespaceCreation(name="n"), "ops")
     assert (len(rows(disk, "t")), len(rows(disk, "u")), len(rows(disk, "v"))) == (COUNT, COUNT, 0)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from controller.regions import dispatcher as module
-from controller.regions.dispatcher import WORKERS_MAX, Dispatcher, Limits
+from controller.regions.dispatcher import WORKERS_MAX, Dispatcher, DispatchLimits
 from regent_agent import protocol
 from regent_agent.protocol import BUSY, FAILED_OPEN, OPENED, Close, Open, Operation, Operations, Result, Task
 from state_machines.regions.entities import Server as ModelServer
@@ -86,7 +86,7 @@ async def test_a_late_poll_of_a_dead_connection_loses_no_operation() -> None:
 
 @virtual
 async def test_operations_that_come_one_after_the_other_do_not_put_off_the_first() -> None:
-    dispatcher = Dispatcher(1, Limits(delay_ms=100), asyncio.get_running_loop().time, lambda *_: None)
+    dispatcher = Dispatcher(1, DispatchLimits(delay_ms=100), asyncio.get_running_loop().time, lambda *_: None)
     server = ModelServer("s1", 1, "", "", ServerState.ONLINE, {})
     held = asyncio.ensure_future(dispatcher.poll(server, 0, 10.0))
     for pid in range(1, 6):
@@ -97,13 +97,13 @@ async def test_operations_that_come_one_after_the_other_do_not_put_off_the_first
 
 
 HOLD_S = 10.0
-LIMITS = Limits(delay_ms=100, batch_max=3, in_flight_max=2)
+LIMITS = DispatchLimits(delay_ms=100, batch_max=3, in_flight_max=2)
 
 
-class World:
+class DispatchWorld:
     """A dispatcher, and what it told of batches that went for the first time."""
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    def __init__(self, limits: DispatchLimits = LIMITS) -> None:
         self.told: list[tuple[str, int, list[int]]] = []
         self.dispatcher = Dispatcher(1, limits, asyncio.get_running_loop().time, self._tell)
         self.taken: dict[str, int] = {}
@@ -138,7 +138,7 @@ def close(pid: int) -> Operation:
 
 @virtual
 async def test_a_batch_goes_after_the_delay_of_its_first_operation_or_when_it_is_full() -> None:
-    world, a = World(), process("a")
+    world, a = DispatchWorld(), process("a")
     clock = asyncio.get_running_loop()
     held = asyncio.ensure_future(world.poll(a))
     await asyncio.sleep(1)
@@ -160,7 +160,7 @@ async def test_a_batch_goes_after_the_delay_of_its_first_operation_or_when_it_is
 
 @virtual
 async def test_an_operation_that_is_sent_again_before_its_batch_goes_is_replaced() -> None:
-    world, a = World(), process("a")
+    world, a = DispatchWorld(), process("a")
     world.dispatcher.send(a, Close(1, 1, 1))
     world.dispatcher.send(a, Close(1, 1, 2))
     found, _ = await world.asked(a)
@@ -169,7 +169,7 @@ async def test_an_operation_that_is_sent_again_before_its_batch_goes_is_replaced
 
 @virtual
 async def test_a_batch_is_repeated_until_a_poll_has_taken_it_and_told_of_once() -> None:
-    world, a = World(), process("a")
+    world, a = DispatchWorld(), process("a")
     world.dispatcher.send(a, close(1))
     assert (await world.poll(a, takes=False))[0] == [1]
     world.dispatcher.send(a, close(2))
@@ -183,7 +183,7 @@ async def test_a_batch_is_repeated_until_a_poll_has_taken_it_and_told_of_once() 
 
 @virtual
 async def test_an_operation_that_is_taken_back_is_neither_sent_nor_awaited() -> None:
-    world, a = World(), process("a")
+    world, a = DispatchWorld(), process("a")
     for pid in (1, 2, 3):
         world.dispatcher.send(a, close(pid))
     world.dispatcher.take_back(1)
@@ -198,7 +198,7 @@ async def test_an_operation_that_is_taken_back_is_neither_sent_nor_awaited() -> 
 
 @virtual
 async def test_work_on_a_log_counts_from_the_latest_processes_that_were_to_do_it() -> None:
-    world = World()
+    world = DispatchWorld()
     some = [process(f"s{n}") for n in range(WORKERS_MAX + 1)]
     for server in (*some[:WORKERS_MAX], some[0], some[-1]):
         world.dispatcher.send(server, Task(1, "split", "x", 1, "p"))
@@ -212,7 +212,7 @@ async def test_work_on_a_log_counts_from_the_latest_processes_that_were_to_do_it
 
 @virtual
 async def test_of_two_polls_of_a_process_the_later_one_gets_the_operations_at_once() -> None:
-    world, a = World(), process("a")
+    world, a = DispatchWorld(), process("a")
     early = asyncio.ensure_future(world.poll(a))
     await asyncio.sleep(1)
     late = asyncio.ensure_future(world.poll(a))
@@ -229,7 +229,7 @@ async def test_of_two_polls_of_a_process_the_later_one_gets_the_operations_at_on
 
 @virtual
 async def test_a_process_that_is_dropped_gets_nothing_and_leaves_its_slot_and_its_wish() -> None:
-    world, a, b = World(Limits(delay_ms=100, in_flight_max=1)), process("a"), process("b")
+    world, a, b = DispatchWorld(DispatchLimits(delay_ms=100, in_flight_max=1)), process("a"), process("b")
     world.dispatcher.send(a, close(1))
     await world.poll(a, takes=False)
     world.dispatcher.list_regions(a)
@@ -249,7 +249,7 @@ async def test_a_process_that_is_dropped_gets_nothing_and_leaves_its_slot_and_it
 
 @virtual
 async def test_no_more_batches_are_under_way_than_there_are_slots() -> None:
-    world = World(Limits(delay_ms=100, batch_max=1, in_flight_max=2))
+    world = DispatchWorld(DispatchLimits(delay_ms=100, batch_max=1, in_flight_max=2))
     some = [process(name) for name in "abcde"]
     for pid, server in enumerate(some, 1):
         world.dispatcher.send(server, close(pid))
@@ -267,7 +267,7 @@ async def test_no_more_batches_are_under_way_than_there_are_slots() -> None:
 
 @virtual
 async def test_a_process_is_asked_for_its_list_once_with_operations_or_without() -> None:
-    world, a, b = World(), process("a"), process("b")
+    world, a, b = DispatchWorld(), process("a"), process("b")
     for operations in ([], [1]):
         world.dispatcher.list_regions(a)
         for pid in operations:
@@ -281,7 +281,7 @@ async def test_a_process_is_asked_for_its_list_once_with_operations_or_without()
 
 @virtual
 async def test_a_batch_holds_the_operations_that_fit_into_a_frame_and_one_always() -> None:
-    world, a = World(Limits(delay_ms=100, batch_max=10)), process("a")
+    world, a = DispatchWorld(DispatchLimits(delay_ms=100, batch_max=10)), process("a")
     most = module.BATCH_BYTES_MAX
     half = "x" * (most // 4 // 2)
     some = [

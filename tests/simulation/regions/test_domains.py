@@ -11,9 +11,9 @@ from unittest import mock
 
 import pytest
 
-from controller.procedures.requests import Bypass, Refused
+from controller.procedures.requests import Bypass, ProcedureRefused
 from controller.regions.claim import Opening
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.domain import AGAIN_S, RegionsDomain, RegionsMode
 from controller.regions.term import RegionsTerm
 from controller.regions.transport.nodes import Nodes
@@ -72,7 +72,7 @@ class Fixture:
         self.listener: Any = mock.MagicMock(host="h", port=1)
         self.listener.start, self.listener.stop = mock.AsyncMock(), mock.AsyncMock()
         self.domain = RegionsDomain(
-            self._open, self.listener, OPTIONS, wall_ms=Wall(), limits=Limits(), placement="retain"
+            self._open, self.listener, OPTIONS, wall_ms=Wall(), limits=DispatchLimits(), placement="retain"
         )
         self.modes: list[tuple[RegionsMode, bool]] = []
         become = self.domain._become
@@ -165,7 +165,7 @@ async def test_requests_that_wait_for_a_term_are_refused_as_the_daemon_stops() -
     await asyncio.sleep(AGAIN_S)
     assert not waiting.done()
     await found.stop()
-    with pytest.raises(Refused, match="is stopped"):
+    with pytest.raises(ProcedureRefused, match="is stopped"):
         await asyncio.wait_for(waiting, 0.5)
 
 

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import NotFound, Refused
+from controller.http.documents import NotFound, ViewRefused
 from controller.procedures import requests
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.marks import MarkRemoval, MarkView
@@ -130,12 +130,12 @@ async def test_a_drain_of_the_only_server_that_may_get_regions_is_refused_until_
     async with running(RegionDisk()) as term, serving(Server(term, "a")):
         await ended(term, creates(term))
         changes, request = view_of(domain(term)), ServerChange()
-        with pytest.raises(Refused, match="no server but a,1 may get regions") as refused:
+        with pytest.raises(ViewRefused, match="no server but a,1 may get regions") as refused:
             await changes.servers.change_server("drain", "a", request, "User:ops")
         assert refused.value.remedy == "start another server"
         async with serving(other := Server(term, "b")):
             term.env.model.marks.put(Mark(MarkKind.CORDON, "b"))
-            with pytest.raises(Refused, match="no server but a,1 may get regions") as refused:
+            with pytest.raises(ViewRefused, match="no server but a,1 may get regions") as refused:
                 await changes.servers.change_server("drain", "a", request, "User:ops")
             assert "'regent servers uncordon b'" in refused.value.remedy
             term.env.model.marks.drop(MarkKind.CORDON, "b")
@@ -150,7 +150,7 @@ async def test_the_cordon_of_a_server_that_is_being_drained_names_the_drain() ->
         await ended(term, creates(term))
         drain = await drains(term, "a")
         await until(lambda: term.env.model.servers["a", 1].leaving)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ViewRefused) as refused:
             await MarkView(domain(term)).unmark(MarkRemoval(kind="cordon", subject="a"), "User:ops")
         assert f"abort {drain}" in refused.value.remedy
 
@@ -236,8 +236,11 @@ def test_a_server_whose_expiry_was_refused_crashes_all_the_same(then: str) -> No
             async with serving(Server(term, "a")):
                 await ended(term, creates(term, regions=4))
                 changes, request = view_of(domain(term)), ServerChange()
-                full = requests.Refused("1000 requests wait: try again")
-                with mock.patch.object(term.engine, "submit", side_effect=full), pytest.raises(Refused, match="1000"):
+                full = requests.ProcedureRefused("1000 requests wait: try again")
+                with (
+                    mock.patch.object(term.engine, "submit", side_effect=full),
+                    pytest.raises(ViewRefused, match="1000"),
+                ):
                     await changes.servers.change_server("expire", "a", request, "User:ops")
                 if then == "an operator tries again":
                     await changes.servers.change_server("expire", "a", request, "User:ops")
@@ -254,7 +257,7 @@ async def test_a_process_that_counts_as_crashed_is_expired_once() -> None:
         await Server(term, "a").register()
         server = term.env.model.servers["a", 1]
         term.manager.expire(server, "a test")
-        with pytest.raises(Refused, match="crash begins soon"):
+        with pytest.raises(ViewRefused, match="crash begins soon"):
             await changes.servers.change_server("expire", "a", request, "User:ops")
         await until(lambda: crash.NAME in [one.kind for one in term.engine.live()])
         item = await changes.servers.change_server("expire", "a", request, "User:ops")
@@ -315,7 +318,7 @@ async def test_an_enabling_of_what_is_being_created_is_refused_with_what_ends_it
         creation = await creates(term)
         await server.operation()
         changes = view_of(domain(term))
-        with pytest.raises(Refused, match=f"procedure {creation}") as refused:
+        with pytest.raises(ViewRefused, match=f"procedure {creation}") as refused:
             await changes.tables.change_table("enable", "t", Change(), "User:ops")
         assert "'regent tables disable t' or 'regent tables delete t' ends it" in refused.value.remedy
         item = await changes.tables.change_table("delete", "t", Change(), "User:ops")

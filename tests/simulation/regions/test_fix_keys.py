@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import NotFound, Refused
+from controller.http.documents import NotFound, ViewRefused
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.progress import progress_of
@@ -213,19 +213,21 @@ async def test_a_repair_that_has_nothing_to_do_or_may_take_keys_from_a_region_is
     disk = RegionDisk()
     async with running(disk, LONG) as term, serving(Server(term, "a")):
         await ended(term, creates(term, regions=COUNT))
-        with pytest.raises(Refused, match="each key of table 't' has a region"):
+        with pytest.raises(ViewRefused, match="each key of table 't' has a region"):
             await fixes(term)
         with pytest.raises(NotFound, match="table 'w' does not exist"):
             await fixes(term, table="w")
         term.env.model.tables["t"].state = TableState.ENABLING
-        with pytest.raises(Refused, match="table 't' is enabling, and must be enabled or disabled"):
+        with pytest.raises(ViewRefused, match="table 't' is enabling, and must be enabled or disabled"):
             await fixes(term)
         record = await term.engine.result(await procedure(term, fixing.NAME, TABLE_TASK.encode(TableTask("w"))))
         assert (record.state, record.error) == (State.ROLLEDBACK, "fix_keys: table 'w' does not exist")
     bad = min(disk.regions.values(), key=lambda one: one.start)
     disk.regions[bad.id] = bad._replace(state=99)
     async with running(disk, LONG) as term:
-        with pytest.raises(Refused, match=f"may have a region for its keys: region {bad.id}: state is 99") as refused:
+        with pytest.raises(
+            ViewRefused, match=f"may have a region for its keys: region {bad.id}: state is 99"
+        ) as refused:
             await fixes(term)
         assert "'regent regions report' names what mends them" in refused.value.remedy
         record = await term.engine.result(await procedure(term, fixing.NAME, TABLE_TASK.encode(TableTask("t"))))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import Invalid, Refused
+from controller.http.documents import Invalid, ViewRefused
 from controller.procedures.kinds import Effect
 from controller.regions.operator.explain import ExplanationView
 from controller.regions.operator.progress import progress_of
@@ -145,10 +145,12 @@ async def test_an_overlap_that_is_a_part_of_each_region_is_mended_by_a_split() -
         [mend] = await mends_of(term)
         assert mend.startswith(f"{COPY}'regent regions split {first} --key 5' parts a region")
         only = f"region t#{first} is the only one with the keys from 33333333 to 5"
-        with pytest.raises(Refused, match=only) as refused:
+        with pytest.raises(ViewRefused, match=only) as refused:
             await forgets(term, first)
         assert f"'regent regions split {first} --key 5'" in refused.value.remedy
-        with pytest.raises(Refused, match=f"region t#{second} is the only one with the keys from 66666666 to 99999999"):
+        with pytest.raises(
+            ViewRefused, match=f"region t#{second} is the only one with the keys from 66666666 to 99999999"
+        ):
             await forgets(term, second)
         await ended(term, splits(term, term.env.model.regions[first], b"5"))
         part = next(one for one in regions_of(term) if one.start == b"5" and one.id != second)
@@ -167,13 +169,13 @@ async def test_a_region_that_another_one_needs_or_whose_keys_no_other_has_is_not
         disk.small[HeirRow, (ids[0],)] = HeirRow(ids[0], (Source(EXTRA, b"", b"33333333", 1, 1),))
 
     async with changed(disk, change) as (term, owned):
-        with pytest.raises(Refused, match=f"the data of region {owned[0].region} begins as that of region {EXTRA}"):
+        with pytest.raises(ViewRefused, match=f"the data of region {owned[0].region} begins as that of region {EXTRA}"):
             await forgets(term, EXTRA)
         only = owned[3].region
-        with pytest.raises(Refused, match=f"region t#{only} is the only one with the keys") as refused:
+        with pytest.raises(ViewRefused, match=f"region t#{only} is the only one with the keys") as refused:
             await forgets(term, only)
         assert f"'regent regions unassign {only}'" in refused.value.remedy
-        with pytest.raises(Refused, match="the catalog has nothing of region 77"):
+        with pytest.raises(ViewRefused, match="the catalog has nothing of region 77"):
             await forgets(term, 77)
         with pytest.raises(Invalid, match="reason is empty"):
             await forgets(term, only, reason="")
@@ -253,9 +255,9 @@ async def test_a_parent_whose_heirs_are_lost_is_forgotten_and_no_other() -> None
         assert (await counts_of(term))["no_heirs"] == 2
         mends = "".join(await mends_of(term))
         assert f"'regent regions adopt {lost} --table t' stores an heir again, or 'regent regions forget 5'" in mends
-        with pytest.raises(Refused, match="region 6 is SPLIT, and regions have its keys"):
+        with pytest.raises(ViewRefused, match="region 6 is SPLIT, and regions have its keys"):
             await forgets(term, 6)
-        with pytest.raises(Refused, match=f"the data of region {lost} begins as that of region 5") as refused:
+        with pytest.raises(ViewRefused, match=f"the data of region {lost} begins as that of region 5") as refused:
             await forgets(term, 5)
         assert f"or forget {lost} first" in refused.value.remedy
         for id_ in (lost, 5, 7):
@@ -320,7 +322,7 @@ async def test_damaged_rows_of_a_parent_and_of_sources_are_forgotten() -> None:
         heir = owned[2].region
         task = await joins(term, Server(term, "a"), owned)
         assert await counts_of(term) == {"damaged": 4, "hole": 1}
-        with pytest.raises(Refused, match=f"the data of region {owned[3].region} begins as that of region 6"):
+        with pytest.raises(ViewRefused, match=f"the data of region {owned[3].region} begins as that of region 6"):
             await forgets(term, 6)
         for id_ in (5, heir):
             assert (await result_of(term, await forgets(term, id_))).state is State.SUCCESS
@@ -339,7 +341,7 @@ async def test_a_region_is_not_forgotten_with_a_table_that_is_left_out() -> None
         disk.tables["t"] = disk.tables["t"]._replace(kind=99)
 
     async with changed(disk, change) as (term, owned):
-        with pytest.raises(Refused, match="is left out because its table is"):
+        with pytest.raises(ViewRefused, match="is left out because its table is"):
             await forgets(term, owned[0].region)
 
 
@@ -441,10 +443,10 @@ async def test_a_region_under_a_wrong_id_leaves_its_keys_to_the_one_with_the_dat
         lost, keeping = owned[1].region, Keeping(term, "a", data)
         task = await joins(term, keeping, owned)
         await ended(term, transits(term, "assign", region := term.env.model.regions[EXTRA]))
-        with pytest.raises(Refused, match="is the only one with the keys") as refused:
+        with pytest.raises(ViewRefused, match="is the only one with the keys") as refused:
             await forgets(term, EXTRA)
         assert f"'regent regions forget {EXTRA} --leave-hole'" in refused.value.remedy
-        with pytest.raises(Refused, match="is open, and the only one with some of its keys") as refused:
+        with pytest.raises(ViewRefused, match="is open, and the only one with some of its keys") as refused:
             await forgets(term, EXTRA, leave_hole=True)
         assert refused.value.remedy == f"'regent regions unassign {EXTRA}' closes it first"
         await ended(term, transits(term, "close", region))
@@ -463,7 +465,7 @@ async def test_the_last_region_of_a_disabled_table_leaves_no_hole() -> None:
     async with changed(disk, lambda *_: None) as (term, owned):
         task = await joins(term, Server(term, "a"), owned)
         await ended(term, changes(term, "disable"))
-        with pytest.raises(Refused, match="table 't' is disabled") as refused:
+        with pytest.raises(ViewRefused, match="table 't' is disabled") as refused:
             await forgets(term, owned[-1].region, leave_hole=True)
         assert refused.value.remedy == "'regent tables enable t' comes first"
         task.cancel()

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.http.procedures import Procedure
 from controller.regions.operator.region_changes import RegionChange, RegionChanges
 from controller.regions.procedures import crash, forgetting, many
@@ -214,7 +214,7 @@ async def test_a_region_is_not_assigned_while_another_one_with_its_keys_is_serve
         await until(lambda: not term.env.claimants.processes)
         changes, own = RegionChanges(view_on(term)), owned[1].region
         with pytest.raises(
-            Refused, match=f"region t#{EXTRA} shares keys with region t#{own}, which a,1 has"
+            ViewRefused, match=f"region t#{EXTRA} shares keys with region t#{own}, which a,1 has"
         ) as refused:
             await changes.change_region("assign", EXTRA, RegionChange(), "ops")
         assert f"'regent regions forget {EXTRA}' removes" in refused.value.remedy

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import Invalid, Refused
+from controller.http.documents import Invalid, ViewRefused
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.explain import explained
 from controller.regions.operator.procedures import ProcedureView
@@ -241,7 +241,7 @@ async def test_one_part_too_many_is_refused_with_what_helps_and_the_crash_goes_o
             for one in await until(lambda: splitting(term)):
                 try:
                     await operator(term).end("leave-out", one.pid, "User:eve", "lost")
-                except Refused as error:
+                except ViewRefused as error:
                     refused = str(error)
                     break
             await asyncio.sleep(0.01)
@@ -258,7 +258,7 @@ async def test_what_cannot_be_left_out_is_refused_with_what_can() -> None:
         await until(lambda: [one for one in term.engine.live() if one.kind == "fence_log"])
         [fencing] = [one for one in term.engine.live() if one.kind == "fence_log"]
         for pid in (fencing.pid, fencing.parent, 12345):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(ViewRefused) as refused:
                 await operator(term).end("leave-out", pid, "User:eve", "why not")
             assert "--kind split_log" in refused.value.remedy
         failing = await one_that_fails(term)

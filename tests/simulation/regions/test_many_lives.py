@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.regions.comparison import LIST_EVERY_S, STRAYS_TOGETHER
-from controller.regions.dispatcher import HOLD_FRACTION, Dispatcher, Limits
+from controller.regions.dispatcher import HOLD_FRACTION, Dispatcher, DispatchLimits
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.servers import ServerChange
 from controller.regions.procedures import servers
@@ -52,7 +52,7 @@ async def fenced(term: RegionsTerm, key: tuple[str, int]) -> None:
 
 
 def bound(dispatcher: Dispatcher, in_flight_max: int) -> None:
-    dispatcher._limits = Limits(delay_ms=5, in_flight_max=in_flight_max)
+    dispatcher._limits = DispatchLimits(delay_ms=5, in_flight_max=in_flight_max)
 
 
 # -- slots of batches under way

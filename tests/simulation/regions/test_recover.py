@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from controller.http.documents import NotFound, Refused
+from controller.http.documents import NotFound, ViewRefused
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.report import ReportView
@@ -118,7 +118,7 @@ async def test_a_process_that_came_back_without_its_regions_is_left_as_it_is() -
         assert isinstance(refused, RefusedResponse)
         assert "is no member, and lists 4 regions: this process must end" in refused.text
         assert isinstance(await server.register(), Registered)
-        with pytest.raises(Refused, match="server a,1 is a member"):
+        with pytest.raises(ViewRefused, match="server a,1 is a member"):
             await recovers(term, "a")
         pid = await procedure(term, servers.RECOVER, CRASH.encode(Crash("a", 1)))
         assert (await term.engine.result(pid)).result.startswith(b"server a,1 is a member")

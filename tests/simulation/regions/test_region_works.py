@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.regions.operator.explain import explained
 from controller.regions.operator.progress import progress_of
 from controller.regions.operator.records import detail_of
@@ -312,7 +312,7 @@ async def test_a_message_that_is_too_large_is_refused() -> None:
     async with running(RegionDisk()) as term, serving(Worker(term, "a")):
         await ended(term, creates(term))
         huge = RegionWork(regions_of(term)[0].id, "t", COMPACT, bytes(1 << 20))
-        with pytest.raises(Refused, match="bytes, at most"):
+        with pytest.raises(ProcedureRefused, match="bytes, at most"):
             await procedure(term, region_work.NAME, REGION_WORK.encode(huge))
 
 

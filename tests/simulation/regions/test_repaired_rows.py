@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from controller.http.documents import Invalid, Refused
+from controller.http.documents import Invalid, ViewRefused
 from controller.http.procedures import Procedure
 from controller.regions.operator.rows import RowRemoval, Rows, TableAdoption
 from controller.regions.operator.servers import ServerChange
@@ -77,7 +77,7 @@ async def test_a_row_that_no_id_names_is_removed_and_the_report_is_clean() -> No
         assert (record.state, record.result) == (State.SUCCESS, b"it is removed")
         assert ("weight", "s1") not in disk.marks
         assert await counts_of(term) == {}
-        with pytest.raises(Refused, match="no row at "):
+        with pytest.raises(ViewRefused, match="no row at "):
             await removes(term, MARK)
         joined.cancel()
     async with running(disk, LONG) as term:
@@ -105,12 +105,12 @@ async def test_the_row_of_a_process_that_it_does_not_name_goes_once_that_cannot_
     disk = RegionDisk()
     place = "server ('a', 0)"
     async with with_a_lost_member(disk) as (term, _):
-        with pytest.raises(Refused, match="regions that are left out may be open at that process") as refused:
+        with pytest.raises(ViewRefused, match="regions that are left out may be open at that process") as refused:
             await removes(term, place)
         assert refused.value.remedy == "'regent servers recover a,1' comes first, then restart the daemon"
         await result_of(term, await recovers(term, "a"))
     async with running(disk) as term, serving(Server(term, "b", 2)):
-        with pytest.raises(Refused, match="the process of that row may serve still") as refused:
+        with pytest.raises(ViewRefused, match="the process of that row may serve still") as refused:
             await removes(term, place)
         assert refused.value.remedy.startswith("repeat it in ")
         fills = TABLE_TASK.encode(TableTask("t"))
@@ -138,7 +138,7 @@ async def test_the_damage_of_a_process_that_names_itself_is_over_once_it_registe
     async with changed(disk, no_address) as (term, owned):
         [mend] = await mends_of(term)
         assert mend.endswith("as it registers; else 'regent servers expire a,1' removes it with its process")
-        with pytest.raises(Refused, match="what the row is about is known"):
+        with pytest.raises(ViewRefused, match="what the row is about is known"):
             await removes(term, "server ('a', 1)")
         joined = await joins(term, Server(term, "a"), owned)
         assert await counts_of(term) == {}
@@ -217,7 +217,7 @@ async def test_an_adoption_is_made_once_and_the_report_asks_for_a_restart_then(c
         record = await result_of(term, await adopts_table(term, options={"ttl": "120"}))
         row = disk.tables["t"]
         assert set(await mends_of(term)) == {"its row is stored: restart the daemon"}
-        with pytest.raises(Refused, match=f"is stored by procedure {record.pid}, with kind user") as refused:
+        with pytest.raises(ViewRefused, match=f"is stored by procedure {record.pid}, with kind user") as refused:
             await adopts_table(term, options={"ttl": "90"}, kind="user")
         assert refused.value.remedy == "restart the daemon, then 'regent tables modify t' changes options"
         done = f"its row is stored by procedure {record.pid}: restart the daemon, which has its regions then"
@@ -229,7 +229,7 @@ async def test_an_adoption_is_made_once_and_the_report_asks_for_a_restart_then(c
         assert (record.state, "is stored by procedure" in record.error) == (State.ROLLEDBACK, True)
         assert disk.tables["t"] == row
     async with running(disk, LONG) as term:
-        with pytest.raises(Refused, match="table 't' is there"):
+        with pytest.raises(ViewRefused, match="table 't' is there"):
             await adopts_table(term, options={"ttl": "120"})
 
 
@@ -251,7 +251,7 @@ async def test_a_table_that_is_not_to_be_served_is_closed_after_its_adoption() -
 async def test_no_other_table_is_adopted() -> None:
     disk = RegionDisk()
     async with changed(disk, broken) as (term, _):
-        with pytest.raises(Refused, match="no row of a table 'other', or of its regions, is left out"):
+        with pytest.raises(ViewRefused, match="no row of a table 'other', or of its regions, is left out"):
             await adopts_table(term, "other")
         with pytest.raises(Invalid, match="name"):
             await adopts_table(term, "no name")
@@ -262,7 +262,7 @@ async def test_no_other_table_is_adopted() -> None:
         assert record.state is State.ROLLEDBACK
         assert record.error.startswith("adopt_table: no row of a table 'other'")
     async with changed(RegionDisk(), lambda *_: None) as (term, _):
-        with pytest.raises(Refused, match="table 't' is there"):
+        with pytest.raises(ViewRefused, match="table 't' is there"):
             await adopts_table(term)
 
 

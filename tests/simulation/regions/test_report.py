@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, ViewRefused
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator.region_changes import RegionChange
 from controller.regions.operator.report import RegionsReport, ReportView
@@ -241,7 +241,7 @@ def test_one_report_is_made_at_a_time_and_of_a_term_that_ends_none(monkeypatch: 
             view = ReportView(domain)
             first = asyncio.ensure_future(view.report(Scope()))
             await asyncio.sleep(0)
-            with pytest.raises(Refused, match="a report is being made already"):
+            with pytest.raises(ViewRefused, match="a report is being made already"):
                 await view.report(Scope())
             assert (await first).total == 0
             second = asyncio.ensure_future(view.report(Scope()))

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.http.procedures import Procedure
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.marks import MarkRemoval, MarkRequest, MarkView
@@ -81,7 +81,7 @@ async def test_one_nonce_for_two_servers_expires_one_of_them() -> None:
             return_exceptions=True,
         )
         assert isinstance(first, Procedure)
-        assert isinstance(second, Refused)
+        assert isinstance(second, ViewRefused)
         assert f"that of procedure {first.pid} (crash, server a,1" in second.message
         states = {name: term.env.model.servers[name, 1].state for name in ("a", "b")}
         assert states == {"a": ServerState.CRASHED, "b": ServerState.ONLINE}
@@ -111,7 +111,7 @@ async def test_a_nonce_of_another_request_is_refused_and_one_of_the_same_is_answ
             marks.mark(MarkRequest(kind="cordon", subject="a", nonce="n"), "uid 0"),
             marks.unmark(MarkRemoval(kind="cordon", subject="a", nonce="n"), "uid 0"),
         ):
-            with pytest.raises(Refused, match=rf"the nonce 'n' is that of procedure {begun.pid} \(move, region t#"):
+            with pytest.raises(ViewRefused, match=rf"the nonce 'n' is that of procedure {begun.pid} \(move, region t#"):
                 await other
         assert (one.state, two.state, len(term.env.model.tables)) == (S.OPEN, S.OPEN, 1)
         theirs = await changes.region_changes.change_region("reopen", two.id, of_region, "uid 7")
@@ -160,7 +160,7 @@ async def test_a_table_whose_keys_are_too_many_bytes_is_refused_also_in_a_dry_ru
         begun = await changes.tables.create_table(TableCreation(name="fits", splits=keys, dry_run=True), "uid 0")
         assert begun.detail == "table fits with 261 regions"
         keys += [f"{number:01000}" for number in range(260, 270)]
-        with pytest.raises(Refused, match=r"270,\d+ bytes of split keys .* 262,144 are stored") as refused:
+        with pytest.raises(ViewRefused, match=r"270,\d+ bytes of split keys .* 262,144 are stored") as refused:
             await changes.tables.create_table(TableCreation(name="t", splits=keys, dry_run=dry_run), "uid 0")
         assert refused.value.remedy == "give fewer or shorter split keys or options"
 
@@ -172,7 +172,7 @@ async def test_a_wanted_server_that_is_named_with_its_incarnation_is_not_said_to
         [region] = regions_of(term)
         changes = changes_of(term)
         for server, why in (("b,1", "name 'b'"), ("c,1", "'c,1' is not online"), ("c", "'c' is not online")):
-            with pytest.raises(Refused, match=why):
+            with pytest.raises(ViewRefused, match=why):
                 await changes.region_changes.change_region("move", region.id, RegionChange(server=server), "uid 0")
 
 
@@ -186,7 +186,7 @@ async def test_a_table_is_enabled_while_another_one_is_created() -> None:
             await term.engine.result(disabled.pid)
         await creates(term, "u")
         await until(lambda: "u" in term.env.model.tables)
-        with pytest.raises(Refused, match=r"table 'u' is creating: procedure \d+ opens its regions"):
+        with pytest.raises(ViewRefused, match=r"table 'u' is creating: procedure \d+ opens its regions"):
             await changes.tables.change_table("enable", "u", Change(), "uid 0")
         assert (await changes.tables.change_table("enable", "t", Change(), "uid 0")).kind == "enable_table"
 

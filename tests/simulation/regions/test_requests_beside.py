@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.http.procedures import Procedure
 from controller.procedures.kinds import Kind, Step
 from controller.regions.domain import RegionsDomain
@@ -162,7 +162,7 @@ def test_a_refusal_beside_what_waits_names_a_command_that_is_accepted(
     @virtual
     async def story() -> None:
         async with waiting(state, before) as (term, _, reading, first):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(ViewRefused) as refused:
                 await asked(term, command)
             [way] = [one for one in Refusal(refused.value.remedy).commands if acts(one)]
             found = await Operator(lambda: term).does(way)

@@ -13,7 +13,7 @@ from tests.kit.simulation.seeds import in_child
 from tests.simulation.regions.clients import Clients
 from tests.simulation.regions.plan import RegionPlan, parse
 from tests.simulation.regions.servers import ServerProcess
-from tests.simulation.regions.world import World
+from tests.simulation.regions.world import SimulatedRegions
 
 READ_EVERY_S: Final = 0.05
 OUTAGES: Final = {
@@ -28,7 +28,7 @@ OUTAGES: Final = {
 class Readers(Clients):
     """Read regions at every process that answers for them, besides the writes of clients."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         super().__init__(world)
         self._of = world
         self.counts: Counter[str] = Counter()
@@ -62,7 +62,7 @@ class Readers(Clients):
 
 def reads(plan: RegionPlan) -> Counter[str]:
     """Plays a plan with readers; returns how many reads were fresh, stale and refused."""
-    world = World(plan)
+    world = SimulatedRegions(plan)
     world.clients = readers = Readers(world)
     outcome = world.play()
     assert outcome.violation is None, outcome.violation

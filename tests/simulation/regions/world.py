@@ -85,7 +85,7 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
 
 
-class World(logging.Handler):
+class SimulatedRegions(logging.Handler):
     """Holds everything of a run. ``keep``: keeps the trace. It takes the log lines of all processes."""
 
     def __init__(self, plan: RegionPlan, *, keep: bool = False) -> None:
@@ -334,7 +334,7 @@ class World(logging.Handler):
 
 def play(plan: RegionPlan, *, keep: bool = False, journals: Path | None = None) -> Outcome:
     """Plays a plan. ``journals``: a folder where the daemons leave their journals."""
-    world = World(plan, keep=keep)
+    world = SimulatedRegions(plan, keep=keep)
     outcome = world.play()
     if journals is not None:
         leave(world.rows, plan.seed, journals)

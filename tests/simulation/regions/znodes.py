@@ -38,7 +38,7 @@ from tests.simulation.regions.takeovers import SimNodes
 
 if TYPE_CHECKING:
     from tests.simulation.regions.daemons import DaemonNode
-    from tests.simulation.regions.world import World
+    from tests.simulation.regions.world import SimulatedRegions
 
 EPOCH: Final = f"{ROOT}/epoch"
 PAUSE_S_MAX: Final = 0.05
@@ -59,7 +59,7 @@ N = NodeState
 class Sessions(MemoryServer):
     """The server, which has each write to a znode of a region judged as it is carried out."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedRegions) -> None:
         super().__init__()
         self._world = world
         self.keys: dict[int, Key] = {}
@@ -172,7 +172,7 @@ def of_server(key: Key, before: Node | None, after: Node | None) -> str:
 class SimZooKeeper(MemoryZooKeeper):
     """A session whose calls reach its own process, and end with it."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: SimulatedRegions, process: Process) -> None:
         assert world.zookeeper is not None
         super().__init__(world.zookeeper, session_timeout_ms=3_600_000)
         self._world, self._process = world, process
@@ -251,7 +251,7 @@ async def _entered(zk: SimZooKeeper, epoch: int) -> Stat:
             await asyncio.sleep(0.01)
 
 
-async def answers_of(world: World, process: Process, key: Key, over: Callable[[], None]) -> NodeAnswers:
+async def answers_of(world: SimulatedRegions, process: Process, key: Key, over: Callable[[], None]) -> NodeAnswers:
     """Opens a session for the process of a server. ``over``: called where it has ended, which ends the process."""
     zk = SimZooKeeper(world, process)
     await zk.connect(1.0)
@@ -263,7 +263,7 @@ async def answers_of(world: World, process: Process, key: Key, over: Callable[[]
     return kind(zk, ROOT, lambda: key)
 
 
-def beats(world: World, process: Process, session: int, last_s: float) -> None:
+def beats(world: SimulatedRegions, process: Process, session: int, last_s: float) -> None:
     """Ends a session whose process is dead or frozen for long enough, and looks again a bit later."""
     now_s = world.loop.now_s
     if process.life is Life.RUNNING:
@@ -276,7 +276,7 @@ def beats(world: World, process: Process, session: int, last_s: float) -> None:
     world.loop.call_at(now_s + HEARTBEAT_S, lambda: beats(world, process, session, last_s), context=world.loop.root)
 
 
-def begin(world: World) -> Sessions:
+def begin(world: SimulatedRegions) -> Sessions:
     """Makes a ZooKeeper with the root of the domain."""
     found = Sessions(world)
     names = EPOCH.split("/")
@@ -285,7 +285,7 @@ def begin(world: World) -> Sessions:
     return found
 
 
-def left(world: World) -> str:
+def left(world: SimulatedRegions) -> str:
     """Returns the znodes that are left; empty without any."""
     if world.zookeeper is None:
         return ""

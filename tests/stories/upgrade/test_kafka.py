@@ -34,7 +34,7 @@ from tests.kit.command import items
 from tests.kit.deadlines import in_exact_time
 from tests.kit.kafka.calls import carried
 from tests.kit.kafka.reassignments import propagated, remembered
-from tests.kit.kafka.world import World, world
+from tests.kit.kafka.world import KafkaWorld, world
 from tests.stories.upgrade.golden import SOME, Moment, check_journal, check_record, check_steps, recording, records_in
 from tests.stories.upgrade.recording.moments import plain
 from tests.stories.upgrade.znodes import owners, restore
@@ -56,16 +56,16 @@ MESSAGES: Final[dict[str, Callable[[Record], bytes]]] = {
 ROUNDS_MAX: Final = 40
 BACK: Final = ", taken back"
 
-Turn = Callable[[World], Awaitable[Any]]
+Turn = Callable[[KafkaWorld], Awaitable[Any]]
 """Does what clients and brokers do; returns what is left once the procedure has ended, else None."""
 
 
 def in_turns(
-    turned: Callable[[World], Awaitable[Record | None]], left: Callable[[World, Record], Awaitable[Any]]
+    turned: Callable[[KafkaWorld], Awaitable[Record | None]], left: Callable[[KafkaWorld, Record], Awaitable[Any]]
 ) -> Turn:
     """Repeats what clients and brokers do until the record has ended."""
 
-    async def turn(w: World) -> Any:
+    async def turn(w: KafkaWorld) -> Any:
         record = await turned(w)
         return None if record is None else await left(w, record)
 
@@ -94,7 +94,7 @@ def turn_of(name: str) -> Turn:
 def called(call: calls.Call) -> Turn:
     """Returns a client that repeats its call."""
 
-    async def turn(w: World) -> Any:
+    async def turn(w: KafkaWorld) -> Any:
         await carried(w, call.body, attempt=1, **calls.ALICE)
         await w.propagated()
         return calls.effect(w), [[one.kind, int(one.state), one.result.decode()] for one in calls.stored(w).values()]
@@ -126,7 +126,7 @@ class Wall:
 
 
 @asynccontextmanager
-async def carried_on(moment: Moment, **settings: Any) -> AsyncIterator[World]:
+async def carried_on(moment: Moment, **settings: Any) -> AsyncIterator[KafkaWorld]:
     """Begins a term on what the killed daemon left, with the brokers that lived; judges both journals in the end."""
     alive = sorted(int(one.removeprefix("broker ")) for one in owners(moment.store) if one.startswith("broker "))
     async with world(*alive, **settings) as w:

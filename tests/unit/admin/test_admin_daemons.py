@@ -25,11 +25,11 @@ from tests.kit.deadlines import eventually, in_virtual_time
 from tests.kit.kafka.calls import create, grow, topic
 from tests.kit.kafka.daemons import DaemonRun, daemon, regent_has_role
 from tests.kit.kafka.parts import DAEMON, SECRET
-from tests.kit.kafka.world import World, world
+from tests.kit.kafka.world import KafkaWorld, world
 
 
 @asynccontextmanager
-async def carrier(w: World) -> AsyncIterator[Carrier]:
+async def carrier(w: KafkaWorld) -> AsyncIterator[Carrier]:
     """Runs an endpoint that follows the role."""
     zk = MemoryZooKeeper(w.server)
     await zk.connect(1.0)

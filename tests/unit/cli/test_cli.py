@@ -21,7 +21,7 @@ from cli.columns import COLUMNS
 from cli.commands.observe import arranged, bad_rows
 from cli.exit_codes import Exit
 from controller import http, operator
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.http.models import Operation
 from controller.http.server import listening
 from controller.kafka.metrics.values import ShownMode
@@ -301,7 +301,7 @@ def test_a_hand_back_unfinished_at_its_time_out_has_its_exit_code() -> None:
 
 
 def test_a_refusal_of_the_daemon_has_its_exit_code_and_remedy(view: Answering) -> None:
-    view.answers["role.handback"] = Refused("a reassignment runs", "finish the reassignment first")
+    view.answers["role.handback"] = ViewRefused("a reassignment runs", "finish the reassignment first")
     result = regent("handback", "--yes", code=Exit.REFUSED)
     assert "a reassignment runs" in result.stderr
     assert "finish the reassignment first" in result.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.operator.drains import DrainRequest, UndrainRequest
 from tests.kit.answering import Answering
 from tests.kit.command import items, regent, unwrapped
@@ -55,7 +55,7 @@ def test_a_dry_run_shows_what_would_change_in_rows_and_drains_nothing(view: Answ
 
 
 def test_a_refusal_shows_its_remedy(view: Answering) -> None:
-    view.refuse = Refused("brokers [9] are not registered and host no replica", "correct the ids")
+    view.refuse = ViewRefused("brokers [9] are not registered and host no replica", "correct the ids")
     assert "correct the ids" in regent("drain", 9, code=Exit.REFUSED).stderr
 
 

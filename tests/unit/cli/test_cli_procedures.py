@@ -11,7 +11,7 @@ import pytest
 
 from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit
-from controller.http.documents import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, ViewRefused
 from controller.http.procedures import END_REASON_MAX, Procedure
 from tests.kit.answering import Answering
 from tests.kit.command import items, regent, unwrapped
@@ -208,7 +208,7 @@ def test_a_wait_goes_on_while_no_daemon_is_active(view: Answering) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(NotFound("procedure 12 is not known", "see the list"), Exit.FAILED), (Refused("no", "wait"), Exit.REFUSED)],
+    [(NotFound("procedure 12 is not known", "see the list"), Exit.FAILED), (ViewRefused("no", "wait"), Exit.REFUSED)],
 )
 def test_a_refusal_is_shown_with_its_remedy(view: Answering, error: Any, code: Exit) -> None:
     view.refuse = error
@@ -294,7 +294,7 @@ def test_a_file_without_pids_is_refused_before_anything_is_sent(view: Answering,
 
 
 def test_a_refusal_of_one_procedure_keeps_no_other_from_being_requested(view: Answering) -> None:
-    view.refuse = Refused("it has ended", "see 'regent procedures show'")
+    view.refuse = ViewRefused("it has ended", "see 'regent procedures show'")
     said = unwrapped(regent("procedures", "abort", 12, 13, "--yes", code=Exit.REFUSED).stderr)
     assert said.count("it has ended") == 2
     assert view.of("procedures", "plans") == [("abort", 12), ("abort", 13)]

@@ -17,7 +17,7 @@ from configs.loading import load
 from configs.problems import ConfigError
 from configs.regions_section import RegionsSettings
 from configs.settings import Settings
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from tests.kit.command import MINIMAL, items, problems, regent, unwrapped, written
 
 DIGEST = {"REGENT_ZOOKEEPER__DIGEST": "regent:secret"}
@@ -84,7 +84,7 @@ def test_defaults_of_batches() -> None:
     """150 ms, 32 operations in a batch, 128 batches on their way, as HBase's dispatcher."""
     found = RegionsSettings()
     assert (found.delay_ms, found.batch_max, found.in_flight_max) == (150, 32, 128)
-    assert Limits() == Limits(found.delay_ms, found.batch_max, found.in_flight_max)
+    assert DispatchLimits() == DispatchLimits(found.delay_ms, found.batch_max, found.in_flight_max)
 
 
 def test_defaults_of_the_start() -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import (
     Config,
     FeatureRange,
@@ -40,7 +40,7 @@ from state_machines.admin_rules.create_topics import NewTopic
 from state_machines.model.decision import Change, TopicChange
 from state_machines.model.types import TopicPartition
 from testing.znodes import create_topic, read_topic
-from tests.contracts.kafka_support import ASSIGNMENT, World, created, elected, kafka, merged
+from tests.contracts.kafka_support import ASSIGNMENT, ContractWorld, created, elected, kafka, merged
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.support import Session, session
 from tests.kit.deadlines import in_exact_time
@@ -53,24 +53,24 @@ REQUESTS_MAX = 100
 Run = Callable[[], Awaitable[Any]]
 
 
-async def elections(k: World, changes: list[Change]) -> Any:
+async def elections(k: ContractWorld, changes: list[Change]) -> Any:
     outcomes, error = await k.commit(changes, writes_max=4)
     if error is not None and not isinstance(error, NotConnected):
         raise error
     return merged(outcomes)
 
 
-async def electing(k: World) -> Run:
+async def electing(k: ContractWorld) -> Run:
     await k.make_topics(8)
     return lambda: elections(k, [elected(row) for row in range(8)])
 
 
-async def starting(k: World) -> Run:
+async def starting(k: ContractWorld) -> Run:
     await k.make_topics(8, parents=False, states=False)
     return lambda: elections(k, [created(row) for row in range(8)])
 
 
-async def rewriting(k: World) -> Run:
+async def rewriting(k: ContractWorld) -> Run:
     for name in "ab":
         await create_topic(k.zk, name, {0: [1, 2]})
     found = [await read_topic(k.zk, name) for name in "ab"]
@@ -78,73 +78,73 @@ async def rewriting(k: World) -> Run:
     return lambda: k.store.commit_topics(changes, k.fence, writes_max=1)
 
 
-async def creating(k: World) -> Run:
+async def creating(k: ContractWorld) -> Run:
     await k.zk.create(paths.topic_config("b"), encode_config({}))
     topics = [(NewTopic(name, None, {0: ASSIGNMENT}, {"x": "y"}), 0 if name == "b" else None) for name in "abc"]
     return lambda: create_topics(k.zk, topics, k.fence, writes_max=3)
 
 
-async def deleting(k: World) -> Run:
+async def deleting(k: ContractWorld) -> Run:
     await k.make_topics(8)
     every = {name: await k.s.node(paths.topic(name)) for name in ("t0", "t1")}
     going = [TopicToDelete(name, node.stat.czxid, range(k.per_topic)) for name, node in every.items()]
     return lambda: delete_topics(k.zk, going, k.fence)
 
 
-async def marking(k: World) -> Run:
+async def marking(k: ContractWorld) -> Run:
     return lambda: mark_topics(k.zk, ["a", "b"], k.fence)
 
 
-async def enabling(k: World) -> Run:
+async def enabling(k: ContractWorld) -> Run:
     await k.zk.create(paths.FEATURE, encode_features(Features(1, False)))
     return lambda: set_up_features(k.zk, 2, True, k.fence)
 
 
-async def disabling(k: World) -> Run:
+async def disabling(k: ContractWorld) -> Run:
     await k.zk.create(paths.FEATURE, encode_features(Features(2, True, {"f": FeatureRange(3)})))
     return lambda: delete_features(k.zk, ["f"], k.fence)
 
 
-async def allocating(k: World) -> Run:
+async def allocating(k: ContractWorld) -> Run:
     return lambda: allocate_producer_ids(k.zk, 1, k.fence)
 
 
-async def clearing(k: World) -> Run:
+async def clearing(k: ContractWorld) -> Run:
     made = [(await k.zk.create(f"{paths.ISR_CHANGES}/{n}", b"")).path for n in range(3)]
     return lambda: delete_children(k.zk, made, k.fence)
 
 
-async def settling(k: World) -> Run:
+async def settling(k: ContractWorld) -> Run:
     await k.zk.create(paths.PREFERRED_ELECTION, b"")
     return lambda: delete_as_read(k.zk, paths.PREFERRED_ELECTION, 0, k.fence)
 
 
-async def withdrawing(k: World) -> Run:
+async def withdrawing(k: ContractWorld) -> Run:
     await create_topic(k.zk, "a", {0: [1]})
     return lambda: delete_fresh_topic(k.zk, "a", 0, k.fence)
 
 
-async def shrinking(k: World) -> Run:
+async def shrinking(k: ContractWorld) -> Run:
     await k.zk.create(paths.REASSIGN_PARTITIONS, encode_reassignments(BOTH))
     left = Request(dict(list(BOTH.items())[:1]), {}, 0)
     return lambda: write_reassignments(k.zk, left, k.fence)
 
 
-async def confirming(k: World) -> Run:
+async def confirming(k: ContractWorld) -> Run:
     return lambda: confirm(k.zk, k.fence)
 
 
-async def ending(k: World) -> Run:
+async def ending(k: ContractWorld) -> Run:
     for path in ("/delegation_token", paths.DELEGATION_TOKENS, "/delegation_token/token_changes"):
         if await k.zk.exists(path) is None:
             await k.zk.create(path, None)
     for name in "ab":
         await k.zk.create(paths.delegation_token(name), TOKEN)
-    tokens = [token for token in await read_tokens(k.zk, ["a", "b"]) if not isinstance(token, Malformed)]
+    tokens = [token for token in await read_tokens(k.zk, ["a", "b"]) if not isinstance(token, MalformedNode)]
     return lambda: delete_tokens(k.zk, tokens, k.fence, ops_max=2)
 
 
-async def configuring(k: World) -> Run:
+async def configuring(k: ContractWorld) -> Run:
     await k.zk.create(paths.config("topics", "a"), encode_config({}))
     changes = [ConfigChange(name, Config({"x": "y"}), 0 if name == "a" else None) for name in "ab"]
     return lambda: commit_entities(k.zk, "topics", changes, k.fence)
@@ -153,7 +153,7 @@ async def configuring(k: World) -> Run:
 class Operation(NamedTuple):
     """How it is prepared, the znode that another client writes, and the znode of each entity of its outcome."""
 
-    prepare: Callable[[World], Awaitable[Run]]
+    prepare: Callable[[ContractWorld], Awaitable[Run]]
     contested: str
     entities: Mapping[object, str] = {}
 
@@ -196,7 +196,7 @@ class Attempt(NamedTuple):
     after: dict[str, Node]
 
 
-Act = Callable[[MemoryBackend, World, Session], object]
+Act = Callable[[MemoryBackend, ContractWorld, Session], object]
 
 
 async def attempts(operation: Operation, act: Act, *, lags: bool = False) -> AsyncIterator[Attempt]:
@@ -246,7 +246,7 @@ def data(nodes: dict[str, Node]) -> dict[str, tuple[bytes | None, int]]:
 @pytest.mark.parametrize("name", OPERATIONS)
 @in_exact_time
 async def test_nothing_is_written_once_another_controller_was_elected(name: str, lags: bool) -> None:
-    def elect(_: MemoryBackend, __: World, other: Session) -> object:
+    def elect(_: MemoryBackend, __: ContractWorld, other: Session) -> object:
         return other.zk.set(paths.CONTROLLER_EPOCH, b"2", ANY_VERSION)
 
     async for attempt in attempts(OPERATIONS[name], elect, lags=lags):
@@ -260,7 +260,7 @@ async def test_nothing_is_written_once_another_controller_was_elected(name: str,
 async def test_what_another_client_writes_meanwhile_is_never_overwritten(name: str, lags: bool) -> None:
     operation, wrote = OPERATIONS[name], list[bool]()
 
-    async def write(_: MemoryBackend, __: World, other: Session) -> None:
+    async def write(_: MemoryBackend, __: ContractWorld, other: Session) -> None:
         wrote.clear()
         try:
             await other.zk.set(operation.contested, FOREIGN, ANY_VERSION)
@@ -288,7 +288,7 @@ async def test_a_deletion_leaves_nothing_though_another_client_changes_or_delete
 ) -> None:
     operation = OPERATIONS[name]
 
-    async def write(_: MemoryBackend, __: World, other: Session) -> None:
+    async def write(_: MemoryBackend, __: ContractWorld, other: Session) -> None:
         with suppress(ZkError):
             if deletes:
                 await other.zk.delete(operation.contested, ANY_VERSION)
@@ -300,23 +300,23 @@ async def test_a_deletion_leaves_nothing_though_another_client_changes_or_delete
         assert [path for path in attempt.after if path.startswith(f"{parent}/")] == []
 
 
-def lose_connection(backend: MemoryBackend, k: World, _: Session) -> None:
+def lose_connection(backend: MemoryBackend, k: ContractWorld, _: Session) -> None:
     backend.suspend(k.zk)
 
 
-def lose_reply(backend: MemoryBackend, k: World, _: Session) -> None:
+def lose_reply(backend: MemoryBackend, k: ContractWorld, _: Session) -> None:
     backend.lose_reply(k.zk)
 
 
-def lose_request(backend: MemoryBackend, k: World, _: Session) -> None:
+def lose_request(backend: MemoryBackend, k: ContractWorld, _: Session) -> None:
     backend.server.lose_requests(k.zk.session_id)
 
 
-def reply_with_timeout(backend: MemoryBackend, k: World, _: Session) -> None:
+def reply_with_timeout(backend: MemoryBackend, k: ContractWorld, _: Session) -> None:
     backend.reply_with(k.zk, Code.OPERATION_TIMEOUT)
 
 
-def carry_out_and_reply_with_timeout(backend: MemoryBackend, k: World, _: Session) -> None:
+def carry_out_and_reply_with_timeout(backend: MemoryBackend, k: ContractWorld, _: Session) -> None:
     backend.server.reply_with(k.zk.session_id, Code.OPERATION_TIMEOUT, carried_out=True)
 
 
@@ -355,7 +355,7 @@ async def test_an_outcome_says_of_each_entity_what_became_of_it(name: str, fault
 async def test_two_allocations_never_share_a_producer_id() -> None:
     blocks: list[Any] = []
 
-    async def allocate(_: MemoryBackend, k: World, other: Session) -> None:
+    async def allocate(_: MemoryBackend, k: ContractWorld, other: Session) -> None:
         blocks[:] = [await allocate_producer_ids(other.zk, 2, k.fence)]
 
     async for attempt in attempts(OPERATIONS["producer ids"], allocate):

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from brokers.client import BrokerClient
 from tests.kit.cluster.endpoint import endpoint
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 from tests.verify.clients.accepted import ACCEPTED, Accepted
 from tests.verify.clients.calls import CALLS, DAEMON, GROUPS
@@ -68,7 +68,7 @@ async def _under_regent(clients: list[str], tell: Callable[[str], None]) -> dict
             return await _visit(w, "regent", clients, tell)
 
 
-async def _listed(w: World, daemon: int) -> bool:
+async def _listed(w: ClusterWorld, daemon: int) -> bool:
     """Returns whether the metadata of each broker has the daemon."""
     for broker in w.cluster.brokers.values():
         async with await BrokerClient.connect("127.0.0.1", broker.client_port) as asking:
@@ -77,7 +77,9 @@ async def _listed(w: World, daemon: int) -> bool:
     return True
 
 
-async def _visit(w: World, controller: str, clients: list[str], tell: Callable[[str], None]) -> dict[str, list[str]]:
+async def _visit(
+    w: ClusterWorld, controller: str, clients: list[str], tell: Callable[[str], None]
+) -> dict[str, list[str]]:
     found = {}
     for number, client in enumerate(clients):
         title, results = await _played(w, client, f"c{number}")
@@ -86,7 +88,7 @@ async def _visit(w: World, controller: str, clients: list[str], tell: Callable[[
     return found
 
 
-async def _played(w: World, client: str, prefix: str) -> tuple[str, list[str]]:
+async def _played(w: ClusterWorld, client: str, prefix: str) -> tuple[str, list[str]]:
     """Plays one client in a process of its own, with topics of its own."""
     why = ""
     for attempt in range(TRIES_MAX):

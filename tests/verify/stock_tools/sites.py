@@ -15,7 +15,7 @@ from brokers.client import BrokerClient, ClusterMetadata
 from testing.embedded.tools import Finished, Tools
 from testing.znodes import read_topic
 from tests.kit.cluster.endpoint import endpoint
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 from tests.verify.stock_tools.lines import GROUPS
 from tests.verify.stock_tools.lines_moves import FILES
@@ -72,7 +72,7 @@ class Site:
     ``jvm``: in which the tools run; None: each is started as its script does it.
     """
 
-    def __init__(self, name: str, w: World, bootstrap: str, names: dict[str, str], jvm: OneJvm | None) -> None:
+    def __init__(self, name: str, w: ClusterWorld, bootstrap: str, names: dict[str, str], jvm: OneJvm | None) -> None:
         self.name = name
         self._w = w
         self._brokers = ",".join(w.cluster.bootstrap)
@@ -175,7 +175,7 @@ class Site:
 
 
 @asynccontextmanager
-async def _jvm(w: World, *, separately: bool) -> AsyncIterator[OneJvm | None]:
+async def _jvm(w: ClusterWorld, *, separately: bool) -> AsyncIterator[OneJvm | None]:
     if separately or not has_compiler():
         yield None
         return

@@ -15,7 +15,7 @@ from testing.embedded.load import Load
 from testing.embedded.process import free_port
 from tests.kit.certificates import Authority
 from tests.kit.cluster.endpoint import EndpointProcess
-from tests.kit.cluster.world import World, world
+from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
 from tests.verify.watched.prometheus import Credentials, Prometheus
 
@@ -31,7 +31,7 @@ PARTITIONS: Final = 12
 class Watched:
     """Holds the stage, ``daemons`` and ``endpoints`` by instance; Prometheus scrapes ``ports``."""
 
-    w: World
+    w: ClusterWorld
     prometheus: Prometheus
     ports: dict[str, int]
     credentials: Credentials

@@ -17,7 +17,7 @@ from tests.kit.kafka.brokers import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADAT
 from tests.kit.kafka.channels import (
     CONTROLLER,
     OWN,
-    World,
+    ChannelsWorld,
     in_flight,
     knows_the_model,
     nothing_for,
@@ -298,18 +298,18 @@ async def test_the_age_of_an_acknowledged_change_is_reported_from_the_change_on(
         assert w.channels.lag()[1].oldest_s == 0
 
 
-def remove(w: World, rows: list[int]) -> None:
+def remove(w: ChannelsWorld, rows: list[int]) -> None:
     """Removes the topic, and stops its replicas on broker 1."""
     w.channels.propagate((), [stop(i, delete=True) for i in rows])
     topic_gone(w.cluster, "t")
 
 
-def recreate(w: World, partitions: int) -> None:
+def recreate(w: ChannelsWorld, partitions: int) -> None:
     """Adds the topic again, and sends its leadership to broker 1."""
     w.channels.leader_and_isr_to(1, w.add_topic("t", [(1,)] * partitions), is_new=True)
 
 
-def stopped(w: World) -> list[int]:
+def stopped(w: ChannelsWorld) -> list[int]:
     """Returns the partitions of the only StopReplica to broker 1."""
     (request,) = w.one.of(STOP_REPLICA)
     return [partition for _, partition in request.partitions()]

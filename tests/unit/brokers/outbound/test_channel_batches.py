@@ -12,7 +12,16 @@ from brokers.outbound.delivery import UNHURRIED_S_MAX, Shared
 from brokers.transport import TcpTransport
 from state_machines.propagation.propagation import Propagation
 from tests.kit.kafka.brokers import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.kafka.channels import World, in_flight, nothing_for, settings, settled, stop, stopped_clock, world
+from tests.kit.kafka.channels import (
+    ChannelsWorld,
+    in_flight,
+    nothing_for,
+    settings,
+    settled,
+    stop,
+    stopped_clock,
+    world,
+)
 from tests.kit.kafka.model import P, make_cluster
 
 
@@ -42,7 +51,7 @@ async def test_requests_of_one_batch_have_one_order(kinds: tuple[str, ...]) -> N
         assert w.one.in_flight_max == 1
 
 
-def change(w: World, rows: list[int], kinds: Iterable[str]) -> None:
+def change(w: ChannelsWorld, rows: list[int], kinds: Iterable[str]) -> None:
     """Makes changes that need these requests, in the reverse order of a batch."""
     for kind in reversed(list(kinds)):
         match kind:

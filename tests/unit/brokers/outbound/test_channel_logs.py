@@ -14,13 +14,13 @@ from state_machines.decisions.strays import Fate, judge_log
 from state_machines.model.types import Assignment, TopicPartition
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.brokers import STOP_REPLICA, refuse_stale
-from tests.kit.kafka.channels import World, in_flight, settled, stop, world
+from tests.kit.kafka.channels import ChannelsWorld, in_flight, settled, stop, world
 from tests.kit.wire import part
 
 GHOST = TopicPartition("ghost", 4)
 
 
-def judged_by_the_model(w: World) -> None:
+def judged_by_the_model(w: ChannelsWorld) -> None:
     """Gives the channels the judge of the core."""
 
     def judge(broker: int, names: Any) -> dict[TopicPartition, int]:
@@ -30,11 +30,11 @@ def judged_by_the_model(w: World) -> None:
     w.channels.judge_logs_by(judge)
 
 
-def answers(w: World) -> list[LogsStopped]:
+def answers(w: ChannelsWorld) -> list[LogsStopped]:
     return [event for event in w.events if isinstance(event, LogsStopped)]
 
 
-def assign(w: World, replicas: tuple[int, ...], version: int = 1) -> None:
+def assign(w: ChannelsWorld, replicas: tuple[int, ...], version: int = 1) -> None:
     """Writes the assignment of t-0 as a reassignment does."""
     w.cluster.observe_assignments("t", version, {0: Assignment(replicas)})
 

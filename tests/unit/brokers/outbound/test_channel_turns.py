@@ -18,7 +18,7 @@ from tests.kit.deadlines import eventually
 from tests.kit.kafka.brokers import LEADER_AND_ISR, UPDATE_METADATA, FakeBroker
 from tests.kit.kafka.channels import (
     CONTROLLER,
-    World,
+    ChannelsWorld,
     in_flight,
     knows_the_model,
     never_lower,
@@ -135,7 +135,7 @@ async def test_withheld_topics_are_left_out_of_the_metadata_of_brokers_whose_que
 # -- random runs
 
 
-def bounce(w: World, broker: FakeBroker, dice: random.Random) -> None:
+def bounce(w: ChannelsWorld, broker: FakeBroker, dice: random.Random) -> None:
     """Replaces a broker by a new incarnation that knows nothing."""
     hosted = w.cluster.hosted(broker.id)
     w.deregister(broker.id)
@@ -149,7 +149,7 @@ def bounce(w: World, broker: FakeBroker, dice: random.Random) -> None:
     w.channels.snapshot([broker.id])
 
 
-async def one_event(w: World, dice: random.Random) -> None:
+async def one_event(w: ChannelsWorld, dice: random.Random) -> None:
     """Makes an election, metadata, a cut, a broker that hangs or returns, a snapshot, or a pause."""
     broker = w.brokers[dice.choice(list(w.brokers))]
     match dice.randrange(10):

@@ -15,7 +15,7 @@ from brokers.regions.connection import Peer, digest_of
 from brokers.regions.secret import Secrets
 from controller.domain import running
 from controller.http.documents import NotFound
-from controller.http.documents import Refused as OperatorRefused
+from controller.http.documents import ViewRefused as OperatorRefused
 from controller.regions import admission
 from controller.regions.admission import AHEAD_MS_MAX
 from controller.regions.operator.servers import ServerChange
@@ -35,7 +35,7 @@ from state_machines.regions.model import Buried
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.kit.deadlines import eventually
-from tests.kit.regions.daemon import Opens, World, settings_of
+from tests.kit.regions.daemon import Opens, RegionsWorld, settings_of
 from tests.kit.regions.term import view_of
 from tests.kit.regions.world import Wall, until, virtual
 from tests.kit.regions.world import running as running_term
@@ -68,10 +68,10 @@ class Raw:
 
 
 @asynccontextmanager
-async def secured(tmp_path: Path) -> AsyncIterator[World]:
+async def secured(tmp_path: Path) -> AsyncIterator[RegionsWorld]:
     """Runs a daemon with both secrets, and server s1."""
     settings = settings_of(tmp_path)
-    world = World(settings)
+    world = RegionsWorld(settings)
     world.domain = domain_of(settings, None, Secrets((SERVERS,), (CLIENTS,)))
     world.view = View(world.domain, settings)
     async with running(world.domain):
@@ -262,7 +262,7 @@ async def test_a_member_with_such_an_incarnation_stays_one() -> None:
         assert await registered(term, "s2", incarnation, PROOF) == protocol.INVALID
 
 
-async def fenced(world: World, name: str, incarnation: int) -> None:
+async def fenced(world: RegionsWorld, name: str, incarnation: int) -> None:
     """Has a process register and be fenced."""
     agent = await world.start(name, incarnation)
     await world.kill(name)
@@ -276,7 +276,7 @@ async def fenced(world: World, name: str, incarnation: int) -> None:
 async def test_a_server_whose_clock_is_behind_takes_the_next_incarnation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(settings_of(tmp_path, lease_ms=1_000))
+    world = RegionsWorld(settings_of(tmp_path, lease_ms=1_000))
     async with running(world.domain):
         await eventually(lambda: world.domain.term is not None)
         await fenced(world, "s1", 1_000)
@@ -290,7 +290,7 @@ async def test_a_server_whose_clock_is_behind_takes_the_next_incarnation(
 async def test_an_incarnation_that_others_know_stays_and_its_end_names_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
 ) -> None:
-    world = World(settings_of(tmp_path, lease_ms=1_000))
+    world = RegionsWorld(settings_of(tmp_path, lease_ms=1_000))
     async with running(world.domain):
         await eventually(lambda: world.domain.term is not None)
         await fenced(world, "s1", 1_000)

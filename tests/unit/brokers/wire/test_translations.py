@@ -17,10 +17,10 @@ from brokers.wire.versions import Api
 from controller.kafka.requests.calls import Calls
 from controller.kafka.requests.codec import NAME_OR_ID, TRANSLATIONS
 from tests.kit.kafka.cluster import id_of
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 
-async def respond(w: World, api: Api, body: Struct, version: int | None = None) -> Any:
+async def respond(w: KafkaWorld, api: Api, body: Struct, version: int | None = None) -> Any:
     """Returns the response to a client of the newest version, or of ``version``, as the codec writes it."""
     spoken = MESSAGES[api].last if version is None else version
     response = await Calls(w.term.queue).carried(
@@ -30,7 +30,7 @@ async def respond(w: World, api: Api, body: Struct, version: int | None = None) 
     return response
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), (2, 3), leaders=True)
     await w.serve()
 
@@ -43,7 +43,7 @@ def deletion(*topics: str | bytes) -> t.DeleteTopicsRequest:
 @pytest.mark.kafka("TopicCommandTest.testDelete*")
 @pytest.mark.seed("S4-78")
 @in_world()
-async def test_topics_are_deleted_by_name_and_by_id(w: World) -> None:
+async def test_topics_are_deleted_by_name_and_by_id(w: KafkaWorld) -> None:
     await w.topic("u", (1, 2), leaders=True)
     await running(w)
     response = await respond(w, Api.DELETE_TOPICS, deletion("t", id_of("u"), "never", b"?" * 16, ZERO_ID))
@@ -58,7 +58,7 @@ async def test_topics_are_deleted_by_name_and_by_id(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_deletion_by_name_and_id_is_an_invalid_request(w: World) -> None:
+async def test_a_deletion_by_name_and_id_is_an_invalid_request(w: KafkaWorld) -> None:
     both = t.DeleteTopicsRequest(1_000, (), (t.TopicToDelete("t", id_of("t")),))
     response = await respond(w, Api.DELETE_TOPICS, both)
     assert [(d.error_code, d.error_message) for d in response.responses] == [(Error.INVALID_REQUEST, NAME_OR_ID)]
@@ -69,7 +69,7 @@ async def test_a_deletion_by_name_and_id_is_an_invalid_request(w: World) -> None
     ("version", "error"), [(2, Error.INVALID_REQUEST), (3, Error.TOPIC_DELETION_DISABLED)], ids=["v2", "v3"]
 )
 @in_world(delete_topic_enable=False, before=running)
-async def test_a_disabled_deletion_has_the_error_of_the_version(w: World, version: int, error: Error) -> None:
+async def test_a_disabled_deletion_has_the_error_of_the_version(w: KafkaWorld, version: int, error: Error) -> None:
     response = await respond(w, Api.DELETE_TOPICS, t.DeleteTopicsRequest(1_000, ("t",)), version)
     assert [(d.name, d.error_code) for d in response.responses] == [("t", error)]
 
@@ -83,7 +83,7 @@ async def test_a_disabled_deletion_has_the_error_of_the_version(w: World, versio
 )
 @pytest.mark.seed("S4-71")
 @in_world()
-async def test_an_election_has_a_response_by_topic(w: World) -> None:
+async def test_an_election_has_a_response_by_topic(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), (2, 1, 3), leaders=True, led_by=3)
     await w.topic("v", (1, 3), leaders=True)
     await w.serve()
@@ -102,7 +102,7 @@ async def test_an_election_has_a_response_by_topic(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_an_unknown_type_of_election_is_an_invalid_request(w: World) -> None:
+async def test_an_unknown_type_of_election_is_an_invalid_request(w: KafkaWorld) -> None:
     wanted = (p.TopicPartitions("t", (0,)),)
     response = await respond(w, Api.ELECT_LEADERS, p.ElectLeadersRequest(wanted, 30_000, 2))
     [topic] = response.replica_election_results
@@ -116,7 +116,7 @@ async def test_an_unknown_type_of_election_is_an_invalid_request(w: World) -> No
 )
 @pytest.mark.seed("S4-84")
 @in_world(before=running)
-async def test_a_reassignment_is_begun_listed_and_cancelled(w: World) -> None:
+async def test_a_reassignment_is_begun_listed_and_cancelled(w: KafkaWorld) -> None:
 
     def alter(*partitions: tuple[int, tuple[int, ...] | None]) -> p.AlterPartitionReassignmentsRequest:
         moved = tuple(p.ReassignedPartition(*one) for one in partitions)
@@ -136,7 +136,7 @@ async def test_a_reassignment_is_begun_listed_and_cancelled(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_principal_without_permission_is_refused_by_every_call(w: World) -> None:
+async def test_a_principal_without_permission_is_refused_by_every_call(w: KafkaWorld) -> None:
     for api in TRANSLATIONS:
         body = {
             Api.DELETE_TOPICS: deletion("t"),

@@ -19,7 +19,7 @@ from metadata_store.port import SetData, Write
 from state_machines.model.cluster import Cluster
 from tests.kit.deadlines import eventually, in_exact_time, in_virtual_time
 from tests.kit.kafka.daemons import DaemonRun, daemon, epoch, holder, idle_turns, now_s, regent_has_role
-from tests.kit.kafka.world import World, world
+from tests.kit.kafka.world import KafkaWorld, world
 from tests.kit.wire import read_response, write_request
 
 EPOCH = paths.CONTROLLER_EPOCH
@@ -183,7 +183,7 @@ async def test_an_outage_longer_than_the_lease_costs_the_term_only_where_the_ses
 class FaultAt:
     """Brings a fault before the ``number``-th write of a daemon, and records the epochs that it claims."""
 
-    def __init__(self, w: World, d: DaemonRun, number: int, fault: str) -> None:
+    def __init__(self, w: KafkaWorld, d: DaemonRun, number: int, fault: str) -> None:
         self.w, self.d, self.number, self.fault = w, d, number, fault
         self.writes = 0
         self.epochs: list[int] = []

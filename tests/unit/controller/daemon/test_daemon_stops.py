@@ -28,7 +28,7 @@ from tests.kit.kafka.daemons import (
     regent_has_role,
 )
 from tests.kit.kafka.parts import DAEMON, SECRET, UPDATE_METADATA
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 
 class Hangs(MemoryZooKeeper):
@@ -44,43 +44,43 @@ class Hangs(MemoryZooKeeper):
         await super().close()
 
 
-async def before_connected(_: World, d: DaemonRun) -> None:
+async def before_connected(_: KafkaWorld, d: DaemonRun) -> None:
     await asyncio.sleep(0)
 
 
-async def in_standby(w: World, d: DaemonRun) -> None:
+async def in_standby(w: KafkaWorld, d: DaemonRun) -> None:
     await w.give_role_to("brokers")
     await d.reason_contains("is brokers")
 
 
-async def suspended_in_standby(w: World, d: DaemonRun) -> None:
+async def suspended_in_standby(w: KafkaWorld, d: DaemonRun) -> None:
     await in_standby(w, d)
     w.server.suspend(d.session)
     await d.reason_contains("suspended")
 
 
-async def serving(w: World, d: DaemonRun) -> None:
+async def serving(w: KafkaWorld, d: DaemonRun) -> None:
     await regent_has_role(w)
     await d.serving()
 
 
-async def suspended_in_term(w: World, d: DaemonRun) -> None:
+async def suspended_in_term(w: KafkaWorld, d: DaemonRun) -> None:
     await serving(w, d)
     w.server.suspend(d.session)
     await asyncio.sleep(0.1)
 
 
-async def in_a_commit(w: World, d: DaemonRun) -> None:
+async def in_a_commit(w: KafkaWorld, d: DaemonRun) -> None:
     await serving(w, d)
     d.script.at("t/partitions/0/state", lambda: asyncio.sleep(1.0))
     w.die(1)
     await eventually(lambda: d.daemon.term is not None and d.daemon.term.handling)
 
 
-def at_write_of(path: str) -> Callable[[World, DaemonRun], Awaitable[None]]:
+def at_write_of(path: str) -> Callable[[KafkaWorld, DaemonRun], Awaitable[None]]:
     """Returns a phase: a write of the start is in progress."""
 
-    async def until(w: World, d: DaemonRun) -> None:
+    async def until(w: KafkaWorld, d: DaemonRun) -> None:
         reached = asyncio.Event()
 
         async def wait() -> None:
@@ -94,7 +94,7 @@ def at_write_of(path: str) -> Callable[[World, DaemonRun], Awaitable[None]]:
     return until
 
 
-async def in_an_error_pause(w: World, d: DaemonRun) -> None:
+async def in_an_error_pause(w: KafkaWorld, d: DaemonRun) -> None:
     with failing(5):
         await regent_has_role(w)
         await d.reason_contains("in a row")
@@ -117,7 +117,7 @@ PHASES = {
 @pytest.mark.parametrize("hold", [False, True])
 @pytest.mark.parametrize("phase", PHASES)
 @in_world()
-async def test_a_stop_in_any_phase_is_quick_clean_and_frees_the_role(w: World, phase: str, hold: bool) -> None:
+async def test_a_stop_in_any_phase_is_quick_clean_and_frees_the_role(w: KafkaWorld, phase: str, hold: bool) -> None:
     before = asyncio.all_tasks()
     async with daemon(w, hold=hold) as d:
         await PHASES[phase](w, d)
@@ -197,7 +197,7 @@ WAITING_FOR_ENDPOINT = "once the admin endpoint beside it has started"
 ENDPOINT_MISSING = "has not announced itself within 5 s"
 
 
-async def announced(w: World, controller_id: int = DAEMON) -> MemoryZooKeeper:
+async def announced(w: KafkaWorld, controller_id: int = DAEMON) -> MemoryZooKeeper:
     """Announces an admin endpoint from a session of its own; returns that session."""
     zk = MemoryZooKeeper(w.server)
     await zk.connect(1.0)
@@ -207,7 +207,7 @@ async def announced(w: World, controller_id: int = DAEMON) -> MemoryZooKeeper:
     return zk
 
 
-def listeners_in_live_lists(w: World, controller_id: int = DAEMON) -> list[list[str]]:
+def listeners_in_live_lists(w: KafkaWorld, controller_id: int = DAEMON) -> list[list[str]]:
     """Returns the daemon's listeners in each list of live brokers that broker 2 received."""
     live = [entry for request in w.wires.requests(2, UPDATE_METADATA) for entry in request.live_brokers]
     return [sorted(e.listener for e in entry.endpoints) for entry in live if entry.id_ == controller_id]

@@ -10,7 +10,7 @@ import pytest
 from controller.daemon.candidate import REFUSED_PAUSE_S_MAX
 from controller.daemon.state import Mode
 from controller.procedures.parking import EARLY_S
-from controller.procedures.requests import Bypass, Refused
+from controller.procedures.requests import Bypass, ProcedureRefused
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import OPEN, Acl, digest_id
@@ -20,7 +20,7 @@ from testing.memory import MemoryZooKeeper
 from tests.kit.deadlines import eventually, in_exact_time
 from tests.kit.kafka.daemons import DaemonRun, daemon, epoch, holder, now_s, regent_has_role
 from tests.kit.kafka.parts import DAEMON
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 
 async def never_two(daemons: list[DaemonRun], until: Callable[[], bool]) -> None:
@@ -62,7 +62,7 @@ async def test_a_standby_serves_after_the_session_of_the_other_daemon_and_never_
 
 
 @in_world(before=regent_has_role)
-async def test_the_term_of_a_broker_between_two_daemons_is_ended_and_counted(w: World) -> None:
+async def test_the_term_of_a_broker_between_two_daemons_is_ended_and_counted(w: KafkaWorld) -> None:
     async with daemon(w) as first:
         await first.serving()
     await w.seize(2)
@@ -73,14 +73,14 @@ async def test_the_term_of_a_broker_between_two_daemons_is_ended_and_counted(w: 
         assert holder(w) == second.session
 
 
-def serves(d: DaemonRun, w: World) -> bool:
+def serves(d: DaemonRun, w: KafkaWorld) -> bool:
     """Returns whether the daemon is active: before that a lost connection ends a term."""
     return d.daemon.mode is Mode.ACTIVE and d.epoch_open == epoch(w)
 
 
 @pytest.mark.seed("S4-86")
 @in_world(before=regent_has_role)
-async def test_three_daemons_with_faults_serve_one_term_at_a_time_with_growing_epochs(w: World) -> None:
+async def test_three_daemons_with_faults_serve_one_term_at_a_time_with_growing_epochs(w: KafkaWorld) -> None:
     """Ends sessions, and breaks connections for shorter and longer than a lease."""
     async with daemon(w) as a, daemon(w, DAEMON + 1) as b, daemon(w, DAEMON + 2) as c:
         daemons, loop = [a, b, c], asyncio.get_running_loop()
@@ -108,7 +108,7 @@ async def test_three_daemons_with_faults_serve_one_term_at_a_time_with_growing_e
         assert all(not d.task.done() for d in daemons)
 
 
-async def lock_epoch(w: World) -> None:
+async def lock_epoch(w: KafkaWorld) -> None:
     """Locks the epoch as a daemon with other credentials does in mode ``hold``."""
     locked = [Acl(31, "digest", digest_id("regent", "another")), Acl(1, "world", "anyone")]
     if await w.operator.exists(paths.CONTROLLER_EPOCH) is None:
@@ -118,7 +118,7 @@ async def lock_epoch(w: World) -> None:
 
 
 @in_world()
-async def test_a_daemon_without_permission_to_claim_takes_no_queue_position(w: World) -> None:
+async def test_a_daemon_without_permission_to_claim_takes_no_queue_position(w: KafkaWorld) -> None:
     await lock_epoch(w)
     await regent_has_role(w)
     async with daemon(w) as wrong, daemon(w, DAEMON + 1) as other:
@@ -136,7 +136,7 @@ async def test_a_daemon_without_permission_to_claim_takes_no_queue_position(w: W
 
 
 @in_world(before=regent_has_role)
-async def test_a_standby_that_loses_its_permission_leaves_the_queue(w: World) -> None:
+async def test_a_standby_that_loses_its_permission_leaves_the_queue(w: KafkaWorld) -> None:
     """The first claim in mode ``hold`` sets the lock while daemons with other credentials are queued already."""
     async with daemon(w, hold=True) as active:
         await active.serving()
@@ -151,7 +151,7 @@ async def test_a_standby_that_loses_its_permission_leaves_the_queue(w: World) ->
 
 
 @in_world()
-async def test_refused_daemons_take_turns_in_the_queue_and_each_names_the_cause(w: World) -> None:
+async def test_refused_daemons_take_turns_in_the_queue_and_each_names_the_cause(w: KafkaWorld) -> None:
     await w.operator.create(paths.CONTROLLER_EPOCH, b"nonsense")
     await regent_has_role(w)
     async with daemon(w) as first, daemon(w, DAEMON + 1) as second:
@@ -169,7 +169,7 @@ async def test_refused_daemons_take_turns_in_the_queue_and_each_names_the_cause(
 
 
 @in_world(before=regent_has_role)
-async def test_another_daemon_completes_a_hand_back_that_the_first_one_may_not_complete(w: World) -> None:
+async def test_another_daemon_completes_a_hand_back_that_the_first_one_may_not_complete(w: KafkaWorld) -> None:
     """The daemon lost its credentials in a restart, between the flag and the last step of the hand-back."""
     async with daemon(w, hold=True) as active:
         await active.serving()
@@ -186,7 +186,7 @@ async def test_another_daemon_completes_a_hand_back_that_the_first_one_may_not_c
 
 
 @in_world(before=regent_has_role)
-async def test_the_next_daemon_completes_a_hand_back_that_zookeeper_refuses_to_the_first(w: World) -> None:
+async def test_the_next_daemon_completes_a_hand_back_that_zookeeper_refuses_to_the_first(w: KafkaWorld) -> None:
     async with daemon(w) as active:
         await active.serving()
         await w.give_role_to("brokers")
@@ -208,6 +208,8 @@ async def test_a_request_that_waits_for_the_next_term_is_refused_once_that_is_on
         async with daemon(w, DAEMON + 1) as second:
             await second.reason_contains("another daemon is before us in the queue")
             began_s = now_s()
-            with pytest.raises(Refused, match=r"this daemon is standby \(another daemon is before us .*: send the req"):
+            with pytest.raises(
+                ProcedureRefused, match=r"this daemon is standby \(another daemon is before us .*: send the req"
+            ):
                 await second.daemon.parking.asked(Bypass(7, NO_ENDING), lambda: "a cause")
             assert now_s() - began_s < EARLY_S / 2

@@ -25,19 +25,19 @@ from tests.kit.deadlines import eventually, in_exact_time
 from tests.kit.kafka.daemons import daemon, epoch, failing, holder, now_s, process, regent_has_role
 from tests.kit.kafka.parts import DAEMON
 from tests.kit.kafka.role import settings_for
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
-Step = Callable[[World], Awaitable[object]]
+Step = Callable[[KafkaWorld], Awaitable[object]]
 LOCKED = [Acl(READ | 16, "world", "anyone")]
 MIGRATING = encode_migration(Migration(3000, 1, 0, 0))
 
 
-async def newer_format(w: World) -> None:
+async def newer_format(w: KafkaWorld) -> None:
     await w.operator.create(own.ROOT, b"")
     await w.operator.create(own.FORMAT, b'{"version":2}')
 
 
-async def twin(w: World) -> None:
+async def twin(w: KafkaWorld) -> None:
     for path in (own.ROOT, own.LOCKS):
         if await w.operator.exists(path) is None:
             await w.operator.create(path, b"")
@@ -96,7 +96,7 @@ async def test_a_blocked_daemon_names_the_cause_and_serves_once_it_is_gone(
 
 @in_world(before=regent_has_role)
 async def test_a_term_follows_a_first_error_at_once_and_later_ones_after_growing_pauses(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     claims: list[float] = []
     really = Role.claim
@@ -117,7 +117,7 @@ async def test_a_term_follows_a_first_error_at_once_and_later_ones_after_growing
 
 
 @in_world(before=regent_has_role)
-async def test_terms_that_never_serve_begin_ever_more_rarely_and_name_the_reason(w: World) -> None:
+async def test_terms_that_never_serve_begin_ever_more_rarely_and_name_the_reason(w: KafkaWorld) -> None:
     """A server ends the connection at the same request each time: without pauses each try would cost an epoch."""
     with mock.patch("controller.kafka.term.term.fail_over", side_effect=NotConnected("hung up")):
         async with daemon(w) as d:
@@ -150,7 +150,7 @@ async def test_an_error_counts_as_the_first_one_after_a_steady_term_only() -> No
 
 
 @in_world(before=regent_has_role)
-async def test_the_next_daemon_in_the_queue_serves_while_one_fails(w: World) -> None:
+async def test_the_next_daemon_in_the_queue_serves_while_one_fails(w: KafkaWorld) -> None:
     with failing(2):
         async with daemon(w) as first:
             await first.reason_contains("error 2 in a row")
@@ -235,7 +235,7 @@ async def test_the_lease_follows_a_renegotiated_session_timeout() -> None:
 
 
 @in_world()
-async def test_a_shadow_without_permission_to_read_names_the_acl_and_waits(w: World) -> None:
+async def test_a_shadow_without_permission_to_read_names_the_acl_and_waits(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     secret = [Acl(31, "digest", "somebody:else")]
     await w.operator.set_acls(paths.TOPICS, secret, -1)

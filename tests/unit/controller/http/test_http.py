@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from controller.domain import create_app
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.http.models import Operation
 from controller.http.peers import BODY_BYTES_MAX
 from controller.kafka.metrics.values import ShownMode
@@ -235,7 +235,7 @@ async def test_a_body_of_unknown_length_is_not_read(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_of_the_daemon_is_a_conflict(tmp_path: Path) -> None:
-    async with served(tmp_path, Answering({"role.handback": Refused("a reassignment runs", "wait")})) as client:
+    async with served(tmp_path, Answering({"role.handback": ViewRefused("a reassignment runs", "wait")})) as client:
         response = await client.post("/v1/role/handback", json={})
         never = await client.get("/v1/role/operation")
     assert (response.status_code, never.status_code) == (409, 404)

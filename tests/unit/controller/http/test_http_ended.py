@@ -13,7 +13,7 @@ from controller.procedures.requests import KEPT_MS
 from controller.regions.procedures.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Caller
 from tests.kit.deadlines import eventually
-from tests.kit.regions.daemon import World, regions_world, settings_of
+from tests.kit.regions.daemon import RegionsWorld, regions_world, settings_of
 
 PIDS = [0, -1, 999_999, 2**63, 2**70]
 ACTS = ["abort", "bypass", "remove"]
@@ -31,7 +31,7 @@ async def every_request(client: httpx.AsyncClient, pid: int) -> None:
         assert ("items" in body) if found.is_success else (body["message"] and body["remedy"])
 
 
-async def client_of(world: World) -> httpx.AsyncClient:
+async def client_of(world: RegionsWorld) -> httpx.AsyncClient:
     transport = httpx.AsyncHTTPTransport(uds=str(world.settings.http.socket))
     return httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=30)
 

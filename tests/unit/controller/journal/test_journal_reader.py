@@ -36,7 +36,7 @@ from controller.operator.brokers import EarlierDeaths, departures
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.journal.events import Kind, Row
 from tests.kit.journals import Book
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 
 def row(seq: int, epoch: int = 1, lost: int | None = None, ctl_id: int = 1) -> Row:
@@ -226,18 +226,18 @@ async def test_a_term_learns_once_of_the_deaths_before_it(tmp_path: Path) -> Non
     assert departed.since_ms(1) == 10
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
     await w.begin_term()
     await w.propagated()
 
 
-def requests(w: World) -> list[Row]:
+def requests(w: KafkaWorld) -> list[Row]:
     return [row for row in w.book.read() if row.kind == Kind.RPC_BATCH]
 
 
 @in_world(before=running)
-async def test_each_acknowledged_request_has_its_broker_epoch_its_size_and_its_times(w: World) -> None:
+async def test_each_acknowledged_request_has_its_broker_epoch_its_size_and_its_times(w: KafkaWorld) -> None:
     found = requests(w)
     assert {row.api for row in found} >= {"LEADER_AND_ISR", "UPDATE_METADATA"}
     assert {(row.broker, row.broker_epoch) for row in found} == {
@@ -249,7 +249,7 @@ async def test_each_acknowledged_request_has_its_broker_epoch_its_size_and_its_t
 
 
 @in_world(before=running)
-async def test_a_request_that_its_broker_never_acknowledged_is_given_up_with_it(w: World) -> None:
+async def test_a_request_that_its_broker_never_acknowledged_is_given_up_with_it(w: KafkaWorld) -> None:
     before = len(requests(w))
     w.term.channels._shared.on_request(Delivered(2, 12, Api.STOP_REPLICA, 5, 1.5, False, 0, "connection refused"))
     [row] = requests(w)[before:]
@@ -259,7 +259,7 @@ async def test_a_request_that_its_broker_never_acknowledged_is_given_up_with_it(
 
 
 @in_world(before=running)
-async def test_a_clients_election_is_one_row_with_its_counts(w: World) -> None:
+async def test_a_clients_election_is_one_row_with_its_counts(w: KafkaWorld) -> None:
     await w.elect(ElectionType.PREFERRED, ("t", 0), ("t", 1), ("nowhere", 7))
     [row] = [row for row in w.book.read() if row.kind == Kind.CALL]
     assert (row.api, row.partitions, row.elected, row.refused) == ("ELECT_LEADERS", 3, 0, 3)

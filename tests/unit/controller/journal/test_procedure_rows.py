@@ -23,7 +23,7 @@ from tests.kills.harness import Clock, Daemon, Notes, arrives, fails, last, spre
 from tests.kit.deadlines import in_exact_time
 from tests.kit.journals import Book, Desk
 from tests.kit.kafka.reassignments import caught_up
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_view_procedures import plans, request, running
 
 OPS = Caller("User:ops", "regent", "rack 3 is full", "one")
@@ -231,7 +231,7 @@ async def test_the_journals_thread_logs_lines_with_the_time_of_the_change_also_o
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_of_the_daemon_is_in_its_journal_with_topics_and_brokers(w: World) -> None:
+async def test_a_plan_of_the_daemon_is_in_its_journal_with_topics_and_brokers(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(reason="rack 3 is full"), "uid 0")
     await w.settle()

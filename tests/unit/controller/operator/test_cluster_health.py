@@ -9,24 +9,24 @@ from controller.operator.brokers import dead, dead_broker_item, dead_brokers
 from controller.operator.counts import Counts
 from controller.operator.health import live_procedures, throttles_in_force, troubles
 from state_machines.decisions.plan_progress import ReassignPlan
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_reassign_plan import OPS, applied, moves, record, running
 
 
-def said(w: World, under_min_isr: int | None = 0) -> list[str]:
+def said(w: KafkaWorld, under_min_isr: int | None = 0) -> list[str]:
     counts = Counts()
     counts.count(list(w.term.cluster.rows))
     return list(troubles(w.term.cluster, counts, under_min_isr, w.term))
 
 
 @in_world(1, 2, 3, 4)
-async def test_nothing_is_said_of_a_cluster_that_is_well(w: World) -> None:
+async def test_nothing_is_said_of_a_cluster_that_is_well(w: KafkaWorld) -> None:
     await running(w)
     assert (said(w), live_procedures(w.term, 0), throttles_in_force(w.term)) == ([], [], [])
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_dead_broker_is_named_with_its_replicas_and_the_plans_that_wait_for_it(w: World) -> None:
+async def test_a_dead_broker_is_named_with_its_replicas_and_the_plans_that_wait_for_it(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=5_000))
     w.die(4)
@@ -54,7 +54,7 @@ async def test_a_dead_broker_is_named_with_its_replicas_and_the_plans_that_wait_
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_that_waits_behind_another_one_waits_for_no_broker(w: World) -> None:
+async def test_a_plan_that_waits_behind_another_one_waits_for_no_broker(w: KafkaWorld) -> None:
     await running(w)
     await applied(w, ReassignPlan(moves()[:1], paused=True))
     second = replace(OPS, nonce="two")
@@ -70,7 +70,7 @@ async def test_a_plan_that_waits_behind_another_one_waits_for_no_broker(w: World
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_broker_that_was_dead_before_the_term_is_so_since_before_the_term(w: World) -> None:
+async def test_a_broker_that_was_dead_before_the_term_is_so_since_before_the_term(w: KafkaWorld) -> None:
     await running(w)
     w.die(2)
     await w.settle()
@@ -91,7 +91,7 @@ def test_dead_brokers_are_remembered_up_to_a_bound_and_forgotten_when_they_retur
 
 
 @in_world(1, 2, 3, 4)
-async def test_partitions_without_a_leader_come_first(w: World) -> None:
+async def test_partitions_without_a_leader_come_first(w: KafkaWorld) -> None:
     await running(w)
     w.die(1)
     await w.settle()

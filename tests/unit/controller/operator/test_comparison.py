@@ -10,7 +10,7 @@ from msgspec import structs
 
 from brokers.client import PartitionMetadata, TopicMetadata
 from controller.operator.comparison import CopyDifference, Liveness, unsettled, with_memory, with_metadata
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import NO_LEADER, Assignment, Leadership, TopicAssignment
 from tests.kit.kafka.model import P, make_cluster
@@ -88,7 +88,7 @@ def test_topics_and_partitions_that_one_side_lacks_are_found() -> None:
     for lacking in (None, empty):
         assert found(TOPIC, STATES, lacking) == ["-1 topic | known | unknown"]
         assert found(None, {}, lacking) == []
-        assert found(TOPIC, {0: None, 1: Malformed("/a", "x")}, lacking) == [], "no leader was ever elected"
+        assert found(TOPIC, {0: None, 1: MalformedNode("/a", "x")}, lacking) == [], "no leader was ever elected"
     assert found(None, STATES, metadata()) == ["-1 topic | unknown | known"]
     assert found(TOPIC, {0: None, 1: None}, metadata()) == ["-1 topic | unknown | known"]
 
@@ -141,7 +141,7 @@ def test_znodes_that_the_model_or_zookeeper_lacks_are_found() -> None:
     assert found(larger, STATES, model()) == ["2 partition | unknown | in ZooKeeper"]
     assert found(TOPIC, {0: STATES[0], 1: None}, model()) == ["1 state znode | there | none"]
     assert found(TOPIC, {0: STATES[0], 1: None}, unled) == ["0 state znode | none | there"]
-    assert found(TOPIC, STATES | {1: Malformed("/a", "x")}, model()) == [], "that is reported once, as unreadable"
+    assert found(TOPIC, STATES | {1: MalformedNode("/a", "x")}, model()) == [], "that is reported once, as unreadable"
 
 
 def test_assignments_and_ids_are_compared_with_the_model() -> None:
@@ -193,5 +193,5 @@ def test_a_broker_that_shuts_down_may_lead_but_is_no_candidate() -> None:
 
 
 def test_an_unreadable_state_znode_is_found() -> None:
-    found = lines([*unsettled(TOPIC, STATES | {1: Malformed("/a", "it is no JSON")}, ALL)])
+    found = lines([*unsettled(TOPIC, STATES | {1: MalformedNode("/a", "it is no JSON")}, ALL)])
     assert found == ["1 state znode | readable | it is no JSON"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.documents import NotActive, Refused
+from controller.http.documents import NotActive, ViewRefused
 from controller.kafka.brokers.marks import ROUNDS_MAX
 from controller.operator.cordons import CordonRequest, CordonView
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordon, Cordons, read_cordons
 from state_machines.admin_rules.create_partitions import WantedGrowth, judge_growth
 from state_machines.admin_rules.create_topics import NewTopic, TopicContext, TopicRefusal, WantedTopic, judge_topic
@@ -19,7 +19,7 @@ from state_machines.model.types import Assignment, TopicAssignment
 from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent
 from tests.kit.kafka.model import P, make_cluster
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 BROKERS: dict[int, str | None] = {1: None, 2: None, 3: None, 4: None}
 
@@ -80,7 +80,7 @@ def test_a_plan_that_adds_a_replica_on_a_cordoned_broker_does_not_match_and_one_
 # -- marks
 
 
-async def begun(w: World) -> CordonView:
+async def begun(w: KafkaWorld) -> CordonView:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
     return CordonView(lambda: w.term)
@@ -91,7 +91,7 @@ def request(*brokers: int, reason: str = "disk") -> CordonRequest:
 
 
 @in_world(1, 2, 3)
-async def test_marks_reach_the_term_outlive_it_and_are_removed(w: World) -> None:
+async def test_marks_reach_the_term_outlive_it_and_are_removed(w: KafkaWorld) -> None:
     view = await begun(w)
     assert [mark.broker for mark in await view.cordon(request(2, 3), "uid 0")] == [2, 3]
     await w.settle()
@@ -108,7 +108,7 @@ async def test_marks_reach_the_term_outlive_it_and_are_removed(w: World) -> None
 
 
 @in_world(1, 2, 3)
-async def test_a_second_mark_keeps_the_first_and_writes_nothing(w: World) -> None:
+async def test_a_second_mark_keeps_the_first_and_writes_nothing(w: KafkaWorld) -> None:
     view = await begun(w)
     await view.cordon(request(2), "uid 0")
     w.active.script.writes.clear()
@@ -117,17 +117,17 @@ async def test_a_second_mark_keeps_the_first_and_writes_nothing(w: World) -> Non
 
 
 @in_world(1, 2, 3)
-async def test_an_unknown_broker_is_refused_and_one_that_is_down_is_not(w: World) -> None:
+async def test_an_unknown_broker_is_refused_and_one_that_is_down_is_not(w: KafkaWorld) -> None:
     view = await begun(w)
     w.die(2)
     await w.settle()
-    with pytest.raises(Refused, match=r"brokers \[9\] are not registered and host no replica"):
+    with pytest.raises(ViewRefused, match=r"brokers \[9\] are not registered and host no replica"):
         await view.cordon(request(2, 9), "uid 0")
     assert [mark.broker for mark in await view.cordon(request(2), "uid 0")] == [2]
 
 
 @in_world(1, 2, 3)
-async def test_a_mark_that_another_client_writes_at_the_same_time_is_kept(w: World) -> None:
+async def test_a_mark_that_another_client_writes_at_the_same_time_is_kept(w: KafkaWorld) -> None:
     view = await begun(w)
 
     async def foreign() -> None:
@@ -138,7 +138,7 @@ async def test_a_mark_that_another_client_writes_at_the_same_time_is_kept(w: Wor
 
 
 @in_world(1, 2, 3)
-async def test_marks_that_other_clients_write_all_the_time_are_given_up(w: World) -> None:
+async def test_marks_that_other_clients_write_all_the_time_are_given_up(w: KafkaWorld) -> None:
     view = await begun(w)
     await view.cordon(request(1), "uid 0")
 
@@ -146,7 +146,7 @@ async def test_marks_that_other_clients_write_all_the_time_are_given_up(w: World
         await w.operator.set(PATH, b'{"brokers":{},"version":1}', -1)
 
     w.active.script.at(PATH, foreign, exact=True, times=ROUNDS_MAX)
-    with pytest.raises(Refused, match="other clients write /regent/cordons all the time"):
+    with pytest.raises(ViewRefused, match="other clients write /regent/cordons all the time"):
         await view.cordon(request(2), "uid 0")
     assert not w.active.script.left
 
@@ -156,7 +156,7 @@ async def test_marks_that_other_clients_write_all_the_time_are_given_up(w: World
 )
 @in_world(1, 2, 3)
 async def test_marks_that_cannot_be_read_leave_those_before_in_force_and_are_not_written_over(
-    w: World, data: bytes, why: str
+    w: KafkaWorld, data: bytes, why: str
 ) -> None:
     view = await begun(w)
     await view.cordon(request(2), "uid 0")
@@ -165,7 +165,7 @@ async def test_marks_that_cannot_be_read_leave_those_before_in_force_and_are_not
     await w.settle()
     assert w.term.cluster.cordoned == {2}
     assert PATH in w.counters.malformed
-    with pytest.raises(Refused, match="/regent/cordons cannot be understood"):
+    with pytest.raises(ViewRefused, match="/regent/cordons cannot be understood"):
         await view.cordon(request(3), "uid 0")
     node = w.node(PATH)
     assert node is not None
@@ -176,23 +176,23 @@ async def test_marks_that_cannot_be_read_leave_those_before_in_force_and_are_not
 
 
 @in_world(1, 2, 3)
-async def test_marks_have_a_bound(w: World) -> None:
+async def test_marks_have_a_bound(w: KafkaWorld) -> None:
     view = await begun(w)
     many = {broker: Cordon() for broker in range(10, 10 + BROKERS_MAX)}
     entries = ",".join(f'"{broker}":{{}}' for broker in many)
     await w.operator.create(PATH, f'{{"brokers":{{{entries}}},"version":1}}'.encode())
     assert await read_cordons(w.operator) == Cordons(many, 0)
-    with pytest.raises(Refused, match=f"{BROKERS_MAX + 1} brokers would be cordoned"):
+    with pytest.raises(ViewRefused, match=f"{BROKERS_MAX + 1} brokers would be cordoned"):
         await view.cordon(request(1), "uid 0")
 
 
 @in_world(1, 2, 3)
-async def test_a_term_that_may_not_write_marks_nothing(w: World) -> None:
+async def test_a_term_that_may_not_write_marks_nothing(w: KafkaWorld) -> None:
     view = await begun(w)
     w.term.gate.close()
     with pytest.raises(NotActive, match="cannot be written"):
         await view.cordon(request(2), "uid 0")
-    assert not isinstance(await read_cordons(w.operator), Malformed)
+    assert not isinstance(await read_cordons(w.operator), MalformedNode)
     assert w.node(PATH) is None
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from brokers.wire.errors import Error
-from controller.http.documents import NotFound, Refused
+from controller.http.documents import NotFound, ViewRefused
 from controller.journal.query import entity, sentence
 from controller.operator.counts import Counts
 from controller.operator.deletions import DeletionView, GiveUpRequest
@@ -23,17 +23,17 @@ from metadata_store.port import ANY_VERSION, Create, Op
 from state_machines.journal.events import Kind
 from state_machines.model.types import Assignment
 from tests.kit.kafka.reassignments import remembered
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     """t: two partitions, both on broker 3; u stays."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (1, 2), leaders=True)
     await w.serve()
 
 
-async def waiting(w: World) -> None:
+async def waiting(w: KafkaWorld) -> None:
     """Marks t while broker 3 is gone."""
     await running(w)
     w.die(3)
@@ -44,17 +44,17 @@ async def waiting(w: World) -> None:
     w.forget()
 
 
-def view(w: World) -> DeletionView:
+def view(w: KafkaWorld) -> DeletionView:
     return DeletionView(lambda: w.term)
 
 
-async def give_up(w: World, *brokers: int, topic: str = "t") -> list[str]:
+async def give_up(w: KafkaWorld, *brokers: int, topic: str = "t") -> list[str]:
     found = await view(w).given_up(GiveUpRequest(topic=topic, brokers=list(brokers), reason="lost"), "uid 0")
     return [item.topic for item in found]
 
 
 @in_world(before=waiting)
-async def test_a_waiting_deletion_names_its_broker_since_when_and_how_to_end_the_wait(w: World) -> None:
+async def test_a_waiting_deletion_names_its_broker_since_when_and_how_to_end_the_wait(w: KafkaWorld) -> None:
     way = "broker 3 is not registered: start it; only if it never returns: regent deletions give-up t --broker 3"
     [item] = view(w).listed()
     assert (item.topic, item.state, item.waits_for, item.why) == ("t", "waiting", [3], way)
@@ -70,7 +70,7 @@ async def test_a_waiting_deletion_names_its_broker_since_when_and_how_to_end_the
 
 
 @in_world(before=waiting)
-async def test_the_end_of_a_wait_is_in_the_journal_with_its_author_and_reason(w: World) -> None:
+async def test_the_end_of_a_wait_is_in_the_journal_with_its_author_and_reason(w: KafkaWorld) -> None:
     await give_up(w, 3)
     [row] = [row for row in w.book.read() if row.kind == Kind.WAIT_GIVEN_UP]
     assert (row.topic, row.broker, row.partitions, row.principal, row.reason) == ("t", 3, 2, "uid 0", "lost")
@@ -79,7 +79,7 @@ async def test_the_end_of_a_wait_is_in_the_journal_with_its_author_and_reason(w:
 
 
 @in_world(before=waiting)
-async def test_the_wait_for_a_broker_that_never_returns_ends_for_good(w: World) -> None:
+async def test_the_wait_for_a_broker_that_never_returns_ends_for_good(w: KafkaWorld) -> None:
     assert await give_up(w, 3) == []
     await w.propagated()
     assert not w.znodes_of("t")
@@ -96,7 +96,7 @@ async def test_the_wait_for_a_broker_that_never_returns_ends_for_good(w: World) 
     assert w.leaders()["t", 0] == (1, (1, 2))
 
 
-async def ended_for_one_of_two(w: World) -> None:
+async def ended_for_one_of_two(w: KafkaWorld) -> None:
     """Topic v is being deleted, brokers 2 and 3 with its logs are dead, and the wait for broker 3 is ended."""
     await w.topic("v", (2, 3), leaders=True)
     await w.propagated()
@@ -108,7 +108,7 @@ async def ended_for_one_of_two(w: World) -> None:
 
 
 @in_world(before=waiting)
-async def test_a_new_term_does_not_wait_again(w: World) -> None:
+async def test_a_new_term_does_not_wait_again(w: KafkaWorld) -> None:
     """The term ends between the memory and the end of the deletion, which waits for another broker."""
     await ended_for_one_of_two(w)
     await w.active.crash()
@@ -122,7 +122,7 @@ async def test_a_new_term_does_not_wait_again(w: World) -> None:
 
 
 @in_world(before=waiting)
-async def test_what_another_client_has_written_meanwhile_is_kept_beside_the_logs_that_are_left(w: World) -> None:
+async def test_what_another_client_has_written_meanwhile_is_kept_beside_the_logs_that_are_left(w: KafkaWorld) -> None:
     await w.operator.create(PARENT, b"")
     await w.operator.create(f"{PARENT}/3-t", b'{"partitions":{"7":1},"version":1}')
     assert await give_up(w, 3) == []
@@ -132,17 +132,17 @@ async def test_what_another_client_has_written_meanwhile_is_kept_beside_the_logs
 
 
 @in_world(before=waiting)
-async def test_a_wait_whose_logs_cannot_be_remembered_is_not_ended(w: World) -> None:
+async def test_a_wait_whose_logs_cannot_be_remembered_is_not_ended(w: KafkaWorld) -> None:
     await w.operator.create(PARENT, b"")
     w.restrict(PARENT)
-    with pytest.raises(Refused, match=f"{PARENT}/3-t cannot be written .NO_AUTH.: check its ACL"):
+    with pytest.raises(ViewRefused, match=f"{PARENT}/3-t cannot be written .NO_AUTH.: check its ACL"):
         await give_up(w, 3)
     await w.propagated()
     assert w.znodes_of("t"), "its logs on broker 3 would be nobody's"
 
 
 @in_world(before=waiting)
-async def test_a_topic_that_a_term_could_not_read_at_first_is_not_waited_for_again(w: World) -> None:
+async def test_a_topic_that_a_term_could_not_read_at_first_is_not_waited_for_again(w: KafkaWorld) -> None:
     await ended_for_one_of_two(w)
     await w.active.crash()
     node = await w.operator.get(paths.topic("v"))
@@ -156,26 +156,26 @@ async def test_a_topic_that_a_term_could_not_read_at_first_is_not_waited_for_aga
 
 
 @in_world(before=waiting)
-async def test_only_waits_that_there_are_can_be_ended(w: World) -> None:
+async def test_only_waits_that_there_are_can_be_ended(w: KafkaWorld) -> None:
     for brokers, topic, why in (
         ((2,), "t", r"brokers \[2\] are registered: the deletion of t goes on there by itself"),
         ((9,), "t", r"the deletion of t does not wait for brokers \[9\]: it waits for brokers \[3\]"),
         ((3,), "u", "topic u is not being deleted: delete it first"),
     ):
-        with pytest.raises(Refused, match=why):
+        with pytest.raises(ViewRefused, match=why):
             await give_up(w, *brokers, topic=topic)
     assert w.znodes_of("t")
     assert w.node(f"{PARENT}/3-t") is None
 
 
 @in_world(before=running)
-async def test_a_broker_that_refused_to_delete_is_not_said_to_go_on_by_itself(w: World) -> None:
+async def test_a_broker_that_refused_to_delete_is_not_said_to_go_on_by_itself(w: KafkaWorld) -> None:
     w.wires.refused = {2: {("t", 0): Error.KAFKA_STORAGE_ERROR}}
     await w.mark("t")
     await w.propagated()
     [item] = view(w).listed()
     assert item.waits_for == [2]
-    with pytest.raises(Refused, match=r"brokers \[2\] are registered and refused to delete logs: restart them"):
+    with pytest.raises(ViewRefused, match=r"brokers \[2\] are registered and refused to delete logs: restart them"):
         await give_up(w, 2)
     w.wires.refused = {}
     w.die(2)
@@ -186,11 +186,11 @@ async def test_a_broker_that_refused_to_delete_is_not_said_to_go_on_by_itself(w:
 
 
 @in_world(before=waiting)
-async def test_logs_that_are_too_many_to_be_remembered_have_another_way_out(w: World) -> None:
+async def test_logs_that_are_too_many_to_be_remembered_have_another_way_out(w: KafkaWorld) -> None:
     way = "more than 1 partitions: start broker 3, or an empty one with its id"
     with (
         mock.patch("controller.kafka.reassignments.strays.PARTITIONS_MAX", 1),
-        pytest.raises(Refused, match=way),
+        pytest.raises(ViewRefused, match=way),
     ):
         await give_up(w, 3)
     await w.boot(3)
@@ -200,7 +200,7 @@ async def test_logs_that_are_too_many_to_be_remembered_have_another_way_out(w: W
 
 @in_world(before=waiting)
 async def test_logs_of_several_brokers_that_are_too_many_for_one_write_are_remembered_broker_by_broker(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     w.die(2)
     await w.propagated()
@@ -221,7 +221,7 @@ async def test_logs_of_several_brokers_that_are_too_many_for_one_write_are_remem
 
 
 @in_world(before=waiting)
-async def test_logs_that_are_more_than_one_write_has_are_remembered_broker_by_broker_at_once(w: World) -> None:
+async def test_logs_that_are_more_than_one_write_has_are_remembered_broker_by_broker_at_once(w: KafkaWorld) -> None:
     w.die(2)
     await w.propagated()
     submit = mock.AsyncMock(side_effect=fenced.submit)
@@ -236,7 +236,7 @@ async def test_logs_that_are_more_than_one_write_has_are_remembered_broker_by_br
 
 
 @in_world(before=waiting)
-async def test_the_deletion_goes_on_to_wait_for_the_other_broker(w: World) -> None:
+async def test_the_deletion_goes_on_to_wait_for_the_other_broker(w: KafkaWorld) -> None:
     w.die(2)
     await w.propagated()
     await w.topic("v", (2, 3), leaders=True)
@@ -254,7 +254,7 @@ async def test_the_deletion_goes_on_to_wait_for_the_other_broker(w: World) -> No
 
 
 @in_world(before=running)
-async def test_a_deletion_that_waits_for_a_reassignment_says_so(w: World) -> None:
+async def test_a_deletion_that_waits_for_a_reassignment_says_so(w: KafkaWorld) -> None:
     w.term.cluster.observe_assignments("t", w.assignment("t").version, {0: Assignment((1, 2, 3), (), (3,))})
     await w.mark("t")
     await w.propagated()

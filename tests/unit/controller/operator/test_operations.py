@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.http.models import OperationRequest
 from controller.operator.view import View
 from tests.kit.deadlines import eventually
@@ -23,7 +23,7 @@ async def test_a_take_over_and_a_hand_back_are_followed_to_their_ends(tmp_path: 
         assert view.role.operation() is None
         begun = await view.role.takeover(OperationRequest(reason="now"), "uid 0")
         assert (begun.state, begun.kind, begun.reason) == ("running", "takeover", "now")
-        with pytest.raises(Refused, match="a takeover is running"):
+        with pytest.raises(ViewRefused, match="a takeover is running"):
             await view.role.handback(OperationRequest(), "uid 0")
         await eventually(lambda: ended(view))
         assert (state(view), message(view)) == ("done", f"daemon {DAEMON} holds the role, every broker knows")
@@ -44,7 +44,7 @@ async def test_one_of_two_simultaneous_operations_begins(tmp_path: Path) -> None
     async with governed(tmp_path) as (_, _, view):
         both = [view.role.handback(OperationRequest(reason=reason), "uid 0") for reason in ("one", "two")]
         found = await asyncio.gather(*both, return_exceptions=True)
-        assert sorted(type(each).__name__ for each in found) == ["Operation", "Refused"]
+        assert sorted(type(each).__name__ for each in found) == ["Operation", "ViewRefused"]
         await eventually(lambda: ended(view))
         assert state(view) == "done"
 

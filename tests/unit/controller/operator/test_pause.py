@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from cli.exit_codes import Exit
-from controller.http.documents import NotActive, Refused
+from controller.http.documents import NotActive, ViewRefused
 from controller.kafka.path.events import EventKind
 from controller.kafka.procedures import drain, reassign
 from controller.operator.pauses import ROUNDS_MAX, PauseRequest, PauseView, pause_sentence
@@ -21,7 +21,7 @@ from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
 from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     applied,
     finished,
@@ -33,11 +33,11 @@ from tests.unit.controller.operator.test_reassign_plan import (
 )
 
 
-def view_of(w: World) -> PauseView:
+def view_of(w: KafkaWorld) -> PauseView:
     return PauseView(lambda: w.term)
 
 
-async def paused(w: World, for_s: int | None = None, reason: str = "") -> PauseView:
+async def paused(w: KafkaWorld, for_s: int | None = None, reason: str = "") -> PauseView:
     """Pauses in the present term."""
     view = view_of(w)
     assert (await view.pause(PauseRequest(for_s=for_s, reason=reason), "uid 0")).paused
@@ -45,22 +45,22 @@ async def paused(w: World, for_s: int | None = None, reason: str = "") -> PauseV
     return view
 
 
-async def led_by_others(w: World) -> None:
+async def led_by_others(w: KafkaWorld) -> None:
     """Topic t is led by brokers that are not preferred."""
     await w.topic("t", (1, 2), (1, 2), leaders=True, led_by=2)
     await w.begin_term()
     await w.propagated()
 
 
-def obeyed(w: World) -> bool:
+def obeyed(w: KafkaWorld) -> bool:
     return w.term.controller.pauses.in_force is not None
 
 
-def leaders(w: World) -> list[int]:
+def leaders(w: KafkaWorld) -> list[int]:
     return [state.leader for _, state in sorted(w.states.items())]
 
 
-async def balanced(w: World) -> list[int]:
+async def balanced(w: KafkaWorld) -> list[int]:
     """Runs the automatic balance; returns the leaders."""
     w.term.queue.signal(EventKind.AUTO_BALANCE)
     await w.propagated()
@@ -68,7 +68,7 @@ async def balanced(w: World) -> list[int]:
 
 
 @in_world(1, 2, before=led_by_others)
-async def test_the_balance_stands_still_and_a_client_may_elect(w: World) -> None:
+async def test_the_balance_stands_still_and_a_client_may_elect(w: KafkaWorld) -> None:
     view = await paused(w)
     assert await balanced(w) == [2, 2]
     assert await w.elect(ElectionType.PREFERRED, ("t", 0)) == {("t", 0): 0}
@@ -78,7 +78,7 @@ async def test_the_balance_stands_still_and_a_client_may_elect(w: World) -> None
 
 
 @in_world(1, 2, before=led_by_others)
-async def test_elections_go_on(w: World) -> None:
+async def test_elections_go_on(w: KafkaWorld) -> None:
     await paused(w)
     w.die(2)
     await w.propagated()
@@ -86,7 +86,7 @@ async def test_elections_go_on(w: World) -> None:
 
 
 @in_world(1, 2, before=led_by_others)
-async def test_a_pause_outlives_the_daemon_and_ends_by_itself(w: World) -> None:
+async def test_a_pause_outlives_the_daemon_and_ends_by_itself(w: KafkaWorld) -> None:
     await paused(w, for_s=60)
     await w.active.crash()
     await w.begin_term()
@@ -102,7 +102,7 @@ async def test_a_pause_outlives_the_daemon_and_ends_by_itself(w: World) -> None:
 
 @pytest.mark.parametrize("set_ms", [-86_400_000, 86_400_000])
 @in_world(1, 2, before=led_by_others)
-async def test_a_pause_lasts_as_long_as_it_was_given_for_however_the_clock_is_set(w: World, set_ms: int) -> None:
+async def test_a_pause_lasts_as_long_as_it_was_given_for_however_the_clock_is_set(w: KafkaWorld, set_ms: int) -> None:
     await paused(w, for_s=60)
     now_ms = wall_ms() + set_ms
     with mock.patch("controller.kafka.brokers.marks.wall_ms", return_value=now_ms):
@@ -116,7 +116,7 @@ async def test_a_pause_lasts_as_long_as_it_was_given_for_however_the_clock_is_se
 
 
 @in_world(1, 2, before=led_by_others)
-async def test_a_pause_whose_begin_is_ahead_of_the_clock_lasts_no_longer_than_its_length(w: World) -> None:
+async def test_a_pause_whose_begin_is_ahead_of_the_clock_lasts_no_longer_than_its_length(w: KafkaWorld) -> None:
     await paused(w, for_s=60)
     await w.active.crash()
     with mock.patch("controller.kafka.brokers.marks.wall_ms", return_value=wall_ms() - 86_400_000):
@@ -129,7 +129,7 @@ async def test_a_pause_whose_begin_is_ahead_of_the_clock_lasts_no_longer_than_it
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_begins_no_wave_and_those_under_way_end(w: World) -> None:
+async def test_a_plan_begins_no_wave_and_those_under_way_end(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=2))
     assert len(moving(w)) == 2
@@ -142,7 +142,7 @@ async def test_a_plan_begins_no_wave_and_those_under_way_end(w: World) -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_that_was_paused_alone_stays_so_after_the_resume(w: World) -> None:
+async def test_a_plan_that_was_paused_alone_stays_so_after_the_resume(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), paused=True))
     view = await paused(w)
@@ -153,7 +153,7 @@ async def test_a_plan_that_was_paused_alone_stays_so_after_the_resume(w: World) 
 
 
 @in_world(1, 2, 3)
-async def test_a_drain_waits_for_the_resume(w: World) -> None:
+async def test_a_drain_waits_for_the_resume(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
     view = await paused(w)
@@ -168,7 +168,7 @@ async def test_a_drain_waits_for_the_resume(w: World) -> None:
 
 
 @in_world(1, 2, before=led_by_others)
-async def test_a_second_pause_replaces_the_first_and_resume_without_one_changes_nothing(w: World) -> None:
+async def test_a_second_pause_replaces_the_first_and_resume_without_one_changes_nothing(w: KafkaWorld) -> None:
     view = view_of(w)
     assert not (await view.resume()).paused
     await paused(w, for_s=60, reason="network")
@@ -185,14 +185,14 @@ async def test_a_second_pause_replaces_the_first_and_resume_without_one_changes_
 )
 @in_world(1, 2, before=led_by_others)
 async def test_a_pause_that_cannot_be_read_leaves_the_one_before_in_force_and_is_not_written_over(
-    w: World, data: bytes, why: str
+    w: KafkaWorld, data: bytes, why: str
 ) -> None:
     view = await paused(w)
     await w.operator.set(PATH, data, -1)
     await w.settle()
     assert obeyed(w)
     assert PATH in w.counters.malformed
-    with pytest.raises(Refused, match="cannot be understood"):
+    with pytest.raises(ViewRefused, match="cannot be understood"):
         await view.resume()
     await w.operator.delete(PATH, -1)
     await w.settle()
@@ -200,19 +200,19 @@ async def test_a_pause_that_cannot_be_read_leaves_the_one_before_in_force_and_is
 
 
 @in_world(1, 2, before=led_by_others)
-async def test_a_pause_that_other_clients_write_all_the_time_is_given_up(w: World) -> None:
+async def test_a_pause_that_other_clients_write_all_the_time_is_given_up(w: KafkaWorld) -> None:
     view = await paused(w)
 
     async def foreign() -> None:
         await w.operator.set(PATH, b'{"pause":{},"version":1}', -1)
 
     w.active.script.at(PATH, foreign, exact=True, times=ROUNDS_MAX)
-    with pytest.raises(Refused, match="other clients write /regent/pause all the time"):
+    with pytest.raises(ViewRefused, match="other clients write /regent/pause all the time"):
         await view.resume()
 
 
 @in_world(1, 2, before=led_by_others)
-async def test_a_term_that_may_not_write_pauses_nothing(w: World) -> None:
+async def test_a_term_that_may_not_write_pauses_nothing(w: KafkaWorld) -> None:
     w.term.gate.close()
     with pytest.raises(NotActive, match="cannot be written"):
         await view_of(w).pause(PauseRequest(), "uid 0")

@@ -9,12 +9,12 @@ from controller.operator.gauges import procedures_of
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_reassign_plan import applied, moves, running
 
 
 @in_world(1, 2, 3, 4)
-async def test_what_runs_is_counted_by_kind_and_state_and_plans_that_are_paused_or_held(w: World) -> None:
+async def test_what_runs_is_counted_by_kind_and_state_and_plans_that_are_paused_or_held(w: KafkaWorld) -> None:
     await running(w)
     plans = [ReassignPlan(part, paused=paused) for part, paused in ((moves()[:3], True), (moves()[3:], False))]
     first, second = [await applied(w, plan, Caller(nonce=str(plan.paused))) for plan in plans]

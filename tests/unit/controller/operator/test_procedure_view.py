@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.daemon.state import Mode
-from controller.http.documents import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, ViewRefused
 from controller.kafka.procedures import drain, elect, reassign, restart, throttle
 from controller.operator import procedure_items, procedures
 from controller.operator.plans import PlanView
@@ -38,7 +38,7 @@ def plan(pid: int, topic: str, state: State = LIVE, parent: int = 0, target: tup
     return Record(pid, reassign.NAME, state, 0, 1, 1, parent=parent, ancestors=ancestors, data=data)
 
 
-class World:
+class ViewWorld:
     """A daemon whose term has an engine with records; ``asked`` has the requests that wait for the next term."""
 
     def __init__(self, *records: Record, unusable: tuple[Record | int, ...] = ()) -> None:
@@ -72,7 +72,7 @@ class World:
 
     def stand_still(self) -> None:
         """Has the records not be loaded yet."""
-        refused = mock.PropertyMock(side_effect=requests.Refused("they are not loaded"))
+        refused = mock.PropertyMock(side_effect=requests.ProcedureRefused("they are not loaded"))
         self.procedures = type("Unloaded", (), {**vars(self.procedures), "engine": refused, "engine_or_none": None})()
         self.term.procedures = self.procedures
 
@@ -90,7 +90,7 @@ def pace(copied: int) -> Any:
 
 
 async def test_records_that_cannot_be_used_are_listed_as_far_as_they_are_known() -> None:
-    world = World(plan(1, "t"), plan(2, "u", OVER), unusable=(plan(3, "u", target=(4,)), 4))
+    world = ViewWorld(plan(1, "t"), plan(2, "u", OVER), unusable=(plan(3, "u", target=(4,)), 4))
     world.parking.parked = {1: "its steps ended terms", 2: "they did before it ended"}
     found = {one.pid: one for one in await world.view.list_all()}
     assert list(found) == [1, 2, 3, 4]
@@ -109,7 +109,7 @@ async def test_records_that_cannot_be_used_are_listed_as_far_as_they_are_known()
 
 async def test_one_procedure_is_described_without_the_others_and_a_list_leaves_turns_to_other_work() -> None:
     """Thousands of results are kept, and the loop that describes them keeps the lease."""
-    world = World(*(plan(pid, "t", OVER) for pid in range(1, 41)), unusable=(41,))
+    world = ViewWorld(*(plan(pid, "t", OVER) for pid in range(1, 41)), unusable=(41,))
     described = mock.Mock(wraps=procedure_items.procedure_item)
     with mock.patch.object(procedures, "procedure_item", described), mock.patch.object(procedures, "ITEMS_PER_TURN", 4):
         assert [(await world.view.one(pid, 0)).pid for pid in (7, 41)] == [7, 41]
@@ -125,7 +125,7 @@ async def test_one_procedure_is_described_without_the_others_and_a_list_leaves_t
 async def test_a_procedure_has_the_progress_of_its_plan_that_runs_and_no_other() -> None:
     parent = Record(10, drain.NAME, LIVE, 0, 1, 1, data=drain.encode_drain(Drain((1,))))
     ended = [plan(8, "t", OVER), plan(11, "t", OVER, 10)]
-    world = World(plan(1, "x"), *ended, parent, plan(12, "t", LIVE, 10), unusable=(plan(3, "u"),))
+    world = ViewWorld(plan(1, "x"), *ended, parent, plan(12, "t", LIVE, 10), unusable=(plan(3, "u"),))
     with mock.patch.object(world.view, "meter", SimpleNamespace(measured=pace(500))):
         copied = {pid: (await world.view.one(pid, 0)).copied_bytes for pid in (1, 3, 8, 10, 11, 12)}
         assert copied == {1: 501, 3: None, 8: None, 10: 512, 11: None, 12: 512}
@@ -137,14 +137,14 @@ async def test_a_procedure_has_the_progress_of_its_plan_that_runs_and_no_other()
 
 
 async def test_a_wait_for_an_end_returns_it_or_what_there_is_by_then() -> None:
-    world = World(plan(1, "t"))
+    world = ViewWorld(plan(1, "t"))
     over = plan(1, "t", OVER)
 
     async def ended(pid: int) -> Record:
         return over
 
     async def unknown(pid: int) -> Record:
-        raise requests.Refused("it is not known")
+        raise requests.ProcedureRefused("it is not known")
 
     async def never(pid: int) -> Record:
         await asyncio.Event().wait()
@@ -164,7 +164,7 @@ ACTS = {"abort": Abort, "bypass": Bypass, "remove": Remove}
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("between", [True, False], ids=["between terms", "in a term"])
 async def test_a_request_to_end_what_stands_still_waits_for_the_next_load(act: str, between: bool) -> None:
-    world = World(plan(5, "t"))
+    world = ViewWorld(plan(5, "t"))
     world.stand_still()
     why = "a record is damaged"
     if between:
@@ -181,7 +181,7 @@ async def test_a_request_to_end_what_stands_still_waits_for_the_next_load(act: s
 
 @pytest.mark.parametrize("act", ACTS)
 async def test_a_request_that_the_next_load_did_not_carry_out_is_refused(act: str) -> None:
-    world = World(plan(5, "t"))
+    world = ViewWorld(plan(5, "t"))
     world.term, world.parking.suspects, world.response = None, {5: 1}, False
     loaded = SimpleNamespace(procedures=world.procedures, stands_still=False)
     ask = world.parking.asked
@@ -191,7 +191,7 @@ async def test_a_request_that_the_next_load_did_not_carry_out_is_refused(act: st
         return bool(await ask(*given))
 
     world.parking.asked = asked
-    with pytest.raises(Refused, match=r"^pid 5: ") as refused:
+    with pytest.raises(ViewRefused, match=r"^pid 5: ") as refused:
         await getattr(world.view, act)(5, "uid 7")
     assert "regent procedures bypass 5" in refused.value.remedy
 
@@ -201,7 +201,7 @@ async def test_a_request_that_the_next_load_did_not_carry_out_is_refused(act: st
 async def test_without_a_term_a_request_waits_only_where_this_daemon_may_have_the_next_one(
     mode: Mode, suspects: bool
 ) -> None:
-    world = World()
+    world = ViewWorld()
     world.term, world.daemon.mode = None, mode
     world.parking.suspects = {5: 1} if suspects else {}
     waits = suspects and mode not in (Mode.CONNECTING, Mode.STANDBY, Mode.STOPPING)
@@ -215,7 +215,7 @@ async def test_without_a_term_a_request_waits_only_where_this_daemon_may_have_th
 
 
 async def test_in_a_term_whose_records_are_not_loaded_again_a_request_is_refused_at_once() -> None:
-    world = World()
+    world = ViewWorld()
     world.stand_still()
     world.procedures.loads_later = False
     for act in ACTS:
@@ -226,7 +226,7 @@ async def test_in_a_term_whose_records_are_not_loaded_again_a_request_is_refused
 
 
 async def test_a_record_that_can_be_used_is_not_removed_and_an_unknown_one_is_no_end() -> None:
-    world = World(plan(5, "t"), plan(6, "t", State.FAILED), unusable=(plan(7, "u"),))
+    world = ViewWorld(plan(5, "t"), plan(6, "t", State.FAILED), unusable=(plan(7, "u"),))
 
     async def nothing(pid: int, ending: Ending) -> bool:
         return False
@@ -237,14 +237,14 @@ async def test_a_record_that_can_be_used_is_not_removed_and_an_unknown_one_is_no
     world.engine.abort = world.engine.bypass = nothing
     world.engine.command = lambda pid, command, ending: nothing(pid, ending)
     world.engine.remove = removed
-    with pytest.raises(Refused, match="its record can be used"):
+    with pytest.raises(ViewRefused, match="its record can be used"):
         await world.view.remove(5, "uid 7", "")
     found = await world.view.remove(7, "uid 7", "it is damaged")
     assert (found.kind, found.state, found.detail) == ("reassign", "removed", "removed with pid 8 of its family")
     assert (found.end_principal, found.unusable) == ("uid 7", "it is damaged")
     for pid, told in ((6, "pid 6 is being taken back already"), (9, "pid 9: it has ended already")):
         for end in (world.view.abort, world.view.bypass, world.view.cancel):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(ViewRefused) as refused:
                 await end(pid)
             assert told.split(":")[0] in str(refused.value)
 
@@ -261,7 +261,7 @@ GENTLE = {
 
 @pytest.mark.parametrize("kind", GENTLE)
 async def test_a_cancel_is_the_gentle_stop_of_a_kind_or_an_abort(kind: str) -> None:
-    world, found = World(Record(5, kind, LIVE, 0, 1, 1)), list[tuple[Any, ...]]()
+    world, found = ViewWorld(Record(5, kind, LIVE, 0, 1, 1)), list[tuple[Any, ...]]()
 
     async def noted(*given: Any) -> bool:
         found.append(given)

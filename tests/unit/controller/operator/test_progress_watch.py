@@ -22,19 +22,19 @@ from state_machines.procedures.kernel import STUCK_ATTEMPTS, Procedures
 from state_machines.procedures.outcome import Retry, Wait
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_reassign_plan import OPS, applied, commanded, moves, record, running
 from tests.unit.controller.operator.test_view_procedures import measured_by
 
 
-def idle(w: World, pid: int, after_ms: int = 0, watch: ProgressWatch | None = None) -> Idle | None:
+def idle(w: KafkaWorld, pid: int, after_ms: int = 0, watch: ProgressWatch | None = None) -> Idle | None:
     """Returns how long a procedure makes no progress, ``after_ms`` after its last change."""
     now_ms = record(w, pid).updated_ms + after_ms
     return next((one for one in (watch or ProgressWatch()).idle(w.term, now_ms) if one.pid == pid), None)
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_that_waits_for_a_dead_broker_makes_no_progress_and_tries_nothing(w: World) -> None:
+async def test_a_plan_that_waits_for_a_dead_broker_makes_no_progress_and_tries_nothing(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves((1, 4)), paused=True))
     assert idle(w, pid, 70_000) == Idle(pid, "reassign", OPERATOR, 70_000)
@@ -53,7 +53,7 @@ async def test_a_plan_that_waits_for_a_dead_broker_makes_no_progress_and_tries_n
 
 
 @in_world(1, 2, 3, 4)
-async def test_the_wait_goes_on_in_the_next_term(w: World) -> None:
+async def test_the_wait_goes_on_in_the_next_term(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves((1, 4)), paused=True))
     w.die(4)
@@ -68,7 +68,7 @@ async def test_the_wait_goes_on_in_the_next_term(w: World) -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_that_copies_makes_progress_by_its_bytes_alone(w: World) -> None:
+async def test_a_plan_that_copies_makes_progress_by_its_bytes_alone(w: KafkaWorld) -> None:
     await running(w)
     name = TopicPartition("a", 0)
     logs = {3: {name: 1_000}}
@@ -97,7 +97,7 @@ async def test_a_plan_that_copies_makes_progress_by_its_bytes_alone(w: World) ->
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_behind_another_one_waits_in_a_queue(w: World) -> None:
+async def test_a_plan_behind_another_one_waits_in_a_queue(w: KafkaWorld) -> None:
     await running(w)
     await applied(w, ReassignPlan(moves()[:1], paused=True))
     second = await applied(w, ReassignPlan(moves((1, 3))[1:2]), replace(OPS, nonce="two"))
@@ -107,7 +107,7 @@ async def test_a_plan_behind_another_one_waits_in_a_queue(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_each_kind_has_waits_that_operators_chose(w: World) -> None:
+async def test_each_kind_has_waits_that_operators_chose(w: KafkaWorld) -> None:
     await running(w)
 
     def cause(kind: str, data: bytes, **more: Any) -> str:
@@ -136,7 +136,7 @@ async def test_each_kind_has_waits_that_operators_chose(w: World) -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_drain_whose_plan_waits_makes_no_progress(w: World) -> None:
+async def test_a_drain_whose_plan_waits_makes_no_progress(w: KafkaWorld) -> None:
     await running(w)
     plan = ReassignPlan(moves((1, 4)), paused=True)
     pid = await w.term.procedures.engine.submit(drain.NAME, drain.encode_drain(Drain((2,), plan=plan)), OPS)

@@ -21,7 +21,7 @@ from controller.kafka.reassignments.reassignment import go_on
 from controller.kafka.term import procedures
 from controller.operator.pauses import PauseRequest, PauseView
 from controller.procedures.engine import Engine
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
@@ -34,13 +34,13 @@ from state_machines.model.types import Assignment, Broker, LogDirectory, Replica
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kit.kafka.reassignments import alter, caught_up, join, propagated, written
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 OPS = Caller(principal="User:ops", nonce="one")
 PARTITIONS = 6
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     """Topics a and b have partitions on brokers 1 and 2, led by 1."""
     for topic in "ab":
         await w.topic(topic, *[(1, 2)] * (PARTITIONS // 2), leaders=True)
@@ -54,29 +54,29 @@ def moves(target: Sequence[int] = (3, 4)) -> tuple[PlannedMove, ...]:
     return tuple(PlannedMove(topic, number, (1, 2), tuple(target)) for topic, number in names)
 
 
-async def applied(w: World, plan: ReassignPlan, caller: Caller = OPS) -> int:
+async def applied(w: KafkaWorld, plan: ReassignPlan, caller: Caller = OPS) -> int:
     pid = await w.term.procedures.engine.submit(NAME, encode_plan(plan), caller)
     await w.settle()
     return pid
 
 
-def record(w: World, pid: int) -> Record:
+def record(w: KafkaWorld, pid: int) -> Record:
     return w.term.procedures.engine.records[pid]
 
 
-def statuses(w: World, pid: int) -> list[Status]:
+def statuses(w: KafkaWorld, pid: int) -> list[Status]:
     return [move.status for move in plan_of(record(w, pid)).moves]
 
 
-def moving(w: World) -> set[tuple[str, int]]:
+def moving(w: KafkaWorld) -> set[tuple[str, int]]:
     return {(move.topic, move.partition) for move in moves() if written(w, move.topic, move.partition).moving}
 
 
-def placed(w: World) -> list[tuple[int, ...]]:
+def placed(w: KafkaWorld) -> list[tuple[int, ...]]:
     return [written(w, move.topic, move.partition).replicas for move in moves()]
 
 
-async def finished(w: World, pid: int) -> Record:
+async def finished(w: KafkaWorld, pid: int) -> Record:
     """Plays brokers until the plan has ended."""
     for _ in range(2 * PARTITIONS):
         if record(w, pid).state.is_final:
@@ -87,20 +87,20 @@ async def finished(w: World, pid: int) -> Record:
     return record(w, pid)
 
 
-async def commanded(w: World, pid: int, **command: object) -> None:
+async def commanded(w: KafkaWorld, pid: int, **command: object) -> None:
     data = msgspec.json.encode(PlanCommand(**command))  # type: ignore[arg-type]
     assert await w.term.procedures.engine.command(pid, data)
     await w.settle()
 
 
-async def aborted(w: World, pid: int) -> None:
+async def aborted(w: KafkaWorld, pid: int) -> None:
     assert await w.term.procedures.engine.abort(pid)
     await w.settle()
 
 
 @pytest.mark.seed("S2-7", "S2-15", "S3-14")
 @in_world(1, 2, 3, 4)
-async def test_a_plan_moves_its_partitions_in_waves_below_both_caps(w: World) -> None:
+async def test_a_plan_moves_its_partitions_in_waves_below_both_caps(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=4, broker_moves_max=2))
     assert len(moving(w)) == 2, "a broker receives two at a time"
@@ -123,7 +123,7 @@ def sized(replica_bytes: int) -> tuple[PlannedMove, ...]:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_moves_its_partitions_below_both_caps_of_bytes_which_change_while_it_runs(w: World) -> None:
+async def test_a_plan_moves_its_partitions_below_both_caps_of_bytes_which_change_while_it_runs(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(sized(10), bytes_max=59))
     assert len(moving(w)) == 2, "each move copies 20 bytes"
@@ -138,7 +138,7 @@ async def test_a_plan_moves_its_partitions_below_both_caps_of_bytes_which_change
 
 
 @in_world(1, 2, 3, 4)
-async def test_reassignments_of_other_clients_count_against_the_caps_of_bytes(w: World) -> None:
+async def test_reassignments_of_other_clients_count_against_the_caps_of_bytes(w: KafkaWorld) -> None:
     await running(w)
     w.term.controller.dial = sizes_of_leaders({("a", 0): 25})
     assert await alter(w, {("a", 0): (1, 3)}) == {}
@@ -168,7 +168,7 @@ def sizes_of_leaders(sizes: dict[tuple[str, int], int]) -> Dial:
 
 
 @in_world(1, 2, 3, 4)
-async def test_the_wave_and_the_record_are_one_multi(w: World) -> None:
+async def test_the_wave_and_the_record_are_one_multi(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves()))
     [wave] = [names for names in w.active.script.writes if paths.topic("a") in names]
@@ -178,7 +178,7 @@ async def test_the_wave_and_the_record_are_one_multi(w: World) -> None:
 
 @pytest.mark.seed("S2-34", "S3-14", "S3-15")
 @in_world(1, 2, 3, 4)
-async def test_a_plan_goes_on_after_a_failover_and_the_nonce_finds_it(w: World) -> None:
+async def test_a_plan_goes_on_after_a_failover_and_the_nonce_finds_it(w: KafkaWorld) -> None:
     await running(w)
     plan = ReassignPlan(moves(), moves_max=2)
     pid = await applied(w, plan)
@@ -192,7 +192,7 @@ async def test_a_plan_goes_on_after_a_failover_and_the_nonce_finds_it(w: World) 
 
 
 @in_world(1, 2, 3, 4)
-async def test_other_clients_win_and_the_plan_names_what_they_did(w: World) -> None:
+async def test_other_clients_win_and_the_plan_names_what_they_did(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=3))
     assert moving(w) == {("a", 0), ("a", 1), ("a", 2)}
@@ -208,7 +208,7 @@ async def test_other_clients_win_and_the_plan_names_what_they_did(w: World) -> N
 
 @pytest.mark.seed("S1-55")
 @in_world(1, 2, 3, 4)
-async def test_a_paused_plan_begins_nothing_until_it_is_resumed(w: World) -> None:
+async def test_a_paused_plan_begins_nothing_until_it_is_resumed(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=1))
     await commanded(w, pid, paused=True)
@@ -223,7 +223,7 @@ async def test_a_paused_plan_begins_nothing_until_it_is_resumed(w: World) -> Non
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_stopped_plan_ends_with_what_it_has_begun(w: World) -> None:
+async def test_a_stopped_plan_ends_with_what_it_has_begun(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=2))
     await commanded(w, pid, stop=True)
@@ -232,7 +232,7 @@ async def test_a_stopped_plan_ends_with_what_it_has_begun(w: World) -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_an_aborted_plan_gives_every_partition_its_original_replicas(w: World) -> None:
+async def test_an_aborted_plan_gives_every_partition_its_original_replicas(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=2))
     await join(w)
@@ -247,7 +247,7 @@ async def test_an_aborted_plan_gives_every_partition_its_original_replicas(w: Wo
 
 
 @in_world(1, 2, 3, 4)
-async def test_an_aborted_plan_says_which_partition_it_cannot_restore(w: World) -> None:
+async def test_an_aborted_plan_says_which_partition_it_cannot_restore(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(target=(1, 4)), moves_max=1))
     await join(w)
@@ -267,7 +267,7 @@ async def test_an_aborted_plan_says_which_partition_it_cannot_restore(w: World) 
 
 @pytest.mark.seed("S1-29")
 @in_world(1, 2, 3)
-async def test_a_move_to_a_dead_broker_waits_for_it_and_the_others_go_on(w: World) -> None:
+async def test_a_move_to_a_dead_broker_waits_for_it_and_the_others_go_on(w: KafkaWorld) -> None:
     await running(w)
     waiting, *others = moves(target=(1, 3))
     pid = await applied(w, ReassignPlan((msgspec.structs.replace(waiting, target=(3, 4)), *others)))
@@ -283,7 +283,7 @@ async def test_a_move_to_a_dead_broker_waits_for_it_and_the_others_go_on(w: Worl
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_topic_that_changes_under_the_wave_is_read_back_and_the_wave_is_decided_anew(w: World) -> None:
+async def test_a_topic_that_changes_under_the_wave_is_read_back_and_the_wave_is_decided_anew(w: KafkaWorld) -> None:
     await running(w)
 
     async def foreign() -> None:
@@ -296,7 +296,7 @@ async def test_a_topic_that_changes_under_the_wave_is_read_back_and_the_wave_is_
 
 
 @in_world(1, 2, 3, 4)
-async def test_two_plans_run_one_after_the_other(w: World) -> None:
+async def test_two_plans_run_one_after_the_other(w: KafkaWorld) -> None:
     await running(w)
     some, others = moves()[:2], moves()[2:]
     first = await applied(w, ReassignPlan(some, moves_max=1))
@@ -308,7 +308,7 @@ async def test_two_plans_run_one_after_the_other(w: World) -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_partition_whose_topic_is_deleted_ends_superseded(w: World) -> None:
+async def test_a_partition_whose_topic_is_deleted_ends_superseded(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan((*moves(), PlannedMove("gone", 0, (1,), (2,)))))
     found = plan_of(await finished(w, pid))
@@ -328,16 +328,16 @@ async def test_a_partition_whose_topic_is_deleted_ends_superseded(w: World) -> N
     ],
 )
 @in_world(1, 2, 3, 4)
-async def test_a_command_that_cannot_be_carried_out_is_refused(w: World, command: bytes, why: str) -> None:
+async def test_a_command_that_cannot_be_carried_out_is_refused(w: KafkaWorld, command: bytes, why: str) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=1))
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(ProcedureRefused, match=why):
         await w.term.procedures.engine.command(pid, command)
 
 
 @in_world(1, 2, 3, 4)
 async def test_records_that_cannot_be_read_leave_the_term_without_procedures_until_they_can(
-    w: World, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=1, paused=True))
@@ -345,7 +345,7 @@ async def test_records_that_cannot_be_read_leave_the_term_without_procedures_unt
     await w.active.crash()
     await w.begin_term()
     assert not w.term.gate.ended
-    with pytest.raises(Refused, match=r"procedures stand still: .*write the highest pid that was ever used"):
+    with pytest.raises(ProcedureRefused, match=r"procedures stand still: .*write the highest pid that was ever used"):
         _ = w.term.procedures.engine
     await w.operator.set(own.PROCEDURES, b"%d" % pid, -1)
     await asyncio.sleep(31)
@@ -360,19 +360,19 @@ RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.ra
 LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
-def config(w: World, kind: str, name: str) -> dict[str, str]:
+def config(w: KafkaWorld, kind: str, name: str) -> dict[str, str]:
     node = w.node(paths.config(kind, name))
     return {} if node is None else dict(msgspec.json.decode(node.data or b"")["config"])
 
 
-def throttled(w: World) -> set[str]:
+def throttled(w: KafkaWorld) -> set[str]:
     """The entities that have a setting of a throttle."""
     entities = [("brokers", str(b)) for b in range(1, 5)] + [("topics", topic) for topic in "ab"]
     return {f"{kind} {name}" for kind, name in entities if {*RATES, *LISTS} & config(w, kind, name).keys()}
 
 
 @in_world(1, 2, 3, 4)
-async def test_throttles_are_in_force_before_the_first_move_and_gone_at_the_end(w: World) -> None:
+async def test_throttles_are_in_force_before_the_first_move_and_gone_at_the_end(w: KafkaWorld) -> None:
     await running(w)
     seen: list[dict[str, str]] = []
     w.active.script.at(paths.topic("a"), lambda: seen.append(config(w, "brokers", "3")), exact=True)
@@ -384,14 +384,14 @@ async def test_throttles_are_in_force_before_the_first_move_and_gone_at_the_end(
     assert throttled(w) == set()
 
 
-async def in_isr(w: World, topic: str, partition: int, *brokers: int) -> None:
+async def in_isr(w: KafkaWorld, topic: str, partition: int, *brokers: int) -> None:
     """Has the leader take replicas into the ISR."""
     state = w.states[topic, partition]
     await w.alter_partition(state.leader, w.proposal(topic, partition, (*state.isr, *brokers)))
     await gathered(w)
 
 
-async def gathered(w: World) -> None:
+async def gathered(w: KafkaWorld) -> None:
     """Waits until a plan has looked at its lists again."""
     await w.settle()
     await asyncio.sleep(TOGETHER_MS / 1000)
@@ -399,7 +399,7 @@ async def gathered(w: World) -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_replica_is_throttled_from_the_begin_of_its_move_until_it_is_in_sync(w: World) -> None:
+async def test_a_replica_is_throttled_from_the_begin_of_its_move_until_it_is_in_sync(w: KafkaWorld) -> None:
     await running(w)
     await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
     await in_isr(w, "a", 0, 3)
@@ -415,7 +415,7 @@ async def test_a_replica_is_throttled_from_the_begin_of_its_move_until_it_is_in_
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_replica_that_falls_out_of_sync_before_its_move_ends_is_throttled_again(w: World) -> None:
+async def test_a_replica_that_falls_out_of_sync_before_its_move_ends_is_throttled_again(w: KafkaWorld) -> None:
     await running(w)
     await applied(w, ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=5_000))
     await in_isr(w, "a", 0, 3)
@@ -427,7 +427,7 @@ async def test_a_replica_that_falls_out_of_sync_before_its_move_ends_is_throttle
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_list_of_another_client_keeps_its_replicas_when_those_of_the_plan_go(w: World) -> None:
+async def test_a_list_of_another_client_keeps_its_replicas_when_those_of_the_plan_go(w: KafkaWorld) -> None:
     await running(w)
     path = paths.config("topics", "a")
     if w.node("/config/topics") is None:
@@ -445,7 +445,7 @@ async def test_a_list_of_another_client_keeps_its_replicas_when_those_of_the_pla
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_topic_whose_lists_cannot_be_set_costs_its_own_moves_alone(w: World) -> None:
+async def test_a_topic_whose_lists_cannot_be_set_costs_its_own_moves_alone(w: KafkaWorld) -> None:
     await running(w)
     path = paths.config("topics", "b")
     await (w.operator.create(path, b"{") if w.node(path) is None else w.operator.set(path, b"{", -1))
@@ -464,7 +464,7 @@ async def test_a_topic_whose_lists_cannot_be_set_costs_its_own_moves_alone(w: Wo
 
 
 @in_world(1, 2, 3, 4)
-async def test_moves_that_are_still_to_be_cancelled_stay_throttled_while_moves_are_paused(w: World) -> None:
+async def test_moves_that_are_still_to_be_cancelled_stay_throttled_while_moves_are_paused(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
     await PauseView(lambda: w.term).pause(PauseRequest(), "uid 0")
@@ -478,7 +478,7 @@ async def test_moves_that_are_still_to_be_cancelled_stay_throttled_while_moves_a
 @pytest.mark.parametrize("error", [NotConnected, OutcomeUnknown])
 @in_world(1, 2, 3, 4)
 async def test_a_wave_goes_on_in_the_same_term_although_the_connection_is_lost_behind_its_write(
-    w: World, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     await running(w)
     lost = [True]
@@ -500,7 +500,7 @@ async def test_a_wave_goes_on_in_the_same_term_although_the_connection_is_lost_b
 
 
 @in_world(1, 2, 3, 4)
-async def test_isr_changes_are_gathered_before_lists_are_written(w: World) -> None:
+async def test_isr_changes_are_gathered_before_lists_are_written(w: KafkaWorld) -> None:
     await running(w)
     await applied(w, ReassignPlan(moves(), moves_max=6, rate_bytes_per_s=5_000))
     await gathered(w)
@@ -514,7 +514,7 @@ async def test_isr_changes_are_gathered_before_lists_are_written(w: World) -> No
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_whose_lists_stand_writes_nothing_more_for_them(w: World) -> None:
+async def test_a_plan_whose_lists_stand_writes_nothing_more_for_them(w: KafkaWorld) -> None:
     await running(w)
     await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
     w.forget()
@@ -525,7 +525,7 @@ async def test_a_plan_whose_lists_stand_writes_nothing_more_for_them(w: World) -
 
 
 @in_world(1, 2, 3, 4)
-async def test_throttles_are_gone_after_a_roll_back_too_and_former_values_are_back(w: World) -> None:
+async def test_throttles_are_gone_after_a_roll_back_too_and_former_values_are_back(w: KafkaWorld) -> None:
     await running(w)
     path = paths.config("brokers", "3")
     data = b'{"version":1,"config":{"follower.replication.throttled.rate":"77"}}'
@@ -542,7 +542,7 @@ async def test_throttles_are_gone_after_a_roll_back_too_and_former_values_are_ba
 
 
 @in_world(1, 2, 3, 4)
-async def test_another_rate_is_written_and_a_rate_of_zero_lifts_the_throttle_at_once(w: World) -> None:
+async def test_another_rate_is_written_and_a_rate_of_zero_lifts_the_throttle_at_once(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
     await commanded(w, pid, rate_bytes_per_s=9_000)
@@ -553,7 +553,9 @@ async def test_another_rate_is_written_and_a_rate_of_zero_lifts_the_throttle_at_
 
 
 @in_world(1, 2, 3, 4)
-async def test_the_rate_and_the_caps_of_a_plan_that_is_taken_back_can_be_changed_and_nothing_else(w: World) -> None:
+async def test_the_rate_and_the_caps_of_a_plan_that_is_taken_back_can_be_changed_and_nothing_else(
+    w: KafkaWorld,
+) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=3, rate_bytes_per_s=5_000))
     await commanded(w, pid, paused=True, moves_max=1)
@@ -565,14 +567,14 @@ async def test_the_rate_and_the_caps_of_a_plan_that_is_taken_back_can_be_changed
     assert config(w, "brokers", "1") == dict.fromkeys(RATES, "9000")
     assert len(moving(w)) == 3
     for change in (b'{"paused":true}', b'{"held":true}', b'{"stop":true}'):
-        with pytest.raises(Refused, match="is being taken back: give it caps or a rate"):
+        with pytest.raises(ProcedureRefused, match="is being taken back: give it caps or a rate"):
             await w.term.procedures.engine.command(pid, change)
     assert (await finished(w, pid)).state is State.ROLLEDBACK
     assert (placed(w), throttled(w)) == ([(1, 2)] * PARTITIONS, set())
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_throttle_that_another_client_changed_stays(w: World) -> None:
+async def test_a_throttle_that_another_client_changed_stays(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
     path = paths.config("brokers", "1")
@@ -583,7 +585,7 @@ async def test_a_throttle_that_another_client_changed_stays(w: World) -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_the_next_daemon_lifts_the_throttles_of_the_one_that_died(w: World) -> None:
+async def test_the_next_daemon_lifts_the_throttles_of_the_one_that_died(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
     await w.active.crash()
@@ -594,7 +596,7 @@ async def test_the_next_daemon_lifts_the_throttles_of_the_one_that_died(w: World
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_that_is_held_has_no_throttle_begins_nothing_and_goes_on_once_it_is_resumed(w: World) -> None:
+async def test_a_plan_that_is_held_has_no_throttle_begins_nothing_and_goes_on_once_it_is_resumed(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=5_000))
     holding = asyncio.ensure_future(w.term.procedures.hold(5.0))
@@ -615,7 +617,7 @@ async def test_a_plan_that_is_held_has_no_throttle_begins_nothing_and_goes_on_on
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_that_could_not_be_paused_is_not_said_to_be(w: World) -> None:
+async def test_a_plan_that_could_not_be_paused_is_not_said_to_be(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=1))
     engine = w.term.procedures.engine
@@ -626,13 +628,13 @@ async def test_a_plan_that_could_not_be_paused_is_not_said_to_be(w: World) -> No
 
 
 @in_world(1, 2, 3, 4)
-async def test_without_plans_nothing_is_held(w: World) -> None:
+async def test_without_plans_nothing_is_held(w: KafkaWorld) -> None:
     await running(w)
     assert await w.term.procedures.hold(5.0) == []
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_held_plan_is_taken_back_when_it_is_aborted(w: World) -> None:
+async def test_a_held_plan_is_taken_back_when_it_is_aborted(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=2, held=True))
     await aborted(w, pid)
@@ -640,7 +642,7 @@ async def test_a_held_plan_is_taken_back_when_it_is_aborted(w: World) -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_topic_that_zookeeper_refuses_is_refused_alone_and_the_others_move(w: World) -> None:
+async def test_a_topic_that_zookeeper_refuses_is_refused_alone_and_the_others_move(w: KafkaWorld) -> None:
     await running(w)
     w.server.tree._nodes[paths.topic("a")].acls = (Acl(READ, "world", "anyone"),)
     pid = await applied(w, ReassignPlan(moves()))
@@ -656,7 +658,7 @@ async def test_a_topic_that_zookeeper_refuses_is_refused_alone_and_the_others_mo
 @pytest.mark.parametrize("bytes_max", [1, 250], ids=["less than a topic", "less than both with their names"])
 @in_world(1, 2, 3, 4)
 async def test_a_wave_is_bounded_by_the_bytes_of_its_topics_and_one_large_topic_goes_alone(
-    w: World, monkeypatch: pytest.MonkeyPatch, bytes_max: int
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch, bytes_max: int
 ) -> None:
     await running(w)
     monkeypatch.setattr(plan_progress, "BYTES_MAX", bytes_max)
@@ -667,7 +669,7 @@ async def test_a_wave_is_bounded_by_the_bytes_of_its_topics_and_one_large_topic_
 
 
 @in_world(1, 2, 3, 4)
-async def test_attempts_in_vain_are_counted_for_one_wave_and_not_for_the_whole_plan(w: World) -> None:
+async def test_attempts_in_vain_are_counted_for_one_wave_and_not_for_the_whole_plan(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=1))
     for _ in range(PARTITIONS):
@@ -688,7 +690,7 @@ async def test_attempts_in_vain_are_counted_for_one_wave_and_not_for_the_whole_p
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_configuration_that_cannot_be_read_keeps_no_other_throttle_in_force(w: World) -> None:
+async def test_a_configuration_that_cannot_be_read_keeps_no_other_throttle_in_force(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=100, rate_bytes_per_s=5_000))
     path = paths.config("brokers", "1")
@@ -709,7 +711,7 @@ async def test_a_configuration_that_cannot_be_read_keeps_no_other_throttle_in_fo
 @pytest.mark.parametrize("beside", [0, 1_000])
 @in_world(1, 2, 3, 4)
 async def test_many_records_are_loaded_once_all_brokers_have_the_states_of_the_term(
-    w: World, monkeypatch: pytest.MonkeyPatch, beside: int
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch, beside: int
 ) -> None:
     await running(w)
     await finished(w, await applied(w, ReassignPlan(moves())))

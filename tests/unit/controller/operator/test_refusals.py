@@ -16,43 +16,43 @@ from controller.operator.partitions import Only, PartitionQuery, partition_page
 from controller.operator.reasons import explain
 from state_machines.model.min_isr import UNKNOWN
 from state_machines.model.refusals import Refusals
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 ANOTHER_ID = int(Error.INCONSISTENT_TOPIC_ID)
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (3, 1), leaders=True)
     await w.serve()
     w.forget()
 
 
-def row(w: World, topic: str, partition: int) -> int:
+def row(w: KafkaWorld, topic: str, partition: int) -> int:
     found = w.term.cluster.find(topic, partition)
     assert found is not None
     return found
 
 
 def respond(
-    w: World, broker: int, rows: Mapping[int, bool] | range, failed: tuple[tuple[int, int], ...] = (), top: int = 0
+    w: KafkaWorld, broker: int, rows: Mapping[int, bool] | range, failed: tuple[tuple[int, int], ...] = (), top: int = 0
 ) -> None:
     epoch = w.term.cluster.brokers[broker].epoch
     w.witness.receive(BrokerResponse(broker, epoch, Api.LEADER_AND_ISR, top, failed, rows))
 
 
-def refuse(w: World, broker: int, *partitions: tuple[str, int], error: int = ANOTHER_ID) -> None:
+def refuse(w: KafkaWorld, broker: int, *partitions: tuple[str, int], error: int = ANOTHER_ID) -> None:
     rows = [row(w, *one) for one in partitions]
     respond(w, broker, dict.fromkeys(rows, False), tuple((i, error) for i in rows))
 
 
-def refused(w: World) -> list[tuple[str, int, list[int]]]:
+def refused(w: KafkaWorld) -> list[tuple[str, int, list[int]]]:
     query = PartitionQuery(None, frozenset({Only.REFUSED}), 100, None)
     return [(p.topic, p.partition, p.refused_by) for p in partition_page(w.term.cluster, query, UNKNOWN).items]
 
 
 @in_world(before=running)
-async def test_a_refused_replica_is_in_every_view_with_a_way_out_that_keeps_old_records_away(w: World) -> None:
+async def test_a_refused_replica_is_in_every_view_with_a_way_out_that_keeps_old_records_away(w: KafkaWorld) -> None:
     refuse(w, 3, ("t", 0), ("t", 1))
     cluster = w.term.cluster
     assert refused(w) == [("t", 0, [3]), ("t", 1, [3])]
@@ -72,7 +72,7 @@ async def test_a_refused_replica_is_in_every_view_with_a_way_out_that_keeps_old_
 
 
 @in_world(before=running)
-async def test_a_leader_that_refuses_leads_nothing(w: World) -> None:
+async def test_a_leader_that_refuses_leads_nothing(w: KafkaWorld) -> None:
     for broker in (1, 2, 3):
         refuse(w, broker, ("t", 0))
     found = explain(w.term.cluster, row(w, "t", 0), unclean=False)
@@ -82,7 +82,7 @@ async def test_a_leader_that_refuses_leads_nothing(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_follower_out_of_the_isr_that_is_refused_never_adds_itself(w: World) -> None:
+async def test_a_follower_out_of_the_isr_that_is_refused_never_adds_itself(w: KafkaWorld) -> None:
     i = row(w, "t", 0)
     before = w.states["t", 0]
     w.term.cluster.observe_leadership(i, replace(before, isr=(1, 2), version=before.version + 1))
@@ -93,7 +93,7 @@ async def test_a_follower_out_of_the_isr_that_is_refused_never_adds_itself(w: Wo
 
 
 @in_world(before=running)
-async def test_a_refusal_ends_when_the_broker_accepts_and_not_by_less(w: World) -> None:
+async def test_a_refusal_ends_when_the_broker_accepts_and_not_by_less(w: KafkaWorld) -> None:
     i, other = row(w, "t", 0), row(w, "t", 1)
     refuse(w, 3, ("t", 0), ("t", 1))
     respond(w, 3, {i: False}, top=int(Error.STALE_CONTROLLER_EPOCH))
@@ -110,13 +110,13 @@ async def test_a_refusal_ends_when_the_broker_accepts_and_not_by_less(w: World) 
 
 
 @in_world(before=running)
-async def test_a_failed_log_directory_is_no_refusal(w: World) -> None:
+async def test_a_failed_log_directory_is_no_refusal(w: KafkaWorld) -> None:
     refuse(w, 3, ("t", 0), error=int(Error.KAFKA_STORAGE_ERROR))
     assert refused(w) == []
 
 
 @in_world(before=running)
-async def test_a_refusal_ends_with_its_broker(w: World) -> None:
+async def test_a_refusal_ends_with_its_broker(w: KafkaWorld) -> None:
     refuse(w, 3, ("t", 0))
     w.die(3)
     await w.settle()
@@ -124,7 +124,7 @@ async def test_a_refusal_ends_with_its_broker(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_refusal_ends_with_its_topic(w: World) -> None:
+async def test_a_refusal_ends_with_its_topic(w: KafkaWorld) -> None:
     refuse(w, 3, ("t", 0), ("u", 0))
     await w.mark("t")
     await w.propagated()

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import NotFound, Refused
+from controller.http.documents import NotFound, ViewRefused
 from controller.http.procedures import Procedure
 from controller.kafka.procedures import restart as kind
 from controller.kafka.procedures.restart import LOOK_AGAIN_MS, PAUSED, encode_restart, name_batches, restart_of
@@ -36,13 +36,13 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kit.kafka.cluster import registration
 from tests.kit.kafka.reassignments import propagated
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_view_procedures import view_of
 
 ALL = RestartQuery({}, 1_000, frozenset())
 
 
-def view(w: World) -> RestartView:
+def view(w: KafkaWorld) -> RestartView:
     present: Any = SimpleNamespace(active=lambda: w.term)
     return RestartView(present, view_of(w))
 
@@ -51,25 +51,25 @@ def record(restart: RollingRestart) -> Record:
     return Record(7, "restart", State.RUNNABLE, 0, 0, 0, data=encode_restart(restart))
 
 
-async def begun(w: World) -> None:
+async def begun(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
     await serving(w)
 
 
-async def serving(w: World) -> None:
+async def serving(w: KafkaWorld) -> None:
     """Begins a term, which knows the brokers' min.insync.replicas."""
     await w.begin_term()
     w.term.cluster.min_isr = MinIsr(2, {})
     await propagated(w)
 
 
-async def passes(w: World, seconds: float = 3.0) -> None:
+async def passes(w: KafkaWorld, seconds: float = 3.0) -> None:
     await w.settle()
     await asyncio.sleep(seconds)
     await w.settle()
 
 
-async def in_sync(w: World) -> None:
+async def in_sync(w: KafkaWorld) -> None:
     """Leaders take all replicas of live brokers into the ISR."""
     for (topic, number), state in w.states.items():
         absent = [b for b in w.assignment(topic).partitions[number].replicas if b not in state.isr and b in w.brokers]
@@ -78,12 +78,12 @@ async def in_sync(w: World) -> None:
     await w.settle()
 
 
-async def shown(w: World, pid: int) -> Procedure:
+async def shown(w: KafkaWorld, pid: int) -> Procedure:
     await passes(w)
     return await view_of(w).one(pid, 0)
 
 
-async def restarted(w: World, broker: int) -> None:
+async def restarted(w: KafkaWorld, broker: int) -> None:
     await w.bounce(broker)
     await w.settle()
     await in_sync(w)
@@ -91,7 +91,7 @@ async def restarted(w: World, broker: int) -> None:
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_each_broker_is_named_once_and_the_restart_ends_when_all_are_back(w: World) -> None:
+async def test_each_broker_is_named_once_and_the_restart_ends_when_all_are_back(w: KafkaWorld) -> None:
     await begun(w)
     pid = (await view(w).begin(RestartRequest(reason="new kernel"), "uid 0")).pid
     named: list[int] = []
@@ -112,7 +112,7 @@ async def test_each_broker_is_named_once_and_the_restart_ends_when_all_are_back(
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_restart_goes_on_after_a_failover_with_the_epochs_of_its_begin(w: World) -> None:
+async def test_a_restart_goes_on_after_a_failover_with_the_epochs_of_its_begin(w: KafkaWorld) -> None:
     await begun(w)
     pid = (await view(w).begin(RestartRequest(), "uid 0")).pid
     await passes(w)
@@ -124,7 +124,7 @@ async def test_a_restart_goes_on_after_a_failover_with_the_epochs_of_its_begin(w
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_pause_names_no_further_batch_and_the_one_that_was_named_stands(w: World) -> None:
+async def test_a_pause_names_no_further_batch_and_the_one_that_was_named_stands(w: KafkaWorld) -> None:
     await begun(w)
     pid = (await view(w).begin(RestartRequest(), "uid 0")).pid
     await passes(w)
@@ -138,7 +138,7 @@ async def test_a_pause_names_no_further_batch_and_the_one_that_was_named_stands(
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_query_without_a_start_takes_the_one_of_the_restart_that_runs_or_has_ended(w: World) -> None:
+async def test_a_query_without_a_start_takes_the_one_of_the_restart_that_runs_or_has_ended(w: KafkaWorld) -> None:
     await begun(w)
     assert chosen(w.term, None) is None
     epochs = {broker: w.broker_epoch(broker) for broker in (1, 2)}
@@ -166,10 +166,10 @@ async def test_a_query_without_a_start_takes_the_one_of_the_restart_that_runs_or
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_an_aborted_restart_has_ended_and_a_second_one_beside_another_is_refused(w: World) -> None:
+async def test_an_aborted_restart_has_ended_and_a_second_one_beside_another_is_refused(w: KafkaWorld) -> None:
     await begun(w)
     pid = (await view(w).begin(RestartRequest(), "uid 0")).pid
-    with pytest.raises(Refused, match=f"restart {pid} runs already"):
+    with pytest.raises(ViewRefused, match=f"restart {pid} runs already"):
         await view(w).begin(RestartRequest(), "uid 0")
     running = chosen(w.term, pid)
     assert running is not None
@@ -188,7 +188,7 @@ async def test_an_aborted_restart_has_ended_and_a_second_one_beside_another_is_r
     second = (await view(w).begin(RestartRequest(), "uid 0")).pid
     found = chosen(w.term, None)
     assert (found.pid if found is not None else 0) == second, "one that runs comes before one that has ended"
-    with pytest.raises(Refused, match=r"brokers \[9\] are not registered"):
+    with pytest.raises(ViewRefused, match=r"brokers \[9\] are not registered"):
         await view(w).begin(RestartRequest(brokers=[9, 1]), "uid 0")
 
 
@@ -242,7 +242,7 @@ async def test_each_judgement_is_taken_once_and_stored_where_it_changes_what_is_
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_judgement_that_fails_is_begun_again_and_holds_the_restart_up_no_longer(w: World) -> None:
+async def test_a_judgement_that_fails_is_begun_again_and_holds_the_restart_up_no_longer(w: KafkaWorld) -> None:
     await begun(w)
     with mock.patch.object(kind, "restarting", side_effect=ValueError("a test")) as judgements:
         pid = (await view(w).begin(RestartRequest(), "uid 0")).pid
@@ -253,7 +253,7 @@ async def test_a_judgement_that_fails_is_begun_again_and_holds_the_restart_up_no
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_second_restart_names_nothing_before_the_first_has_ended(w: World) -> None:
+async def test_a_second_restart_names_nothing_before_the_first_has_ended(w: KafkaWorld) -> None:
     await begun(w)
     engine = w.term.procedures.engine
     first = (await view(w).begin(RestartRequest(brokers=[1]), "uid 0")).pid
@@ -267,7 +267,7 @@ async def test_a_second_restart_names_nothing_before_the_first_has_ended(w: Worl
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_new_term_knows_min_insync_replicas_before_a_restart_names_a_broker(w: World) -> None:
+async def test_a_new_term_knows_min_insync_replicas_before_a_restart_names_a_broker(w: KafkaWorld) -> None:
     """Its first judgement must not take the value for unknown, which this restart accepts."""
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.begin_term()
@@ -290,7 +290,7 @@ async def test_a_new_term_knows_min_insync_replicas_before_a_restart_names_a_bro
 )
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
 async def test_a_batch_is_as_large_as_the_request_allows_and_takes_what_it_accepts(
-    w: World, batch_max: int, accept: list[StopCause], batch: tuple[int, ...]
+    w: KafkaWorld, batch_max: int, accept: list[StopCause], batch: tuple[int, ...]
 ) -> None:
     for broker in (1, 2):
         await w.brokers[broker].set(paths.broker(broker), registration(broker, rack="a"), -1)
@@ -302,7 +302,7 @@ async def test_a_batch_is_as_large_as_the_request_allows_and_takes_what_it_accep
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_judgement_during_which_a_broker_goes_is_begun_anew(w: World) -> None:
+async def test_a_judgement_during_which_a_broker_goes_is_begun_anew(w: KafkaWorld) -> None:
     await begun(w)
     judged: list[list[int]] = []
 

@@ -8,7 +8,7 @@ import pytest
 
 from brokers.wire.errors import Error
 from cli.exit_codes import Exit
-from controller.http.documents import NotActive, Refused
+from controller.http.documents import NotActive, ViewRefused
 from controller.operator.drains import STAYING_MAX, ShutdownRequest, UndrainRequest
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.stopping import can_stop
@@ -18,7 +18,7 @@ from state_machines.model.types import ReplicaState
 from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent
 from tests.kit.kafka.parts import LEADER_AND_ISR
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.procedures.test_drain import views
 
 SHUTDOWN = ShutdownRequest(broker=1)
@@ -26,7 +26,7 @@ ACCEPTED = ShutdownRequest(broker=1, accept=[StopCause.SINGLE_REPLICA])
 UNDO = UndrainRequest(brokers=[1])
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     """t-0 led by 1, t-1 by 2, both in sync on 1, 2, 3; u-0 has one replica."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (1,), leaders=True)
@@ -35,7 +35,7 @@ async def running(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_the_command_does_what_the_brokers_own_request_does(w: World) -> None:
+async def test_the_command_does_what_the_brokers_own_request_does(w: KafkaWorld) -> None:
     found = await views(w)[0].shutdown(SHUTDOWN)
     assert (found.leaders_moved, found.staying_total) == (1, 1)
     assert found.staying == [f"u-0: {ONLY_REPLICA}"]
@@ -50,7 +50,7 @@ async def test_the_command_does_what_the_brokers_own_request_does(w: World) -> N
 
 
 @in_world()
-async def test_partitions_that_another_broker_could_lead_keep_the_broker_from_its_stop(w: World) -> None:
+async def test_partitions_that_another_broker_could_lead_keep_the_broker_from_its_stop(w: KafkaWorld) -> None:
     await w.topic("alone", *[(1, 2)] * (STAYING_MAX + 5), leaders=True, isr=(1,))
     await running(w)
     found = await views(w)[0].shutdown(SHUTDOWN)
@@ -60,7 +60,7 @@ async def test_partitions_that_another_broker_could_lead_keep_the_broker_from_it
 
 @pytest.mark.parametrize("accept", [[], [StopCause.SINGLE_REPLICA], [StopCause.OFFLINE]])
 @in_world(before=running)
-async def test_a_shutdown_and_can_stop_have_one_verdict(w: World, accept: list[StopCause]) -> None:
+async def test_a_shutdown_and_can_stop_have_one_verdict(w: KafkaWorld, accept: list[StopCause]) -> None:
     """The topic u has one replica: it would be offline, which one of the lists accepts."""
     found = await views(w)[0].shutdown(ShutdownRequest(broker=1, accept=accept))
     judged = can_stop(w.term.cluster, [1], w.term.cluster.min_isr, accept)
@@ -70,7 +70,7 @@ async def test_a_shutdown_and_can_stop_have_one_verdict(w: World, accept: list[S
 
 
 @in_world(before=running)
-async def test_a_shutdown_that_takes_partitions_below_min_isr_says_so(w: World) -> None:
+async def test_a_shutdown_that_takes_partitions_below_min_isr_says_so(w: KafkaWorld) -> None:
     w.term.cluster.min_isr = MinIsr(3, {})
     request = ShutdownRequest(broker=1, accept=[StopCause.SINGLE_REPLICA])
     found = await views(w)[0].shutdown(request)
@@ -80,7 +80,7 @@ async def test_a_shutdown_that_takes_partitions_below_min_isr_says_so(w: World) 
 
 
 @in_world(before=running)
-async def test_undrain_lets_the_broker_follow_and_lead_again(w: World) -> None:
+async def test_undrain_lets_the_broker_follow_and_lead_again(w: KafkaWorld) -> None:
     drains, _ = views(w)
     await drains.shutdown(SHUTDOWN)
     await w.propagated()
@@ -102,7 +102,7 @@ async def test_undrain_lets_the_broker_follow_and_lead_again(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_partition_that_lost_its_leader_meanwhile_gets_one_when_the_shutdown_is_undone(w: World) -> None:
+async def test_a_partition_that_lost_its_leader_meanwhile_gets_one_when_the_shutdown_is_undone(w: KafkaWorld) -> None:
     await w.topic("p", (1, 2), leaders=True, isr=(1,))
     await w.settle()
     drains, _ = views(w)
@@ -113,7 +113,7 @@ async def test_a_partition_that_lost_its_leader_meanwhile_gets_one_when_the_shut
 
 
 @in_world(before=running)
-async def test_the_shutdown_that_the_broker_requests_itself_is_not_undone(w: World) -> None:
+async def test_the_shutdown_that_the_broker_requests_itself_is_not_undone(w: KafkaWorld) -> None:
     drains, _ = views(w)
     await drains.shutdown(SHUTDOWN)
     await w.controlled_shutdown(1)
@@ -122,7 +122,7 @@ async def test_the_shutdown_that_the_broker_requests_itself_is_not_undone(w: Wor
 
 
 @in_world(before=running)
-async def test_a_command_after_the_brokers_own_request_cannot_be_undone(w: World) -> None:
+async def test_a_command_after_the_brokers_own_request_cannot_be_undone(w: KafkaWorld) -> None:
     drains, _ = views(w)
     await w.controlled_shutdown(1)
     assert (await drains.shutdown(ACCEPTED)).may_stop
@@ -133,7 +133,7 @@ async def test_a_command_after_the_brokers_own_request_cannot_be_undone(w: World
 
 
 @in_world(before=running)
-async def test_a_follower_outside_of_the_isr_goes_on_because_it_could_not_begin_again(w: World) -> None:
+async def test_a_follower_outside_of_the_isr_goes_on_because_it_could_not_begin_again(w: KafkaWorld) -> None:
     await w.topic("late", (2, 1), leaders=True, isr=(2,))
     await w.settle()
     drains, _ = views(w)
@@ -146,7 +146,7 @@ async def test_a_follower_outside_of_the_isr_goes_on_because_it_could_not_begin_
 
 
 @in_world(before=running)
-async def test_the_restart_of_the_broker_ends_its_shutdown(w: World) -> None:
+async def test_the_restart_of_the_broker_ends_its_shutdown(w: KafkaWorld) -> None:
     drains, _ = views(w)
     await drains.shutdown(SHUTDOWN)
     await w.bounce(1)
@@ -158,7 +158,7 @@ async def test_the_restart_of_the_broker_ends_its_shutdown(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_drained_broker_is_no_leader_of_what_another_one_leaves(w: World) -> None:
+async def test_a_drained_broker_is_no_leader_of_what_another_one_leaves(w: KafkaWorld) -> None:
     await w.term.controller.connected()
     w.term.cluster.observe_drained({2})
     await views(w)[0].shutdown(SHUTDOWN)
@@ -166,9 +166,9 @@ async def test_a_drained_broker_is_no_leader_of_what_another_one_leaves(w: World
 
 
 @in_world(before=running)
-async def test_an_unknown_broker_is_refused_and_a_term_that_ends_is_named(w: World) -> None:
+async def test_an_unknown_broker_is_refused_and_a_term_that_ends_is_named(w: KafkaWorld) -> None:
     drains, _ = views(w)
-    with pytest.raises(Refused, match="broker 9 is not registered"):
+    with pytest.raises(ViewRefused, match="broker 9 is not registered"):
         await drains.shutdown(ShutdownRequest(broker=9))
     w.term.gate.end("a test")
     with pytest.raises(NotActive, match="the term ended"):
@@ -176,7 +176,7 @@ async def test_an_unknown_broker_is_refused_and_a_term_that_ends_is_named(w: Wor
 
 
 @in_world(before=running)
-async def test_log_lines_name_the_operator(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_lines_name_the_operator(w: KafkaWorld, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "regent.controller")
     drains, _ = views(w)
     await drains.shutdown(SHUTDOWN)
@@ -200,5 +200,5 @@ def test_the_command_ends_by_whether_the_broker_may_stop(
         [refused] = items("shutdown", 2, code=Exit.REFUSED)
         assert refused["hindrances"][0]["cause"] == "no-leader"
         regent("shutdown", code=Exit.USAGE)
-        double.answers["drains.shutdown"] = Refused("broker 9 is not registered", "correct the id")
+        double.answers["drains.shutdown"] = ViewRefused("broker 9 is not registered", "correct the id")
         assert "correct the id" in regent("shutdown", 9, code=Exit.REFUSED).stderr

@@ -19,7 +19,7 @@ from metadata_store.errors import NotConnected
 from state_machines.admin_rules.throttles import FOLLOWER_REPLICAS, LEADER_RATE
 from state_machines.decisions.plan_progress import ReassignPlan
 from tests.kit.kafka.reassignments import alter
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.procedures.test_throttle_kind import ALL, begun, lifted, set_rates, view
 from tests.unit.controller.operator.test_reassign_plan import LISTS, RATES, applied, config, moves
 from tests.unit.controller.operator.test_view_procedures import view_of
@@ -27,7 +27,7 @@ from tests.unit.controller.operator.test_view_procedures import view_of
 READ_ONLY = Acl(READ | ADMIN, "world", "anyone")
 
 
-async def left(w: World, kind: str, name: str, **settings: str) -> None:
+async def left(w: KafkaWorld, kind: str, name: str, **settings: str) -> None:
     """Has another tool leave settings, beside one that throttles nothing."""
     entries = {setting.replace("_", "."): value for setting, value in settings.items()}
     data = json.dumps({"version": 1, "config": {"retention.ms": "5", **entries}}).encode()
@@ -38,7 +38,7 @@ async def left(w: World, kind: str, name: str, **settings: str) -> None:
         await w.operator.set(path, data, -1)
 
 
-async def leave_some(w: World) -> None:
+async def leave_some(w: KafkaWorld) -> None:
     await left(w, "brokers", "4", leader_replication_throttled_rate="9")
     await left(w, "topics", "b", follower_replication_throttled_replicas="0:1,1:2")
 
@@ -48,7 +48,7 @@ def seen(found: list[ThrottleSetting]) -> list[tuple[str, str, str | None]]:
 
 
 @in_world(*ALL)
-async def test_each_setting_is_listed_with_its_owner_or_nobody(w: World) -> None:
+async def test_each_setting_is_listed_with_its_owner_or_nobody(w: KafkaWorld) -> None:
     await begun(w)
     pid = (await set_rates(w, 1, topics=["a"])).pid
     await leave_some(w)
@@ -67,7 +67,7 @@ async def test_each_setting_is_listed_with_its_owner_or_nobody(w: World) -> None
 
 
 @in_world(*ALL)
-async def test_a_bypassed_throttle_leaves_settings_that_are_listed_and_removed(w: World) -> None:
+async def test_a_bypassed_throttle_leaves_settings_that_are_listed_and_removed(w: KafkaWorld) -> None:
     await begun(w)
     pid = (await set_rates(w, 1, 2, topics=["a"])).pid
     await view_of(w).bypass(pid, "uid 0")
@@ -85,7 +85,7 @@ async def test_a_bypassed_throttle_leaves_settings_that_are_listed_and_removed(w
 
 
 @in_world(*ALL)
-async def test_what_a_procedure_owns_stays_and_all_other_settings_of_the_entity_too(w: World) -> None:
+async def test_what_a_procedure_owns_stays_and_all_other_settings_of_the_entity_too(w: KafkaWorld) -> None:
     await begun(w)
     pid = (await set_rates(w, 1)).pid
     await leave_some(w)
@@ -100,7 +100,7 @@ async def test_what_a_procedure_owns_stays_and_all_other_settings_of_the_entity_
 
 
 @in_world(*ALL)
-async def test_settings_that_another_clients_reassignment_may_need_stay(w: World) -> None:
+async def test_settings_that_another_clients_reassignment_may_need_stay(w: KafkaWorld) -> None:
     await begun(w)
     await leave_some(w)
     await alter(w, {("b", 0): (3, 4)})
@@ -111,7 +111,7 @@ async def test_settings_that_another_clients_reassignment_may_need_stay(w: World
 
 
 @in_world(*ALL)
-async def test_settings_of_a_plans_own_topics_need_no_other_client(w: World) -> None:
+async def test_settings_of_a_plans_own_topics_need_no_other_client(w: KafkaWorld) -> None:
     await begun(w)
     await leave_some(w)
     await applied(w, ReassignPlan(moves()[-1:]))
@@ -122,7 +122,7 @@ async def test_settings_of_a_plans_own_topics_need_no_other_client(w: World) -> 
 
 
 @in_world(*ALL)
-async def test_a_setting_that_changes_meanwhile_or_is_closed_stays(w: World) -> None:
+async def test_a_setting_that_changes_meanwhile_or_is_closed_stays(w: KafkaWorld) -> None:
     await begun(w)
     await leave_some(w)
     await w.operator.set_acls(paths.config("topics", "b"), [READ_ONLY], -1)
@@ -145,7 +145,9 @@ async def test_a_setting_that_changes_meanwhile_or_is_closed_stays(w: World) -> 
 
 
 @in_world(*ALL)
-async def test_a_status_counts_settings_without_an_owner_and_none_of_a_procedure_that_began_or_ended(w: World) -> None:
+async def test_a_status_counts_settings_without_an_owner_and_none_of_a_procedure_that_began_or_ended(
+    w: KafkaWorld,
+) -> None:
     await begun(w)
     reader = StatusReader(w.dial)
     await set_rates(w, 1)
@@ -166,7 +168,7 @@ async def test_a_status_counts_settings_without_an_owner_and_none_of_a_procedure
 
 
 @in_world(*ALL)
-async def test_without_zookeeper_nothing_is_listed_as_throttled_by_nobody(w: World) -> None:
+async def test_without_zookeeper_nothing_is_listed_as_throttled_by_nobody(w: KafkaWorld) -> None:
     await begun(w)
     with (
         mock.patch.object(throttle_settings, "find_throttled", side_effect=NotConnected("lost")),

@@ -12,7 +12,7 @@ from brokers.security.shared_secret import Seals
 from cli.commands.observe import ALWAYS
 from controller.daemon.daemon import Daemon
 from controller.daemon.state import Mode
-from controller.http.documents import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, ViewRefused
 from controller.http.models import OperationRequest
 from controller.kafka.metrics.values import ShownMode as GaugeMode
 from controller.operator.gauges import MODES
@@ -272,7 +272,7 @@ async def test_a_shadow_shows_the_state_that_it_follows(tmp_path: Path) -> None:
             assert view.partitions.describe_partition("orders", 1).leader == 2
             assert "it is the preferred replica" in (await view.explanations.explain("orders", 1)).leader_because
             assert [b.id for b in view.brokers.listed()] == [1, 2, 3]
-            with pytest.raises(Refused, match="shadow"):
+            with pytest.raises(ViewRefused, match="shadow"):
                 await view.role.handback(OperationRequest(), "uid 0")
 
 

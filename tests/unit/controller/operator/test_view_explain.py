@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.journal.segments import SegmentName, folder_in
 from controller.operator.explain import history_rows
 from controller.operator.partitions import Only, PartitionQuery
@@ -86,7 +86,7 @@ async def test_partitions_at_and_below_min_isr_are_known_after_a_response_of_a_b
         view = View(daemon, cluster.dial, cluster.release_of)
         at, below = (PartitionQuery(None, frozenset({o}), 10, None) for o in (Only.AT_MIN_ISR, Only.UNDER_MIN_ISR))
         for query in (at, below):
-            with pytest.raises(Refused, match=r"min\.insync\.replicas is not known yet"):
+            with pytest.raises(ViewRefused, match=r"min\.insync\.replicas is not known yet"):
                 view.partitions.list_partitions(query)
         assert (
             view.whole.status().under_min_isr_partitions,

@@ -13,7 +13,7 @@ import pytest
 
 from brokers.client import BrokerCallFailed
 from controller.daemon.state import Mode
-from controller.http.documents import NotActive, NotFound, Refused
+from controller.http.documents import NotActive, NotFound, ViewRefused
 from controller.kafka.procedures import reassign
 from controller.operator.gauges import procedures_of
 from controller.operator.plan_requests import Move, ReassignCommand, ReassignRequest
@@ -30,10 +30,10 @@ from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.types import Broker, LogDirectory, ReplicaLog, TopicPartition
 from state_machines.procedures.record import Record
 from tests.kit.kafka.reassignments import alter, caught_up, propagated, written
-from tests.kit.kafka.world import Seat, World, in_world
+from tests.kit.kafka.world import KafkaWorld, Seat, in_world
 
 
-def view_of(w: World, seat: Seat | None = None) -> ProcedureView:
+def view_of(w: KafkaWorld, seat: Seat | None = None) -> ProcedureView:
     """Returns the view of the active daemon, or of another one that stands by with a session of its own."""
     mode = Mode.ACTIVE if seat is None else Mode.STANDBY
     daemon: Any = SimpleNamespace(
@@ -50,7 +50,7 @@ def request(**more: Any) -> ReassignRequest:
     return ReassignRequest(moves=[Move(topic="t", partition=number, target=(3,)) for number in range(2)], **more)
 
 
-async def running(w: World) -> ProcedureView:
+async def running(w: KafkaWorld) -> ProcedureView:
     await w.topic("t", (1, 2), (1, 2), leaders=True)
     await w.begin_term()
     await propagated(w)
@@ -72,7 +72,7 @@ def faulty(kind: str) -> Iterator[None]:
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_that_ends_terms_is_parked_and_the_cluster_is_controlled(w: World) -> None:
+async def test_a_plan_that_ends_terms_is_parked_and_the_cluster_is_controlled(w: KafkaWorld) -> None:
     view = await running(w)
     with faulty("reassign"):
         await plans(view).apply(request(), "uid 0")
@@ -98,7 +98,7 @@ async def test_a_plan_that_ends_terms_is_parked_and_the_cluster_is_controlled(w:
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_is_bypassed_before_the_records_are_used_again(w: World) -> None:
+async def test_a_plan_is_bypassed_before_the_records_are_used_again(w: KafkaWorld) -> None:
     """Its record is refused: procedures stand still, and the next load would run the same step."""
     view = await running(w)
     begun = await plans(view).apply(request(), "uid 0")
@@ -115,7 +115,7 @@ async def test_a_plan_is_bypassed_before_the_records_are_used_again(w: World) ->
 
 
 @in_world(1, 2, 3)
-async def test_a_record_that_cannot_be_used_is_removed_before_the_records_are_used_again(w: World) -> None:
+async def test_a_record_that_cannot_be_used_is_removed_before_the_records_are_used_again(w: KafkaWorld) -> None:
     view = await running(w)
     await plans(view).apply(request(paused=True), "uid 0")
     w.term.procedures._fail(StoreFailed("ZooKeeper is slow"))
@@ -128,7 +128,7 @@ async def test_a_record_that_cannot_be_used_is_removed_before_the_records_are_us
 
 
 @in_world(1, 2, 3)
-async def test_a_request_while_the_records_cannot_be_read_is_refused_with_the_cause(w: World) -> None:
+async def test_a_request_while_the_records_cannot_be_read_is_refused_with_the_cause(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(), "uid 0")
     await w.settle()
@@ -136,13 +136,15 @@ async def test_a_request_while_the_records_cannot_be_read_is_refused_with_the_ca
     with (
         mock.patch.object(parking, "EARLY_S", 0.1),
         mock.patch.object(Engine, "load", side_effect=StoreFailed("ZooKeeper is full")),
-        pytest.raises(Refused, match=r"no term of this daemon began .* \(procedures stand still: ZooKeeper is full\)"),
+        pytest.raises(
+            ViewRefused, match=r"no term of this daemon began .* \(procedures stand still: ZooKeeper is full\)"
+        ),
     ):
         await view.bypass(begun.pid, "uid 0", "")
 
 
 @in_world(1, 2, 3)
-async def test_a_standby_whose_term_has_ended_by_a_procedure_answers_at_once(w: World) -> None:
+async def test_a_standby_whose_term_has_ended_by_a_procedure_answers_at_once(w: KafkaWorld) -> None:
     """It remembers suspects, and another daemon is active: no term of this one comes."""
     begun = await plans(await running(w)).apply(request(), "uid 0")
     w.parking.blame([begun.pid, 99], Unstorable("its record is refused"))
@@ -154,7 +156,7 @@ async def test_a_standby_whose_term_has_ended_by_a_procedure_answers_at_once(w: 
 
 @pytest.mark.seed("S2-9", "S2-14")
 @in_world(1, 2, 3)
-async def test_a_plan_is_applied_listed_followed_and_has_its_result(w: World) -> None:
+async def test_a_plan_is_applied_listed_followed_and_has_its_result(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(reason="rack 3 is full", moves_max=1), "uid 0")
     await w.settle()
@@ -182,7 +184,7 @@ async def test_a_plan_is_applied_listed_followed_and_has_its_result(w: World) ->
 
 
 @in_world(1, 2, 3)
-async def test_a_standby_shows_the_records_in_zookeeper_and_changes_nothing(w: World) -> None:
+async def test_a_standby_shows_the_records_in_zookeeper_and_changes_nothing(w: KafkaWorld) -> None:
     begun = await plans(await running(w)).apply(request(paused=True), "uid 0")
     await w.settle()
     standby = view_of(w, await w.seat())
@@ -195,7 +197,7 @@ async def test_a_standby_shows_the_records_in_zookeeper_and_changes_nothing(w: W
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_that_the_cluster_does_not_match_is_refused_with_every_difference(w: World) -> None:
+async def test_a_plan_that_the_cluster_does_not_match_is_refused_with_every_difference(w: KafkaWorld) -> None:
     view = await running(w)
     moves = [
         Move(topic="t", partition=0, origin=(2, 1), target=(3,)),
@@ -203,7 +205,7 @@ async def test_a_plan_that_the_cluster_does_not_match_is_refused_with_every_diff
         Move(topic="t", partition=1, target=(3,)),
         Move(topic="gone", partition=0, target=(3,)),
     ]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ViewRefused) as refused:
         await plans(view).apply(ReassignRequest(moves=moves), "uid 0")
     for part in (
         "t-0 has replicas [1, 2], the plan expects [2, 1]",
@@ -216,24 +218,24 @@ async def test_a_plan_that_the_cluster_does_not_match_is_refused_with_every_diff
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_with_many_differences_names_some_and_counts_the_others(w: World) -> None:
+async def test_a_plan_with_many_differences_names_some_and_counts_the_others(w: KafkaWorld) -> None:
     view = await running(w)
     moves = [Move(topic="gone", partition=number, target=(3,)) for number in range(25)]
-    with pytest.raises(Refused, match=r"gone-19 does not exist; and 5 more$") as refused:
+    with pytest.raises(ViewRefused, match=r"gone-19 does not exist; and 5 more$") as refused:
         await plans(view).apply(ReassignRequest(moves=moves), "uid 0")
     assert "from a new snapshot: regent snapshot" in refused.value.remedy
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_of_another_cluster_is_refused(w: World) -> None:
+async def test_a_plan_of_another_cluster_is_refused(w: KafkaWorld) -> None:
     view = await running(w)
-    with pytest.raises(Refused, match="the plan is for cluster there, and this is here"):
+    with pytest.raises(ViewRefused, match="the plan is for cluster there, and this is here"):
         await plans(view).apply(request(cluster_id="there"), "uid 0")
     assert (await plans(view).apply(request(cluster_id="here"), "uid 0")).pid
 
 
 @in_world(1, 2, 3)
-async def test_a_dry_run_starts_nothing(w: World) -> None:
+async def test_a_dry_run_starts_nothing(w: KafkaWorld) -> None:
     view = await running(w)
     assert (await plans(view).apply(request(dry_run=True), "uid 0")).state == "planned"
     await w.settle()
@@ -241,17 +243,17 @@ async def test_a_dry_run_starts_nothing(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_a_repeated_call_finds_its_plan_although_the_cluster_has_changed_since(w: World) -> None:
+async def test_a_repeated_call_finds_its_plan_although_the_cluster_has_changed_since(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(nonce="n"), "uid 0")
     await w.settle()
     assert (await plans(view).apply(request(nonce="n"), "uid 0")).pid == begun.pid
-    with pytest.raises(Refused, match=rf"plan {begun.pid} moves 2 of these 2 partitions: t-0, t-1"):
+    with pytest.raises(ViewRefused, match=rf"plan {begun.pid} moves 2 of these 2 partitions: t-0, t-1"):
         await plans(view).apply(request(nonce="other"), "uid 0")
 
 
 @in_world(1, 2, 3)
-async def test_a_call_that_is_repeated_while_its_plan_is_stored_finds_that_plan(w: World) -> None:
+async def test_a_call_that_is_repeated_while_its_plan_is_stored_finds_that_plan(w: KafkaWorld) -> None:
     view = await running(w)
     calls = [asyncio.ensure_future(plans(view).apply(request(nonce="n"), "uid 0"))]
     while not calls[0].done():
@@ -262,31 +264,33 @@ async def test_a_call_that_is_repeated_while_its_plan_is_stored_finds_that_plan(
 
 
 @in_world(1, 2, 3)
-async def test_of_two_plans_of_a_partition_that_are_applied_at_the_same_moment_the_second_is_refused(w: World) -> None:
+async def test_of_two_plans_of_a_partition_that_are_applied_at_the_same_moment_the_second_is_refused(
+    w: KafkaWorld,
+) -> None:
     view = await running(w)
     both = [plans(view).apply(request(), "uid 0"), plans(view).apply(request(), "uid 1")]
     found = await asyncio.gather(*both, return_exceptions=True)
     [begun] = [one for one in found if not isinstance(one, BaseException)]
-    [refused] = [one for one in found if isinstance(one, Refused)]
+    [refused] = [one for one in found if isinstance(one, ViewRefused)]
     assert f"plan {begun.pid} moves 2 of these 2 partitions: t-0, t-1" in refused.message
     assert f"regent procedures wait {begun.pid}" in refused.message
     assert [one.pid for one in await view.list_all()] == [begun.pid]
 
 
 @in_world(1, 2, 3)
-async def test_operations_on_what_is_not_there_name_it(w: World) -> None:
+async def test_operations_on_what_is_not_there_name_it(w: KafkaWorld) -> None:
     view = await running(w)
     with pytest.raises(NotFound, match="procedure 7 is not known"):
         await view.one(7, 0)
     with pytest.raises(NotFound, match="no reassign plan has pid 7"):
         await plans(view).moves(7)
     for work in (view.abort(7), view.bypass(7), plans(view).command(7, ReassignCommand(paused=True))):
-        with pytest.raises(Refused, match="pid 7: it is not known"):
+        with pytest.raises(ViewRefused, match="pid 7: it is not known"):
             await work
 
 
 @in_world(1, 2, 3)
-async def test_what_has_ended_is_neither_aborted_nor_bypassed_nor_changed(w: World) -> None:
+async def test_what_has_ended_is_neither_aborted_nor_bypassed_nor_changed(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(), "uid 0")
     for _ in range(4):
@@ -297,13 +301,13 @@ async def test_what_has_ended_is_neither_aborted_nor_bypassed_nor_changed(w: Wor
         view.bypass(begun.pid),
         plans(view).command(begun.pid, ReassignCommand(stop=True)),
     ):
-        with pytest.raises(Refused, match=f"pid {begun.pid}: it has "):
+        with pytest.raises(ViewRefused, match=f"pid {begun.pid}: it has "):
             await work
 
 
 @in_world(1, 2, 3)
 async def test_records_that_cannot_be_used_are_listed_with_the_reason_and_removed_by_the_command_of_the_refusals(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(paused=True), "uid 0")
@@ -316,10 +320,10 @@ async def test_records_that_cannot_be_used_are_listed_with_the_reason_and_remove
     assert "JSON" in found[9999] or "Input data" in found[9999]
     view = view_of(w)
     for work in (view.abort(9999), view.bypass(9999), view.cancel(9999)):
-        with pytest.raises(Refused, match="pid 9999: ") as refused:
+        with pytest.raises(ViewRefused, match="pid 9999: ") as refused:
             await work
         assert refused.value.remedy == "'regent procedures remove 9999' removes it"
-    with pytest.raises(Refused, match=f"pid {begun.pid}: its record can be used"):
+    with pytest.raises(ViewRefused, match=f"pid {begun.pid}: its record can be used"):
         await view.remove(begun.pid, "uid 7", "")
     removed = await view.remove(9999, "uid 7", " a stray\n record ")
     assert (removed.pid, removed.state, removed.end_principal, removed.end_reason) == (
@@ -334,7 +338,7 @@ async def test_records_that_cannot_be_used_are_listed_with_the_reason_and_remove
 # -- progress
 
 
-def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]], growth_bytes: int = 0) -> list[int]:
+def measured_by(w: KafkaWorld, logs: dict[int, dict[TopicPartition, int]], growth_bytes: int = 0) -> list[int]:
     """Lets brokers report logs of so many bytes, 50 records behind; returns the brokers that are queried.
 
     ``growth_bytes``: what each log gains in a second.
@@ -367,14 +371,14 @@ T0 = TopicPartition("t", 0)
 
 
 @in_world(1, 2, 3)
-async def test_a_throttle_below_the_traffic_that_a_broker_would_copy_is_refused(w: World) -> None:
+async def test_a_throttle_below_the_traffic_that_a_broker_would_copy_is_refused(w: KafkaWorld) -> None:
     view = await running(w)
     logs = {1: {T0: 0, TopicPartition("t", 1): 0}}
     measured_by(w, logs, growth_bytes=60_000)
     began_s = asyncio.get_running_loop().time()
     slow = ReassignRequest(moves=SIZED, rate_bytes_per_s=100_000)
     for dry_run in (True, False):
-        with pytest.raises(Refused, match=r"is below the 120\.0 kB/s that producers write to .* which broker 3"):
+        with pytest.raises(ViewRefused, match=r"is below the 120\.0 kB/s that producers write to .* which broker 3"):
             await plans(view).apply(slow.model_copy(update={"dry_run": dry_run}), "uid 0")
     assert asyncio.get_running_loop().time() - began_s == pytest.approx(2.0)
     one_at_a_time = slow.model_copy(update={"broker_moves_max": 1})
@@ -382,38 +386,38 @@ async def test_a_throttle_below_the_traffic_that_a_broker_would_copy_is_refused(
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_that_runs_gets_no_throttle_below_the_traffic_of_its_moves(w: World) -> None:
+async def test_a_plan_that_runs_gets_no_throttle_below_the_traffic_of_its_moves(w: KafkaWorld) -> None:
     view = await running(w)
     measured_by(w, {1: {T0: 0, TopicPartition("t", 1): 0}}, growth_bytes=60_000)
     begun = await plans(view).apply(ReassignRequest(moves=SIZED, rate_bytes_per_s=500_000), "uid 0")
     for slow in (ReassignCommand(rate_bytes_per_s=100_000), ReassignCommand(paused=False, rate_bytes_per_s=100_000)):
-        with pytest.raises(Refused, match=r"is below the 120\.0 kB/s that producers") as refused:
+        with pytest.raises(ViewRefused, match=r"is below the 120\.0 kB/s that producers") as refused:
             await plans(view).command(begun.pid, slow)
         assert "give --throttle 240000 or more" in refused.value.remedy
         assert "regent reassign pause" in refused.value.remedy
     assert reassign.plan_of(w.term.procedures.engine.records[begun.pid]).rate_bytes_per_s == 500_000
     for taken in (ReassignCommand(rate_bytes_per_s=0), ReassignCommand(rate_bytes_per_s=100_000, broker_moves_max=1)):
         await plans(view).command(begun.pid, taken)
-    with pytest.raises(Refused, match=r"is below the 120\.0 kB/s"):
+    with pytest.raises(ViewRefused, match=r"is below the 120\.0 kB/s"):
         await plans(view).command(begun.pid, ReassignCommand(broker_moves_max=2))
 
 
 @in_world(1, 2, 3)
 async def test_a_throttle_between_bounds_is_judged_by_the_upper_one_and_wrong_bounds_are_refused(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     view = await running(w)
     measured_by(w, {1: {T0: 0, TopicPartition("t", 1): 0}}, growth_bytes=60_000)
     slow = ReassignRequest(moves=SIZED, rate_bytes_per_s=10_000, rate_bytes_per_s_max=100_000)
-    with pytest.raises(Refused, match=r"throttle of 100\.0 kB/s is below the 120\.0 kB/s"):
+    with pytest.raises(ViewRefused, match=r"throttle of 100\.0 kB/s is below the 120\.0 kB/s"):
         await plans(view).apply(slow, "uid 0")
     for wrong in ({"rate_bytes_per_s": 200_000}, {"rate_bytes_per_s": 0}):
-        with pytest.raises(Refused, match="rate_bytes_per_s_max is 100000") as refused:
+        with pytest.raises(ViewRefused, match="rate_bytes_per_s_max is 100000") as refused:
             await plans(view).apply(slow.model_copy(update=wrong), "uid 0")
         assert "--throttle 1M..50M" in refused.value.remedy
     begun = await plans(view).apply(slow.model_copy(update={"rate_bytes_per_s_max": 500_000}), "uid 0")
     assert "throttle 10.0 kB/s, between 10.0 kB and 500.0 kB: it begins at the lower bound" in begun.detail
-    with pytest.raises(Refused, match=r"throttle of 90\.0 kB/s is below"):
+    with pytest.raises(ViewRefused, match=r"throttle of 90\.0 kB/s is below"):
         await plans(view).command(begun.pid, ReassignCommand(rate_bytes_per_s=1_000, rate_bytes_per_s_max=90_000))
     changed = await plans(view).command(
         begun.pid, ReassignCommand(rate_bytes_per_s=1_000, rate_bytes_per_s_max=900_000)
@@ -422,14 +426,14 @@ async def test_a_throttle_between_bounds_is_judged_by_the_upper_one_and_wrong_bo
 
 
 @in_world(1, 2, 3)
-async def test_a_throttle_is_taken_where_no_leader_reports_its_logs(w: World) -> None:
+async def test_a_throttle_is_taken_where_no_leader_reports_its_logs(w: KafkaWorld) -> None:
     view = await running(w)
     measured_by(w, {})
     assert (await plans(view).apply(ReassignRequest(moves=SIZED, rate_bytes_per_s=1), "uid 0")).pid
 
 
 @in_world(1, 2, 3)
-async def test_progress_is_measured_at_destinations_alone_and_stands_for_some_seconds(w: World) -> None:
+async def test_progress_is_measured_at_destinations_alone_and_stands_for_some_seconds(w: KafkaWorld) -> None:
     view = await running(w)
     logs = {3: {T0: 1_000_000}}
     queried = measured_by(w, logs)
@@ -452,7 +456,7 @@ async def test_progress_is_measured_at_destinations_alone_and_stands_for_some_se
 
 
 @in_world(1, 2, 3)
-async def test_a_destination_that_sends_no_report_is_named(w: World) -> None:
+async def test_a_destination_that_sends_no_report_is_named(w: KafkaWorld) -> None:
     view = await running(w)
     measured_by(w, {})
     begun = await plans(view).apply(ReassignRequest(moves=SIZED), "uid 0")
@@ -461,7 +465,7 @@ async def test_a_destination_that_sends_no_report_is_named(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_a_standby_shows_what_is_stored_and_says_so(w: World) -> None:
+async def test_a_standby_shows_what_is_stored_and_says_so(w: KafkaWorld) -> None:
     begun = await plans(await running(w)).apply(ReassignRequest(moves=SIZED), "uid 0")
     await w.settle()
     standby = view_of(w, await w.seat())
@@ -474,7 +478,7 @@ async def test_a_standby_shows_what_is_stored_and_says_so(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_a_reassignment_of_another_client_is_listed_adopted_throttled_and_taken_back(w: World) -> None:
+async def test_a_reassignment_of_another_client_is_listed_adopted_throttled_and_taken_back(w: KafkaWorld) -> None:
     view = await running(w)
     assert await alter(w, {("t", 0): (3, 2)}) == {}
     [found] = plans(view).reassignments()
@@ -482,13 +486,13 @@ async def test_a_reassignment_of_another_client_is_listed_adopted_throttled_and_
         "another client", None, (2, 1), (3, 2), (3,), (1,),
     )  # fmt: skip
     move = Move(topic="t", partition=0, target=(3, 2))
-    with pytest.raises(Refused, match=r"t-0 is being reassigned to \[3, 2\]: .* adopt it"):
+    with pytest.raises(ViewRefused, match=r"t-0 is being reassigned to \[3, 2\]: .* adopt it"):
         await plans(view).apply(ReassignRequest(moves=[move]), "uid 0")
     for other, why in (
         (Move(topic="t", partition=0, target=(3,)), r"t-0 is being reassigned to \[3, 2\]"),
         (move.model_copy(update={"origin": (1, 2)}), r"t-0 moves away from \[2, 1\], the plan expects \[1, 2\]"),
     ):
-        with pytest.raises(Refused, match=why):
+        with pytest.raises(ViewRefused, match=why):
             await plans(view).apply(ReassignRequest(moves=[other], adopts=True), "uid 0")
     begun = await plans(view).apply(ReassignRequest(moves=[move], adopts=True, rate_bytes_per_s=7), "uid 0")
     await w.settle()
@@ -506,7 +510,7 @@ async def test_a_reassignment_of_another_client_is_listed_adopted_throttled_and_
 
 
 @in_world(1, 2, 3)
-async def test_a_bypassed_plan_names_the_throttles_that_it_leaves_and_their_removal(w: World) -> None:
+async def test_a_bypassed_plan_names_the_throttles_that_it_leaves_and_their_removal(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(rate_bytes_per_s=7), "uid 0")
     await w.settle()
@@ -522,7 +526,7 @@ async def test_a_bypassed_plan_names_the_throttles_that_it_leaves_and_their_remo
 
 
 @in_world(1, 2, 3)
-async def test_sizes_that_a_plan_leaves_out_come_from_leaders_and_a_dry_run_has_bytes_and_time(w: World) -> None:
+async def test_sizes_that_a_plan_leaves_out_come_from_leaders_and_a_dry_run_has_bytes_and_time(w: KafkaWorld) -> None:
     view = await running(w)
     queried = measured_by(w, {1: {T0: 5_000_000, TopicPartition("t", 1): 1_000_000}})
     found = await plans(view).apply(request(dry_run=True, rate_bytes_per_s=100_000), "uid 0")
@@ -537,7 +541,7 @@ async def test_sizes_that_a_plan_leaves_out_come_from_leaders_and_a_dry_run_has_
 
 
 @in_world(1, 2, 3)
-async def test_sizes_that_no_leader_reports_hold_up_no_plan(w: World) -> None:
+async def test_sizes_that_no_leader_reports_hold_up_no_plan(w: KafkaWorld) -> None:
     view = await running(w)
     measured_by(w, {})
     found = await plans(view).apply(request(dry_run=True), "uid 0")
@@ -545,13 +549,13 @@ async def test_sizes_that_no_leader_reports_hold_up_no_plan(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_a_move_never_goes_below_min_insync_replicas(w: World) -> None:
+async def test_a_move_never_goes_below_min_insync_replicas(w: KafkaWorld) -> None:
     view = await running(w)
     w.term.cluster.min_isr = MinIsr(2, {})
     why = (
         r"t-0 cannot have replicas \[3\]: 1 replicas are below min.insync.replicas = 2: give 2 or more, or lower the s"
     )
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(ViewRefused, match=why):
         await plans(view).apply(request(), "uid 0")
     w.term.cluster.min_isr = MinIsr(2, {"t": 1})
     begun = await plans(view).apply(request(paused=True), "uid 0")
@@ -565,7 +569,7 @@ async def test_a_move_never_goes_below_min_insync_replicas(w: World) -> None:
 
 @pytest.mark.parametrize("respond", [True, False], ids=["brokers respond", "no broker responds"])
 @in_world(1, 2, 3)
-async def test_a_new_term_knows_min_insync_replicas_before_a_plan_begins_a_move(w: World, respond: bool) -> None:
+async def test_a_new_term_knows_min_insync_replicas_before_a_plan_begins_a_move(w: KafkaWorld, respond: bool) -> None:
     """The status for operators, which reads it, too, has not looked yet when a term begins."""
     view = await running(w)
     begun = await plans(view).apply(request(paused=True), "uid 0")
@@ -589,7 +593,7 @@ async def test_a_new_term_knows_min_insync_replicas_before_a_plan_begins_a_move(
 
 @pytest.mark.seed("S3-32")
 @in_world(1, 2, 3)
-async def test_procedures_are_found_by_what_they_lock_and_what_they_are_about(w: World) -> None:
+async def test_procedures_are_found_by_what_they_lock_and_what_they_are_about(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(paused=True), "uid 0")
     await w.settle()
@@ -609,7 +613,7 @@ async def end_told(view: ProcedureView, pid: int) -> tuple[str, str, str, bool]:
 
 
 @in_world(1, 2, 3)
-async def test_who_ended_a_procedure_and_why_is_in_its_record_and_in_the_journal(w: World) -> None:
+async def test_who_ended_a_procedure_and_why_is_in_its_record_and_in_the_journal(w: KafkaWorld) -> None:
     view = await running(w)
     said = {"abort": "an abort is requested", "cancel": "its end is requested", "bypass": "a bypass is requested"}
     pid = 0
@@ -630,19 +634,19 @@ async def test_who_ended_a_procedure_and_why_is_in_its_record_and_in_the_journal
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_that_is_taken_back_already_is_named_so(w: World) -> None:
+async def test_a_plan_that_is_taken_back_already_is_named_so(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(), "uid 0")
     await w.settle()
     pid = begun.pid
-    with pytest.raises(Refused, match=f"plan {pid} moves . of these") as refused:
+    with pytest.raises(ViewRefused, match=f"plan {pid} moves . of these") as refused:
         await plans(view).apply(request(nonce="another"), "uid 0")
     assert refused.value.remedy == (
         f"wait for its end, 'regent procedures wait {pid}', or end it with 'regent procedures cancel {pid}'; "
         "then make a new plan"
     )
     await view.abort(pid)
-    with pytest.raises(Refused, match=f"pid {pid} is being taken back already") as refused:
+    with pytest.raises(ViewRefused, match=f"pid {pid} is being taken back already") as refused:
         await view.abort(pid)
     assert refused.value.remedy == f"regent procedures wait {pid}"
     assert (await view.one(pid, 0)).detail.endswith("; being taken back")
@@ -653,7 +657,7 @@ async def test_a_plan_that_is_taken_back_already_is_named_so(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_that_ended_while_it_was_paused_is_not_shown_as_paused(w: World) -> None:
+async def test_a_plan_that_ended_while_it_was_paused_is_not_shown_as_paused(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(), "uid 0")
     await w.settle()
@@ -667,7 +671,7 @@ async def test_a_plan_that_ended_while_it_was_paused_is_not_shown_as_paused(w: W
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_whose_role_was_given_back_shows_no_throttle_for_it_was_lifted(w: World) -> None:
+async def test_a_plan_whose_role_was_given_back_shows_no_throttle_for_it_was_lifted(w: KafkaWorld) -> None:
     view = await running(w)
     measured_by(w, {1: {T0: 0, TopicPartition("t", 1): 0}})
     begun = await plans(view).apply(
@@ -680,7 +684,7 @@ async def test_a_plan_whose_role_was_given_back_shows_no_throttle_for_it_was_lif
 
 
 @in_world(1, 2, 3)
-async def test_a_cancelled_plan_ends_with_what_it_has_done(w: World) -> None:
+async def test_a_cancelled_plan_ends_with_what_it_has_done(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(moves_max=1), "uid 0")
     await w.settle()
@@ -691,15 +695,15 @@ async def test_a_cancelled_plan_ends_with_what_it_has_done(w: World) -> None:
     ended = await view.one(begun.pid, 0)
     assert (ended.state, ended.aborted, ended.end_requested) == ("success", False, "cancel")
     assert (written(w, "t", 0).replicas, written(w, "t", 1).replicas) == ((3,), (1, 2))
-    with pytest.raises(Refused, match=f"pid {begun.pid}: it has failed or ended"):
+    with pytest.raises(ViewRefused, match=f"pid {begun.pid}: it has failed or ended"):
         await view.cancel(begun.pid)
-    with pytest.raises(Refused, match="pid 7: it is not known"):
+    with pytest.raises(ViewRefused, match="pid 7: it is not known"):
         await view.cancel(7)
 
 
 @in_world(1, 2, 3)
 async def test_a_plan_that_waits_for_a_lock_is_listed_with_the_pid_that_holds_it_until_that_is_cancelled(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     view = await running(w)
     requests = [
@@ -717,14 +721,16 @@ async def test_a_plan_that_waits_for_a_lock_is_listed_with_the_pid_that_holds_it
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_over_partitions_that_another_one_has_still_to_move_is_refused_with_its_number(w: World) -> None:
+async def test_a_plan_over_partitions_that_another_one_has_still_to_move_is_refused_with_its_number(
+    w: KafkaWorld,
+) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(moves_max=1), "uid 0")
     await w.settle()
     later = ReassignRequest(moves=[Move(topic="t", partition=1, target=(1, 3))])
-    with pytest.raises(Refused, match=rf"plan {begun.pid} moves 1 of these 1 partitions: t-1"):
+    with pytest.raises(ViewRefused, match=rf"plan {begun.pid} moves 1 of these 1 partitions: t-1"):
         await plans(view).apply(later, "uid 0")
-    with pytest.raises(Refused, match=f"plan {begun.pid} moves"):
+    with pytest.raises(ViewRefused, match=f"plan {begun.pid} moves"):
         await plans(view).apply(later.model_copy(update={"dry_run": True}), "uid 0")
     await plans(view).command(begun.pid, ReassignCommand(stop=True), "uid 0")
     await w.settle()
@@ -732,7 +738,7 @@ async def test_a_plan_over_partitions_that_another_one_has_still_to_move_is_refu
 
 
 @in_world(1, 2, 3)
-async def test_what_a_plan_did_not_move_is_unmet_with_its_cause(w: World) -> None:
+async def test_what_a_plan_did_not_move_is_unmet_with_its_cause(w: KafkaWorld) -> None:
     view = await running(w)
     begun = await plans(view).apply(request(moves_max=1), "uid 0")
     await w.settle()

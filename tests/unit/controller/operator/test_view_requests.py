@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from brokers.client import BrokerCallFailed
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.kafka.procedures.drain import drain_of
 from controller.operator import cordons as cordons_module
 from controller.operator import counts as counts_module
@@ -37,7 +37,7 @@ from state_machines.model.types import Broker
 from tests.kit.kafka.model import topic
 from tests.kit.kafka.reassignments import propagated
 from tests.kit.kafka.role import kafka
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.kit.view_kit import governed, several
 from tests.unit.controller.kafka.procedures.test_drain import running, views
 from tests.unit.controller.kafka.procedures.test_elect import request as election
@@ -63,7 +63,7 @@ class LostResponse:
 
 
 @in_world(1, 2, 3)
-async def test_marks_and_a_pause_whose_response_was_lost_are_found_written(w: World) -> None:
+async def test_marks_and_a_pause_whose_response_was_lost_are_found_written(w: KafkaWorld) -> None:
     cordons = await begun(w)
     lost = LostResponse(write_cordons)
     with mock.patch.object(cordons_module, "write_cordons", lost):
@@ -78,16 +78,16 @@ async def test_marks_and_a_pause_whose_response_was_lost_are_found_written(w: Wo
 
 
 @in_world(1, 2, 3)
-async def test_as_many_brokers_are_cordoned_as_may_be(w: World) -> None:
+async def test_as_many_brokers_are_cordoned_as_may_be(w: KafkaWorld) -> None:
     view = await begun(w)
     with mock.patch.object(cordons_module, "BROKERS_MAX", 2):
         assert len(await view.cordon(request(1, 2), "uid 0")) == 2
-        with pytest.raises(Refused, match="3 brokers would be cordoned, at most 2 may be"):
+        with pytest.raises(ViewRefused, match="3 brokers would be cordoned, at most 2 may be"):
             await view.cordon(request(3), "uid 0")
 
 
 @in_world(1, 2, 3)
-async def test_an_undrain_lets_its_own_broker_lead_again_and_no_other(w: World) -> None:
+async def test_an_undrain_lets_its_own_broker_lead_again_and_no_other(w: KafkaWorld) -> None:
     await running(w)
     drains, _ = views(w)
     for broker in (1, 2):
@@ -99,7 +99,7 @@ async def test_an_undrain_lets_its_own_broker_lead_again_and_no_other(w: World) 
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_drain_moves_nothing_to_a_cordoned_broker_and_keeps_its_throttle(w: World) -> None:
+async def test_a_drain_moves_nothing_to_a_cordoned_broker_and_keeps_its_throttle(w: KafkaWorld) -> None:
     await running(w)
     drains, cordons = views(w)
     await cordons.cordon(request(3), "uid 0")
@@ -112,14 +112,14 @@ async def test_a_drain_moves_nothing_to_a_cordoned_broker_and_keeps_its_throttle
 
 
 @in_world(1, 2, 3)
-async def test_an_election_that_is_requested_twice_is_one(w: World) -> None:
+async def test_an_election_that_is_requested_twice_is_one(w: KafkaWorld) -> None:
     await running(w)
     pids = {(await elections(w).elect(election("t0", nonce="n"), "uid 0")).pid for _ in range(2)}
     assert len(pids) == 1
 
 
 @in_world(1, 2, 3)
-async def test_a_plan_has_all_that_was_requested_and_a_pause_of_it_requests_no_end(w: World) -> None:
+async def test_a_plan_has_all_that_was_requested_and_a_pause_of_it_requests_no_end(w: KafkaWorld) -> None:
     await running(w)
     moves = [
         Move(topic="t", partition=0, target=(2, 3)),

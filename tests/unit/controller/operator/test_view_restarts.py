@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from controller.http.documents import NotActive, Refused
+from controller.http.documents import NotActive, ViewRefused
 from controller.operator.restarts import ATTEMPTS_MAX, RestartQuery, in_turns, restart_item
 from controller.operator.view import View
 from state_machines.decisions.restarts import RestartPlan
@@ -60,7 +60,7 @@ async def test_a_model_that_may_be_old_gives_no_yes(tmp_path: Path) -> None:
         assert daemon.lease is not None
         with (
             mock.patch.object(daemon.lease, "silent_s", return_value=26.0),
-            pytest.raises(Refused, match=r"the model may be old: .* no heartbeat for 26 s"),
+            pytest.raises(ViewRefused, match=r"the model may be old: .* no heartbeat for 26 s"),
         ):
             await view.restarts.can_stop(frozenset({2}), frozenset())
 
@@ -80,7 +80,7 @@ async def test_a_judgement_is_begun_again_where_brokers_go_meanwhile(changes: in
     if changes < ATTEMPTS_MAX:
         assert await in_turns(cluster, turns) == changes + 1
     else:
-        with pytest.raises(Refused, match="no answer would hold"):
+        with pytest.raises(ViewRefused, match="no answer would hold"):
             await in_turns(cluster, turns)
         assert len(begun) == ATTEMPTS_MAX
 

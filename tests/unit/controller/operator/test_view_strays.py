@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from brokers.wire.log_dirs import REPLICAS_MAX
 from cli.exit_codes import Exit
-from controller.http.documents import NotActive, Refused
+from controller.http.documents import NotActive, ViewRefused
 from controller.operator import stray_removal
 from controller.operator import strays as listing
 from controller.operator.brokers import BROKERS_MAX
@@ -168,7 +168,7 @@ async def test_a_second_request_meanwhile_is_refused(tmp_path: Path) -> None:
         with mock.patch.object(cluster.brokers[1], "replica_logs", waits):
             first = asyncio.create_task(view.strays.listed((1,)))
             await asked.wait()
-            with pytest.raises(Refused, match="another request lists strays"):
+            with pytest.raises(ViewRefused, match="another request lists strays"):
                 await view.strays.listed((2,))
             may_answer.set()
             assert (await first).strays == []

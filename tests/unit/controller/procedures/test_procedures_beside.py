@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.parking import Parking
-from controller.procedures.requests import KEPT_MS, Abort, Command, Refused, Results
+from controller.procedures.requests import KEPT_MS, Abort, Command, ProcedureRefused, Results
 from controller.procedures.writes import BLOCK, Pids
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.kernel import Change
@@ -133,7 +133,7 @@ async def test_an_early_request_whose_caller_has_gone_is_not_carried_out_and_all
     early = [parking.ask(Abort(pid, NO_ENDING)) for _ in range(3)]
     parking.refuse_early("another daemon has the role")
     for found in await asyncio.wait_for(asyncio.gather(*early, return_exceptions=True), 60):
-        assert isinstance(found, Refused)
+        assert isinstance(found, ProcedureRefused)
 
 
 async def test_what_ended_elsewhere_is_neither_parked_nor_suspected_any_more() -> None:

@@ -12,7 +12,7 @@ from controller.procedures import requests
 from controller.procedures.broadcast import UNDER_WAY_MAX, Resending, Responses
 from controller.procedures.kinds import Kind
 from controller.procedures.refusals import as_ended, not_ended
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.procedures.stepping import ERROR_CHARS_MAX
 from controller.procedures.waiting import Waiting
 from controller.procedures.writes import CHANGE_BYTES_MAX, RECORDS_MAX, WEIGHT_MAX, Decided, Group
@@ -44,7 +44,9 @@ async def test_a_command_that_makes_a_record_too_large_is_refused_and_changes_no
     host = Host(Kind("root", (step(arrives), step(last)), topic, command=grown))
     daemon = await host.daemon()
     pid = await submitted(daemon, "root")
-    with pytest.raises(Refused, match=f"pid {pid}: its records have {CHANGE_BYTES_MAX + 1} bytes, one step may write"):
+    with pytest.raises(
+        ProcedureRefused, match=f"pid {pid}: its records have {CHANGE_BYTES_MAX + 1} bytes, one step may write"
+    ):
         await daemon.run(daemon.engine.command(pid, b"%d" % CHANGE_BYTES_MAX))
     assert await daemon.run(daemon.engine.command(pid, b"%d" % (CHANGE_BYTES_MAX - 1)))
     assert len(daemon.engine.records[pid].data) == CHANGE_BYTES_MAX
@@ -59,7 +61,7 @@ async def test_a_family_whose_messages_are_too_large_for_one_step_can_be_ended_a
     for one in (pid, pid + 1):
         assert await daemon.run(daemon.engine.command(one, b"%d" % (CHANGE_BYTES_MAX * 3 // 4)))
     assert await daemon.run(daemon.engine.bypass(pid + 1))
-    with pytest.raises(Refused, match="one step may write"):
+    with pytest.raises(ProcedureRefused, match="one step may write"):
         await daemon.run(daemon.engine.command(pid, b"%d" % (CHANGE_BYTES_MAX // 2)))
 
 
@@ -76,7 +78,7 @@ async def test_requests_whose_change_cannot_be_entered_get_an_answer() -> None:
     with pytest.raises(ValueError, match="a fault of the domain"):
         await daemon.engine.turn()
     for answer in await asyncio.gather(*both, return_exceptions=True):
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, ProcedureRefused)
         assert "a fault of the domain" in str(answer)
 
 
@@ -176,7 +178,7 @@ async def test_a_call_whose_record_cannot_be_used_starts_no_second_procedure(dam
         kinds = [Kind("other", (step(last),), topic)]
     kept = host.disk.bodies[pid]
     daemon = await host.daemon(kinds)
-    with pytest.raises(Refused, match=f"this call has pid {pid} already, and that cannot go on: "):
+    with pytest.raises(ProcedureRefused, match=f"this call has pid {pid} already, and that cannot go on: "):
         await submitted(daemon, kinds[0].name, caller=OPS)
     assert host.disk.bodies == {pid: kept}
     assert await submitted(daemon, kinds[0].name, b"another", NOBODY) > pid, "others are served"

@@ -14,7 +14,7 @@ from controller.procedures import writes as pids_module
 from controller.procedures.engine import DATA_BYTES_MAX
 from controller.procedures.intake import REQUESTS_MAX, Intake
 from controller.procedures.kinds import Effect, Kind, Step
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.procedures.stepping import RAISES_MAX
 from controller.procedures.writes import CHANGE_BYTES_MAX, RECORDS_MAX
 from metadata_store.records.port import Fenced
@@ -118,7 +118,7 @@ async def test_a_result_goes_after_fifteen_minutes_and_after_five_where_it_was_f
     host.clock.ms += requests.KEPT_MS - requests.FETCHED_KEPT_MS
     await daemon.until(lambda: not daemon.engine.records)
     assert not host.disk.bodies
-    with pytest.raises(Refused, match="it never was, or its result was removed"):
+    with pytest.raises(ProcedureRefused, match="it never was, or its result was removed"):
         await daemon.engine.result(kept)
     assert await submitted(daemon, "root", b"a", OPS) > fetched, "its nonce went with the result"
 
@@ -169,7 +169,7 @@ async def test_the_oldest_results_go_first_where_there_are_too_many(monkeypatch:
 async def test_a_submission_that_cannot_run_is_refused_and_leaves_nothing(kind: str, data: bytes, why: str) -> None:
     host = Host(Kind("root", (step(last),), topic))
     daemon = await host.daemon()
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(ProcedureRefused, match=why):
         await submitted(daemon, kind, data, OPS)
     assert not host.disk.bodies
     assert await submitted(daemon, "root", b"t", OPS), "the nonce is free"
@@ -180,7 +180,7 @@ async def test_requests_beyond_the_bound_are_refused_and_the_others_are_served()
     calls = [asyncio.ensure_future(daemon.engine.submit("root", b"t", NOBODY)) for _ in range(REQUESTS_MAX + 1)]
     await daemon.run(asyncio.wait(calls))
     assert sum(call.exception() is None for call in calls) == REQUESTS_MAX
-    with pytest.raises(Refused, match=f"{REQUESTS_MAX} requests wait: try again"):
+    with pytest.raises(ProcedureRefused, match=f"{REQUESTS_MAX} requests wait: try again"):
         calls[-1].result()
 
 
@@ -200,7 +200,7 @@ async def test_a_child_has_no_result_of_its_own() -> None:
     daemon = await Host(*kinds).daemon()
     pid = await submitted(daemon, "root")
     await daemon.until(lambda: len(daemon.engine.records) == 2)
-    with pytest.raises(Refused, match=f"pid {pid + 1} is a part of pid {pid}: wait for that one"):
+    with pytest.raises(ProcedureRefused, match=f"pid {pid + 1} is a part of pid {pid}: wait for that one"):
         await daemon.engine.result(pid + 1)
 
 
@@ -444,7 +444,7 @@ async def test_a_bypassed_procedure_ends_and_its_parent_goes_on_as_if_it_had_suc
 @pytest.mark.parametrize("operation", ["abort", "bypass"])
 async def test_operations_on_an_unknown_pid_are_refused(operation: str) -> None:
     daemon = await Host(Kind("root", (step(last),), topic)).daemon()
-    with pytest.raises(Refused, match="pid 7: it is not known"):
+    with pytest.raises(ProcedureRefused, match="pid 7: it is not known"):
         await daemon.run(getattr(daemon.engine, operation)(7))
 
 
@@ -613,7 +613,7 @@ async def test_a_turn_that_is_cancelled_refuses_the_callers_whose_changes_it_has
         for _ in range(5):
             await asyncio.sleep(0)
         turn.cancel()
-        with pytest.raises(Refused, match="the daemon stops"):
+        with pytest.raises(ProcedureRefused, match="the daemon stops"):
             await call
 
 
@@ -666,7 +666,7 @@ async def test_records_of_an_unknown_kind_or_step_are_named_and_stay_while_other
     before = host.disk.bodies[unknown]
     older = await host.daemon(host.kinds[1:])
     assert older.engine.unusable == {unknown: "kind 'newer' is not known to this daemon (root): start one that has it"}
-    with pytest.raises(Refused, match=f"pid {unknown}: kind 'newer' is not known"):
+    with pytest.raises(ProcedureRefused, match=f"pid {unknown}: kind 'newer' is not known"):
         await older.run(older.engine.abort(unknown))
     host.notes.arrived = True
     older.engine.wake(known)

@@ -15,7 +15,7 @@ from controller.procedures import requests, waiting
 from controller.procedures.broadcast import CAUSE_CHARS_MAX, Resending, Responses, Unreachable
 from controller.procedures.intake import REQUESTS_MAX
 from controller.procedures.kinds import Kind
-from controller.procedures.requests import Refused, Results
+from controller.procedures.requests import ProcedureRefused, Results
 from controller.procedures.waiting import Waiting
 from controller.procedures.writes import Decided, Group
 from metadata_store.records.port import Fenced, StoreFailed, Unstorable
@@ -316,7 +316,7 @@ async def test_callers_wait_for_a_slow_store_and_each_gets_its_one_procedure() -
     assert not notes.runs, "a step runs once its record is durable"
     later = [asyncio.ensure_future(engine.submit("root", b"t", Caller())) for _ in range(REQUESTS_MAX)]
     await asyncio.sleep(0)
-    with pytest.raises(Refused, match=f"{REQUESTS_MAX} requests wait: try again"):
+    with pytest.raises(ProcedureRefused, match=f"{REQUESTS_MAX} requests wait: try again"):
         await engine.submit("root", b"t", Caller())
     assert store.writes == 1, "one write at a time"
     store.answers.set()
@@ -340,7 +340,7 @@ async def test_a_daemon_that_dies_while_the_store_is_slow_has_promised_nothing()
     turn = asyncio.ensure_future(daemon.engine.turn())
     await store.begun.wait()
     turn.cancel()
-    with pytest.raises(Refused, match="try again"):
+    with pytest.raises(ProcedureRefused, match="try again"):
         await response
     assert not disk.bodies
     successor = Daemon(Notes(), KINDS, MemoryRecords(disk), Clock())

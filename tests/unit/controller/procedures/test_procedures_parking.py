@@ -12,7 +12,7 @@ from controller.procedures import parking as parking_module
 from controller.procedures import turns, writes
 from controller.procedures.kinds import Kind, Step
 from controller.procedures.parking import EARLY_MAX, TERMS_MAX, Parking
-from controller.procedures.requests import Bypass, Refused
+from controller.procedures.requests import Bypass, ProcedureRefused
 from metadata_store.records import codec
 from metadata_store.records.port import Fenced, StoreFailed, Unstorable
 from state_machines.procedures.locks import Demand, Resource, Scope
@@ -199,7 +199,10 @@ async def test_a_request_before_a_term_that_never_runs_waits_for_the_one_after()
 async def test_a_request_that_no_term_takes_is_refused_with_the_cause_and_never_carried_out() -> None:
     terms = Terms("store")
     bad, _ = await terms.prepared()
-    with mock.patch.object(parking_module, "EARLY_S", 0.01), pytest.raises(Refused, match=r"disk is full.*: try again"):
+    with (
+        mock.patch.object(parking_module, "EARLY_S", 0.01),
+        pytest.raises(ProcedureRefused, match=r"disk is full.*: try again"),
+    ):
         await terms.parking.asked(Bypass(bad, NO_ENDING), lambda: "the disk is full")
     daemon = await terms.begin()
     with pytest.raises(Unstorable):
@@ -252,16 +255,16 @@ async def test_callers_that_gave_up_leave_their_places_to_later_ones() -> None:
             for one in some if how == "hung up" else ():
                 one.cancel()
             ends = await asyncio.gather(*some, return_exceptions=True)
-            assert {type(one) for one in ends} == {asyncio.CancelledError if how == "hung up" else Refused}
+            assert {type(one) for one in ends} == {asyncio.CancelledError if how == "hung up" else ProcedureRefused}
             assert not any("requests wait" in str(one) for one in ends)
     waiting = [terms.parking.ask(Bypass(1_000 + n, NO_ENDING)) for n in range(EARLY_MAX - 1)]
     early = terms.parking.ask(Bypass(bad, Ending("bypass", "User:ops")))
-    with pytest.raises(Refused, match=f"{EARLY_MAX} requests wait for the next term: try again"):
+    with pytest.raises(ProcedureRefused, match=f"{EARLY_MAX} requests wait for the next term: try again"):
         await terms.parking.ask(Bypass(bad, NO_ENDING))
     daemon = await terms.begin()
     await daemon.until(lambda: daemon.engine.records[bad].state is State.SUCCESS)
     assert await early == bad
-    assert all(isinstance(one.exception(), Refused) for one in waiting), "none of them is known"
+    assert all(isinstance(one.exception(), ProcedureRefused) for one in waiting), "none of them is known"
 
 
 async def _asked(parking: Parking, pid: int) -> bool:
@@ -442,10 +445,10 @@ async def test_an_undo_that_cannot_be_written_is_tried_again_and_counts_as_done_
 
 async def test_a_request_that_cannot_be_written_is_refused() -> None:
     daemon = await narrow(Kind("root", (step(arrives), step(last)), topic))
-    with pytest.raises(Refused, match=r"root: its write has \d+ bytes, the store takes 4000"):
+    with pytest.raises(ProcedureRefused, match=r"root: its write has \d+ bytes, the store takes 4000"):
         await submitted(daemon, "root", b"x" * 4_000)
     pid = await submitted(daemon, "root", b"x" * 2_000)
-    with pytest.raises(Refused, match=f"pid {pid}: its write has"):
+    with pytest.raises(ProcedureRefused, match=f"pid {pid}: its write has"):
         await daemon.run(daemon.engine.bypass(pid, Ending("bypass", "User:ops", "why" * 1_000)))
     assert await daemon.run(daemon.engine.bypass(pid, Ending("bypass", "User:ops", "why")))
 
@@ -453,7 +456,7 @@ async def test_a_request_that_cannot_be_written_is_refused() -> None:
 async def test_a_submission_that_cannot_be_written_leaves_its_nonce_free() -> None:
     daemon = await narrow(Kind("root", (step(last),), lambda _: topic(child("root", b"t"))))
     for _ in range(2):
-        with pytest.raises(Refused, match=r"root: its write has \d+ bytes, the store takes 4000"):
+        with pytest.raises(ProcedureRefused, match=r"root: its write has \d+ bytes, the store takes 4000"):
             await submitted(daemon, "root", b"x" * 4_000, OPS)
     pid = await submitted(daemon, "root", b"small", OPS)
     record = await daemon.run(daemon.engine.result(pid))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from controller.procedures import engine, requests
 from controller.procedures.kinds import Kind
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.procedures.writes import RECORDS_MAX
 from metadata_store.records import codec
 from metadata_store.records.port import Fenced
@@ -234,7 +234,7 @@ async def test_a_daemon_that_is_rolled_back_leaves_newer_records_and_the_next_up
     assert older.engine.unusable.keys() == kept.keys()
     assert (await ended(older, old)).state is State.SUCCESS
     for pid in kept:
-        with pytest.raises(Refused):
+        with pytest.raises(ProcedureRefused):
             await older.run(older.engine.abort(pid))
     assert {pid: host.disk.bodies[pid] for pid in kept} == kept
     for module in (codec, recovery):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Kind
 from controller.procedures.parking import REMOVED_MAX, TOGETHER, Parking, Removed
-from controller.procedures.requests import Refused, Remove, Unusable
+from controller.procedures.requests import ProcedureRefused, Remove, Unusable
 from metadata_store.port import Kill
 from state_machines.procedures.record import REMOVED, Ending, Record
 from state_machines.procedures.states import State
@@ -72,11 +72,11 @@ async def test_what_can_be_used_or_is_not_known_is_not_removed() -> None:
     pids = await family_of(host, 3)
     daemon = await host.daemon()
     for pid in pids:
-        with pytest.raises(Refused, match=r"its record can be used .*: abort or bypass it"):
+        with pytest.raises(ProcedureRefused, match=r"its record can be used .*: abort or bypass it"):
             await daemon.run(daemon.engine.remove(pid, REQUEST))
-    with pytest.raises(Refused, match="pid 999: it is not known"):
+    with pytest.raises(ProcedureRefused, match="pid 999: it is not known"):
         await daemon.run(daemon.engine.remove(999, REQUEST))
-    with pytest.raises(Refused, match="delete its znode by hand"):
+    with pytest.raises(ProcedureRefused, match="delete its znode by hand"):
         await daemon.run(daemon.engine.remove(0, REQUEST))
     assert host.disk.bodies.keys() == set(pids)
 
@@ -191,7 +191,7 @@ async def test_a_removal_is_remembered_over_terms_of_a_daemon_and_within_a_bound
     daemon = Daemon(host.notes, host.kinds, MemoryRecords(host.disk), host.clock, parking=parking)
     await daemon.engine.load()
     assert await daemon.run(daemon.engine.remove(5, REQUEST)) == [5]
-    with pytest.raises(Refused, match="pid 1: it is not known"):
+    with pytest.raises(ProcedureRefused, match="pid 1: it is not known"):
         await daemon.run(daemon.engine.remove(1, REQUEST))
 
 

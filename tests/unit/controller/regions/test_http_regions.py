@@ -26,13 +26,13 @@ from controller.regions.process import domain_of
 from controller.regions.sqlite_store import SqliteOpened
 from tests.kit.answering import Answering
 from tests.kit.deadlines import eventually
-from tests.kit.regions.daemon import World, regions_world, settings_of
+from tests.kit.regions.daemon import RegionsWorld, regions_world, settings_of
 
 BODY: Final[dict[str, dict[str, Any]]] = {"": {}, "/enable": {"json": {}}}
 
 
 async def with_world(
-    folder: Path, work: Callable[[World, httpx.AsyncClient], Awaitable[None]], **regions: object
+    folder: Path, work: Callable[[RegionsWorld, httpx.AsyncClient], Awaitable[None]], **regions: object
 ) -> None:
     """Runs a world, and ``work`` with a client of its socket."""
     async with regions_world(settings_of(folder, **regions)) as world:
@@ -56,7 +56,7 @@ async def ended(client: httpx.AsyncClient, path: str, **body: Any) -> dict[str, 
 
 
 async def test_a_report_is_a_document_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
-    async def work(world: World, client: httpx.AsyncClient) -> None:
+    async def work(world: RegionsWorld, client: httpx.AsyncClient) -> None:
         await ended(client, "/v1/regions/tables", name="t", uniform=3)
         [clean] = await items(client, "/v1/regions/report")
         assert clean == {"findings": [], "total": 0, "counts": {}, "inWork": 0, "tables": 1, "regions": 3}
@@ -74,7 +74,7 @@ async def test_a_report_is_a_document_and_refuses_what_it_does_not_know(tmp_path
 
 
 async def test_a_repair_needs_a_reason_and_says_what_it_would_do(tmp_path: Path) -> None:
-    async def work(world: World, client: httpx.AsyncClient) -> None:
+    async def work(world: RegionsWorld, client: httpx.AsyncClient) -> None:
         await ended(client, "/v1/regions/tables", name="t", uniform=3)
         [first, *_] = await items(client, "/v1/regions/list", table="t")
         bodies: dict[str, dict[str, Any]] = {
@@ -100,7 +100,7 @@ async def test_a_repair_needs_a_reason_and_says_what_it_would_do(tmp_path: Path)
 
 
 async def test_documents_errors_and_probes(tmp_path: Path) -> None:
-    async def work(world: World, client: httpx.AsyncClient) -> None:
+    async def work(world: RegionsWorld, client: httpx.AsyncClient) -> None:
         assert (await client.get("/readiness")).json() == {"ok": True, "mode": "active", "why": "epoch 1"}
         assert (await ended(client, "/v1/regions/tables", name="t", uniform=5))["state"] == "success"
         page = (await client.get("/v1/regions/list", params={"limit": 2})).json()
@@ -138,7 +138,7 @@ async def test_documents_errors_and_probes(tmp_path: Path) -> None:
 
 
 async def test_a_page_goes_on_where_its_last_region_was_deleted(tmp_path: Path) -> None:
-    async def work(world: World, client: httpx.AsyncClient) -> None:
+    async def work(world: RegionsWorld, client: httpx.AsyncClient) -> None:
         for name in ("a", "b"):
             await ended(client, "/v1/regions/tables", name=name, uniform=3)
         page = (await client.get("/v1/regions/list", params={"limit": 2})).json()
@@ -150,7 +150,7 @@ async def test_a_page_goes_on_where_its_last_region_was_deleted(tmp_path: Path) 
 
 
 async def test_a_daemon_that_waits_for_servers_says_so(tmp_path: Path) -> None:
-    async def work(world: World, client: httpx.AsyncClient) -> None:
+    async def work(world: RegionsWorld, client: httpx.AsyncClient) -> None:
         [begun] = (await client.post("/v1/regions/tables", json={"name": "t"})).json()["items"]
 
         async def waits() -> str:
@@ -173,7 +173,7 @@ async def test_a_daemon_that_waits_for_servers_says_so(tmp_path: Path) -> None:
 
 
 async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
-    async def work(world: World, client: httpx.AsyncClient) -> None:
+    async def work(world: RegionsWorld, client: httpx.AsyncClient) -> None:
         domain = domain_of(world.settings, None)
         async with running(domain):
             await eventually(lambda: domain.mode is RegionsMode.STANDBY)
@@ -209,7 +209,7 @@ async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
 async def test_the_status_says_who_else_may_write_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqliteOpened, "complaint", lambda _: "sasl:eve may write")
 
-    async def work(world: World, client: httpx.AsyncClient) -> None:
+    async def work(world: RegionsWorld, client: httpx.AsyncClient) -> None:
         [status] = await items(client, "/v1/regions")
         assert "sasl:eve may write" in status["warnings"]
 
@@ -230,7 +230,7 @@ async def test_only_the_daemons_user_may_change_and_a_daemon_that_starts_has_a_s
 
 
 async def test_beside_kafka_both_have_their_routes(tmp_path: Path) -> None:
-    async def work(world: World, client: httpx.AsyncClient) -> None:
+    async def work(world: RegionsWorld, client: httpx.AsyncClient) -> None:
         double = Answering()
         kafka = KafkaCollector(Counters(), double, KAFKA_STATES)
         metrics = registry(kafka, RegionsCollector(world.domain.counters, world.view.region_gauges))
@@ -248,7 +248,7 @@ async def test_beside_kafka_both_have_their_routes(tmp_path: Path) -> None:
 async def test_a_server_is_expired_once_however_often_that_is_requested(tmp_path: Path) -> None:
     """A request whose response was lost is sent again, when a next process with this name may have registered."""
 
-    async def work(world: World, client: httpx.AsyncClient) -> None:
+    async def work(world: RegionsWorld, client: httpx.AsyncClient) -> None:
         path, body = "/v1/regions/servers/s1/expire", {"nonce": "n1", "reason": "it hangs"}
         [first] = (await client.post(path, json=body)).raise_for_status().json()["items"]
         await eventually(world.agents["s1"].died.is_set)
@@ -268,7 +268,7 @@ async def test_a_server_is_expired_once_however_often_that_is_requested(tmp_path
 
 
 async def test_a_name_is_forgotten_once_however_often_that_is_requested(tmp_path: Path) -> None:
-    async def work(world: World, client: httpx.AsyncClient) -> None:
+    async def work(world: RegionsWorld, client: httpx.AsyncClient) -> None:
         assert (await ended(client, "/v1/regions/servers/s1/expire"))["state"] == "success"
         first, again = [await ended(client, "/v1/regions/servers/s1/forget", nonce="n1") for _ in range(2)]
         assert (first["state"], again["pid"]) == ("success", first["pid"])

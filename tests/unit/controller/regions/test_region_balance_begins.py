@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.regions.balancing import WHY
 from controller.regions.child_balancer import NoPlan
 from controller.regions.operator.balancer import BalanceRequest
@@ -278,7 +278,7 @@ async def test_a_look_begins_nothing_while_anything_is_in_the_way(caplog: pytest
             mock.patch.object(planner, "is_even", return_value=False),
         ):
             assert not await term.balancing.look()
-            with pytest.raises(Refused, match="no plan could be made: it took too long"):
+            with pytest.raises(ViewRefused, match="no plan could be made: it took too long"):
                 await view.run(BalanceRequest(dry_run=True), "ops")
         assert "no plan of a balance could be made: it took too long; the next look tries again" in caplog.messages
         assert "regions are balanced again" in caplog.messages
@@ -298,7 +298,7 @@ async def test_a_dry_run_is_refused_while_another_plan_is_made_and_a_balance_wai
         with mock.patch.object(planner, "snapshot", side_effect=slow):
             first = asyncio.ensure_future(view.run(BalanceRequest(dry_run=True), "ops"))
             await until(lambda: began)
-            with pytest.raises(Refused, match="another plan is being made"):
+            with pytest.raises(ViewRefused, match="another plan is being made"):
                 await view.run(BalanceRequest(dry_run=True), "ops")
             pid = await balances(term)
             await until(lambda: planner.has_begun(pid))

@@ -105,14 +105,14 @@ def test_causes_are_counted_with_the_first_ids_and_told_in_one_order() -> None:
 # -- batches
 
 
-class World(NamedTuple):
+class ByIdsWorld(NamedTuple):
     """A model with closed regions of some tables."""
 
     env: RegionsEnv
     ids: list[int]
 
 
-def world(regions: int, tables: int = 1, first: int = 1) -> World:
+def world(regions: int, tables: int = 1, first: int = 1) -> ByIdsWorld:
     model = Regions()
     ids = list(range(first, first + regions))
     for number in range(tables):
@@ -120,14 +120,14 @@ def world(regions: int, tables: int = 1, first: int = 1) -> World:
         model.add_table(table)
         mine = [Region(one, table, b"%d" % one, b"", S.CLOSED) for one in ids[number::tables]]
         model.add_regions(table, mine)
-    return World(env_of(model), ids)
+    return ByIdsWorld(env_of(model), ids)
 
 
 def record_of(task: ByIds, kind: str = by_ids.ASSIGN) -> Record:
     return Record(5, kind, State.RUNNABLE, 0, 0, 0, data=BY_IDS.encode(task))
 
 
-async def begun(found: World, ids: list[int], why: str = "w") -> Children:
+async def begun(found: ByIdsWorld, ids: list[int], why: str = "w") -> Children:
     outcome = await by_ids.begin(found.env, record_of(by_ids.naming(ids, why)))
     assert isinstance(outcome, Children)
     return outcome

@@ -11,7 +11,7 @@ import pytest
 
 from controller.journal.term_journal import TermJournal
 from controller.regions import environment
-from controller.regions.dispatcher import Dispatcher, Limits, Results
+from controller.regions.dispatcher import Dispatcher, DispatchLimits, Results
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal.journal import RegionsJournal
 from controller.regions.procedures.every import NAMES
@@ -26,14 +26,14 @@ from state_machines.regions.transit import PAUSE_MS_MAX
 LEASE_MS = 10_000
 
 
-class World:
+class EnvironmentWorld:
     """An environment whose clocks a test sets."""
 
     def __init__(self, **options: Any) -> None:
         self.now_s, self.wall_ms = 100.0, 5_000_000
         self.env = RegionsEnv(
             Regions(),
-            Dispatcher(1, Limits(), lambda: self.now_s, lambda *_: None),
+            Dispatcher(1, DispatchLimits(), lambda: self.now_s, lambda *_: None),
             placement_of("retain"),
             random.Random(1).randrange,
             Options(lease_ms=LEASE_MS, **options),
@@ -101,7 +101,7 @@ async def test_the_end_of_a_term_ends_the_wait_of_each_report() -> None:
 
 def test_one_step_writes_as_many_keys_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "KEY_BYTES_MAX", 10)
-    env = World().env
+    env = EnvironmentWorld().env
     two, five = (b"a", b"b"), (b"aa", b"bbb")
     cases = [
         ([], 0, 0),
@@ -119,7 +119,7 @@ def test_one_step_writes_as_many_keys_as_fit(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_choice_counts_for_its_servers_until_it_is_entered_or_repeated() -> None:
-    world = World()
+    world = EnvironmentWorld()
     a, b = world.server("a"), world.server("b")
     world.env.expect(1, {a: 3, b: 2})
     world.env.expect(2, {b: 1})
@@ -134,7 +134,7 @@ def test_a_choice_counts_for_its_servers_until_it_is_entered_or_repeated() -> No
 
 
 def test_regions_go_to_servers_that_polled_within_half_a_lease_while_there_are_any() -> None:
-    world = World()
+    world = EnvironmentWorld()
     prompt, just, late = (world.server(name, polled_s) for name, polled_s in (("a", 0.1), ("b", 4.9), ("c", 5.1)))
     assert world.env.prompt([prompt, just, late]) == [prompt, just]
     assert world.env.prompt([late]) == [late]
@@ -153,12 +153,12 @@ def test_regions_go_to_servers_that_polled_within_half_a_lease_while_there_are_a
     [(-1, 0), (0, 0), (1, 1), (PAUSE_MS_MAX, PAUSE_MS_MAX), (PAUSE_MS_MAX + 1, 0)],
 )
 def test_a_wait_that_is_longer_than_any_pause_is_over(ahead_ms: int, left_ms: int) -> None:
-    world = World()
+    world = EnvironmentWorld()
     assert world.env.left_ms(world.wall_ms + ahead_ms) == left_ms
 
 
 def test_procedures_that_wait_for_a_server_run_once_for_each_wait() -> None:
-    world = World()
+    world = EnvironmentWorld()
     world.env.unplaced.update((7, 3))
     world.env.wake_unplaced()
     assert world.env.waking.take() == [3, 7]
@@ -167,7 +167,7 @@ def test_procedures_that_wait_for_a_server_run_once_for_each_wait() -> None:
 
 
 async def test_a_procedure_that_is_about_to_wait_is_woken_after_this_turn() -> None:
-    world, woken = World(), list[int]()
+    world, woken = EnvironmentWorld(), list[int]()
     world.env.wake = woken.append
     world.env.wake_soon(7)
     assert woken == [], "it does not wait yet"
@@ -179,7 +179,7 @@ async def test_a_procedure_that_is_about_to_wait_is_woken_after_this_turn() -> N
 
 
 def test_parts_that_operators_have_left_out_stay_left_out_for_each_later_request() -> None:
-    env, key = World().env, ("a", 1)
+    env, key = EnvironmentWorld().env, ("a", 1)
     first = LostParts((LeftOut((LostPart("p1", 1),), "eve", "lost"),), 7, (1, 2))
     second = LostParts((LeftOut((LostPart("p2", 2),), "eve", "burnt"),), 3, (3,))
     for lost in (LostParts(), first, LostParts(), second, LostParts()):

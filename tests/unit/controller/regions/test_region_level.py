@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.regions.domain import RegionsDomain
 from controller.regions.levels import OF_ROWS
 from controller.regions.operator.requests import Change, caller_of, start
@@ -153,7 +153,7 @@ async def test_at_the_first_level_nothing_begins_that_an_older_daemon_could_not_
                 continue
             for dry_run in (False, True):
                 change = Change(dry_run=dry_run)
-                with pytest.raises(Refused, match=f"{kind} needs level 2 of the store, and it has 1") as found:
+                with pytest.raises(ViewRefused, match=f"{kind} needs level 2 of the store, and it has 1") as found:
                     await start(term, kind, b"", caller_of(change, "uid 7"), change, "it")
                 assert "'regent regions upgrade'" in (found.value.remedy or "")
         assert "split needs level 2" in term.growth.judge.of_domain()
@@ -188,7 +188,7 @@ async def test_the_level_is_raised_by_one_write_and_stays_for_the_next_daemon(
         assert levels_in(stores[0]) == [[PutMark(MarkRow(LEVEL, STORE, "2", 0, "uid 7", "all are new"))]]
         again = await upgrades(term).upgrade(Change(reason="all are new", nonce="n"), "uid 7")
         assert again.pid == begun.pid, "a request that is repeated"
-        with pytest.raises(Refused, match="the store has level 2, the highest one that this daemon knows"):
+        with pytest.raises(ViewRefused, match="the store has level 2, the highest one that this daemon knows"):
             await upgrades(term).upgrade(Change(), "uid 7")
         assert "level" not in term.growth.judge.of_domain()
     assert "the store has level 2, and had 1, by uid 7" in caplog.text
@@ -208,7 +208,9 @@ async def test_a_daemon_that_does_not_know_the_level_keeps_it_from_being_raised(
     async with running(of_before(), store=Former) as term:
         term.daemons = daemons
         for dry_run in (True, False):
-            with pytest.raises(Refused, match="level 2 is not known to daemons of this store: the daemon on old-host"):
+            with pytest.raises(
+                ViewRefused, match="level 2 is not known to daemons of this store: the daemon on old-host"
+            ):
                 await upgrades(term).upgrade(Change(dry_run=dry_run), "uid 7")
         assert term.env.model.marks.level == 1
         del others[0]

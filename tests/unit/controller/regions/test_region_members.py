@@ -37,7 +37,7 @@ MOST = (NOW_MS + AHEAD_MS_MAX) * 1_000
 """The highest incarnation that may register now."""
 
 
-class World:
+class MembersWorld:
     """An admission whose wall clock is behind the time that the domain has."""
 
     def __init__(self) -> None:
@@ -66,18 +66,18 @@ class World:
 
 @pytest.mark.parametrize("state", list(ServerState))
 def test_a_member_registers_again_with_its_regions_while_it_is_online(state: ServerState) -> None:
-    world = World()
+    world = MembersWorld()
     world.member("a", 1, state)
     assert world.refusal(("a", 1), regions=3) is (None if state is ServerState.ONLINE else ServerDead)
 
 
 def test_a_process_that_is_no_member_has_no_region() -> None:
-    world = World()
+    world = MembersWorld()
     assert [world.refusal(("a", 1), regions=count) for count in (0, 1, 2)] == [None, ServerDead, ServerDead]
 
 
 def test_a_proof_is_compared_while_it_is_being_stored_and_later() -> None:
-    world = World()
+    world = MembersWorld()
     world.member("a", 1, proof="old")
     world.member("b", 1, proof=None)
     world.admission.entering["c", 1] = "mine"
@@ -87,7 +87,7 @@ def test_a_proof_is_compared_while_it_is_being_stored_and_later() -> None:
 
 
 def test_an_incarnation_may_be_ahead_of_the_latest_time_of_the_domain_by_two_days() -> None:
-    world = World()
+    world = MembersWorld()
     assert world.admission.incarnation_max() == MOST
     assert [world.refusal(("a", incarnation)) for incarnation in (MOST, MOST + 1)] == [None, IncarnationAhead]
     world.member("a", MOST + 1)
@@ -96,7 +96,7 @@ def test_an_incarnation_may_be_ahead_of_the_latest_time_of_the_domain_by_two_day
 
 def test_those_that_are_being_stored_count_as_members_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "SERVERS_MAX", 3)
-    world = World()
+    world = MembersWorld()
     world.member("a", 1)
     world.member("b", 1, ServerState.CRASHED)
     world.admission.entering["a", 1] = "mine"
@@ -121,7 +121,7 @@ def test_those_that_are_being_stored_count_as_members_once(monkeypatch: pytest.M
 def test_a_process_that_was_fenced_is_told_above_which_incarnation_it_may_come_where_it_may(
     last: int, others: tuple[int, ...], incarnation: int, above: int
 ) -> None:
-    world = World()
+    world = MembersWorld()
     world.model.buried["a"] = last
     for one in others:
         world.member("a", one)
@@ -134,7 +134,7 @@ def test_a_process_that_was_fenced_is_told_above_which_incarnation_it_may_come_w
 
 
 def test_the_process_of_a_name_that_began_last_stays_and_an_earlier_member_ends() -> None:
-    world = World()
+    world = MembersWorld()
     for key in (("a", 1), ("a", 3), ("b", 9)):
         world.member(*key)
     assert {str(one) for one in world.admission.others(("a", 1))} == {"a,3"}

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from controller.http.documents import NotActive, Refused
+from controller.http.documents import NotActive, ViewRefused
 from controller.metrics import registry
 from controller.procedures.parking import TERMS_MAX, TOGETHER
 from controller.procedures.stepping import Stepping
@@ -33,7 +33,7 @@ from state_machines.regions.entities import Server
 from state_machines.regions.model import Regions
 from state_machines.regions.states import ServerState
 from tests.kit.deadlines import eventually
-from tests.kit.regions.daemon import World, regions_world, settings_of
+from tests.kit.regions.daemon import RegionsWorld, regions_world, settings_of
 
 
 def faulty() -> Any:
@@ -48,12 +48,12 @@ def faulty() -> Any:
     return mock.patch.object(Stepping, "_changed", broken)
 
 
-async def create(world: World, name: str) -> int:
+async def create(world: RegionsWorld, name: str) -> int:
     begun = await world.view.tables.create_table(TableCreation(name=name, uniform=4), "User:ops")
     return (await world.view.procedures.one(begun.pid, 10)).pid
 
 
-def parked(world: World) -> list[int]:
+def parked(world: RegionsWorld) -> list[int]:
     page = world.view.procedures.list_procedures(ProcedureQuery(100, parts=True, live=True))
     return [one.pid for one in page.items if one.parked]
 
@@ -87,7 +87,7 @@ async def test_it_is_parked_shown_and_ended_while_other_tables_go_on(tmp_path: P
         assert world.domain.counters.terms == terms + TERMS_MAX
 
 
-def _live(world: World, pid: int) -> bool:
+def _live(world: RegionsWorld, pid: int) -> bool:
     record = world.domain.term.engine.records.get(pid) if world.domain.term else None
     return record is not None and not record.state.is_final
 
@@ -168,7 +168,7 @@ async def test_a_standby_that_failed_before_answers_at_once_with_the_cause(
         claim = FileClaim(world.settings.regions_file)
         try:
             await eventually(lambda: world.domain.mode is RegionsMode.STANDBY)
-            with pytest.raises(Refused, match=r"is standby .* has the store"):
+            with pytest.raises(ViewRefused, match=r"is standby .* has the store"):
                 await asyncio.wait_for(waiting, 60)
             with pytest.raises(NotActive, match=r"is standby: .* has the store"):
                 await asyncio.wait_for(world.view.procedures.end("bypass", 7, "User:ops", ""), 60)

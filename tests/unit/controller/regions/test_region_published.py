@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from controller.regions.procedures.publish import NAME, PUBLISH_TASK, PublishTask
 from regent_agent import protocol
 from regent_agent.protocol import PUBLISHED_MAX, VALUE_BYTES_MAX, Registered
@@ -29,7 +29,9 @@ async def test_values_that_wait_for_a_process_count_as_those_that_are_published(
         assert isinstance(await server.register(), Registered)
         for number in range(PUBLISHED_MAX):
             await publishes(server, number)
-        with pytest.raises(Refused, match=f"{PUBLISHED_MAX} values are on their way to processes, which is the most"):
+        with pytest.raises(
+            ProcedureRefused, match=f"{PUBLISHED_MAX} values are on their way to processes, which is the most"
+        ):
             await publishes(server, PUBLISHED_MAX)
         async with serving(server):
             await until(lambda: not list(term.engine.live()))

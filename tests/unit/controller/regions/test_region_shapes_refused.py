@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from controller.http.documents import NotFound, Refused, ViewError
+from controller.http.documents import NotFound, ViewError, ViewRefused
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.region_changes import RegionChange, RegionChanges
 from controller.regions.operator.shapes import MergeRequest, ShapeView, SplitRequest
@@ -56,7 +56,7 @@ async def refused_split(term: RegionsTerm, region: Region, key: str = "m") -> st
 
 
 async def refused_merge(term: RegionsTerm, regions: Sequence[Region]) -> str:
-    with pytest.raises(Refused) as found:
+    with pytest.raises(ViewRefused) as found:
         await view(term).merge_regions(MergeRequest(regions=[one.id for one in regions]), "uid 7")
     return f"{found.value.message}: {found.value.remedy}"
 
@@ -122,7 +122,7 @@ async def test_a_region_that_a_part_moves_is_refused_with_the_procedure_that_end
         await until(lambda: region.pid not in (0, pid))
         waits = f"it is a part of procedure {pid} (split): 'regent regions procedures wait {pid}' waits for the end"
         assert f"procedure {region.pid} moves it: {waits}" in await refused_split(term, region)
-        with pytest.raises(Refused) as moved:
+        with pytest.raises(ViewRefused) as moved:
             await RegionChanges(domain(term)).change_region("unassign", region.id, RegionChange(), "uid 7")
         assert moved.value.remedy.startswith(waits)
 

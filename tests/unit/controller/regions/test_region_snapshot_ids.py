@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import NotFound, Refused, ViewError
+from controller.http.documents import NotFound, ViewError, ViewRefused
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.snapshots import Clone, Restore, SnapshotCreation, SnapshotView
@@ -115,7 +115,7 @@ async def test_an_operator_reads_the_whole_refusal_which_names_the_servers(lacks
     async with stage(RegionDisk()) as (term, _, _two):
         term.env.model.servers["b", 1].features = frozenset(FEATURES) - {lacks}
         view = SnapshotView(cast("RegionsDomain", SimpleNamespace(term=term)))
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ViewRefused) as refused:
             await view.make(SnapshotCreation(name="s", table="t"), "root")
         assert refused.value.message == (
             f"servers b,1 do no work {lacks!r}: start versions of them that name it among their features"
@@ -137,9 +137,9 @@ async def test_each_refusal_about_a_copy_names_what_lets_that_one_begin() -> Non
         def clones(to: str, **of: str) -> Awaitable[object]:
             return view.clone(to, Clone(**of), "root")
 
-        assert "'regent tables disable t --wait'" in (text := await refusal(clones("u", source="t"), Refused))
+        assert "'regent tables disable t --wait'" in (text := await refusal(clones("u", source="t"), ViewRefused))
         assert "| 'regent tables snapshot t NAME', then 'regent tables clone u --snapshot NAME'" in text
-        assert "| give another name" in await refusal(clones("t", source="t"), Refused)
+        assert "| give another name" in await refusal(clones("t", source="t"), ViewRefused)
         for work, why in (
             (clones("no:u", source="t"), "namespace 'no' does not exist | 'regent namespaces create no'"),
             (clones("u", source="w"), "table 'w' does not exist | see 'regent tables list'"),
@@ -149,7 +149,7 @@ async def test_each_refusal_about_a_copy_names_what_lets_that_one_begin() -> Non
             assert why in await refusal(work, NotFound)
         await ended(term, changes(term, "disable"))
         making = view.make(SnapshotCreation(name="s", table="t"), "root")
-        assert "must be enabled | 'regent tables enable t' opens its regions" in await refusal(making, Refused)
+        assert "must be enabled | 'regent tables enable t' opens its regions" in await refusal(making, ViewRefused)
 
 
 def test_a_server_gets_no_bound_that_the_copy_of_a_snapshot_may_not_reach() -> None:

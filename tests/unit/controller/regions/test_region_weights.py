@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from controller.http.documents import Invalid, NotFound, Refused
+from controller.http.documents import Invalid, NotFound, ViewRefused
 from controller.regions.operator.marks import MarkRemoval, MarkRequest
 from controller.regions.procedures.servers import MARK, MARK_TASK, MarkTask
 from controller.regions.term import RegionsTerm
@@ -60,7 +60,7 @@ async def test_a_weight_belongs_to_a_server_alone_and_to_a_store_of_its_level() 
         with pytest.raises(Invalid, match=r"weight 0\.05 is out of range"):
             await marks.mark(MarkRequest(kind="weight", subject="a", weight=0.05), "ops")
         term.env.model.marks.put(Mark(MarkKind.LEVEL, STORE, str(OLDEST)))
-        with pytest.raises(Refused, match="weight needs level 2 of the store"):
+        with pytest.raises(ViewRefused, match="weight needs level 2 of the store"):
             await marks.mark(MarkRequest(kind="weight", subject="a", weight=2), "ops")
         assert [one for one in term.env.model.marks if one.kind is not MarkKind.LEVEL] == []
 

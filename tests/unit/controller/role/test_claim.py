@@ -21,7 +21,7 @@ from metadata_store.port import ANY_VERSION, Check, Create, Delete, Kill, SetDat
 from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.daemons import DIGEST, claimed, controller, dead_pid, process, queued, unseated
 from tests.kit.kafka.parts import DAEMON
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 BROKER_2 = b'{"version":2,"brokerid":2,"timestamp":"0"}'
 MIGRATING, ROLLED_BACK = (encode_migration(Migration(quorum, 1, 0, 0)) for quorum in (0, -1))
@@ -50,11 +50,11 @@ async def test_the_first_claim_of_a_cluster_is_one_multi_on_position_flag_and_ep
         assert await seat.role.is_ours(claim)
 
 
-async def broker_holds(w: World) -> None:
+async def broker_holds(w: KafkaWorld) -> None:
     await w.brokers[2].create(paths.CONTROLLER, BROKER_2, ephemeral=True)
 
 
-async def malformed_record_holds(w: World) -> None:
+async def malformed_record_holds(w: KafkaWorld) -> None:
     await w.operator.create(paths.CONTROLLER, b"nonsense")
 
 
@@ -65,7 +65,7 @@ async def malformed_record_holds(w: World) -> None:
 )
 @in_world()
 async def test_a_claim_displaces_the_holder_in_the_same_multi(
-    w: World, before: Callable[[World], Awaitable[None]], persistent: bool, displaced: int, hold: bool
+    w: KafkaWorld, before: Callable[[KafkaWorld], Awaitable[None]], persistent: bool, displaced: int, hold: bool
 ) -> None:
     await before(w)
     await w.operator.create(paths.CONTROLLER_EPOCH, b"7")
@@ -211,7 +211,7 @@ async def test_a_flag_that_changes_during_a_claim_stops_it() -> None:
 
 
 @in_world()
-async def test_without_the_credentials_of_the_lock_a_claim_is_refused_with_the_remedy(w: World) -> None:
+async def test_without_the_credentials_of_the_lock_a_claim_is_refused_with_the_remedy(w: KafkaWorld) -> None:
     first = await w.seat(hold=True, credentials=DIGEST)
     await first.role.claim()
     await first.role.verify_lock_out()
@@ -292,7 +292,7 @@ async def test_a_release_leaves_a_foreign_record() -> None:
 LOCK = {digest_acl("regent", "secret"), Acl(READ, "world", "anyone")}
 
 
-async def epoch_acls(w: World) -> set[Acl]:
+async def epoch_acls(w: KafkaWorld) -> set[Acl]:
     owner = await w.seat(credentials=DIGEST)
     acls, _ = await owner.zk.get_acls(paths.CONTROLLER_EPOCH)
     await owner.role.leave_queue()
@@ -301,7 +301,7 @@ async def epoch_acls(w: World) -> set[Acl]:
 
 @pytest.mark.seed("S4-86")
 @in_world()
-async def test_brokers_are_locked_out_after_the_claim_until_another_mode_claims(w: World) -> None:
+async def test_brokers_are_locked_out_after_the_claim_until_another_mode_claims(w: KafkaWorld) -> None:
     await w.operator.create(paths.CONTROLLER_EPOCH, b"4")
     seat = await w.seat(hold=True, credentials=DIGEST)
     first = await seat.role.claim()
@@ -333,7 +333,9 @@ async def test_brokers_are_locked_out_after_the_claim_until_another_mode_claims(
     "before", [list(OPEN), [digest_acl("kafka", "pw"), digest_acl("regent", "secret"), Acl(READ, "world", "anyone")]]
 )
 @in_world()
-async def test_a_claim_in_mode_brokers_restores_the_acls_from_before_the_take_over(w: World, before: list[Acl]) -> None:
+async def test_a_claim_in_mode_brokers_restores_the_acls_from_before_the_take_over(
+    w: KafkaWorld, before: list[Acl]
+) -> None:
     await w.operator.create(paths.CONTROLLER_EPOCH, b"4", acl=before)
     holding = await w.seat(hold=True, credentials=DIGEST)
     await keep_rollback(holding.role, await state_before(holding.role, "a take-over"))

@@ -20,7 +20,7 @@ from metadata_store.own import ENDPOINTS
 from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.daemons import dead_pid, process, queued, unseated
 from tests.kit.kafka.parts import DAEMON, SECRET
-from tests.kit.kafka.world import Seat, World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, Seat, in_world, world
 
 
 async def before_of(seat: Seat) -> str | None:
@@ -79,7 +79,7 @@ def test_a_process_is_identified_by_pid_and_start_time() -> None:
 
 
 @in_world()
-async def test_a_position_whose_creation_had_no_reply_is_kept(w: World) -> None:
+async def test_a_position_whose_creation_had_no_reply_is_kept(w: KafkaWorld) -> None:
     seat = unseated(w)
     await seat.zk.connect(1.0)
     seat.script.at(f"{own.LOCKS}/lock-", lambda: w.server.lose_replies(seat.zk.session_id))
@@ -107,7 +107,7 @@ async def test_persistent_nodes_are_no_positions_and_other_names_are_no_ids() ->
 
 
 @in_world()
-async def test_open_znodes_of_regent_are_closed_at_the_next_queue_position(w: World) -> None:
+async def test_open_znodes_of_regent_are_closed_at_the_next_queue_position(w: KafkaWorld) -> None:
     await w.seat()
     await w.operator.create(ENDPOINTS, b"")
     await w.operator.create(own.BROKER_SETTINGS, b"{}")
@@ -124,7 +124,7 @@ async def test_open_znodes_of_regent_are_closed_at_the_next_queue_position(w: Wo
 
 
 @in_world()
-async def test_an_identity_other_than_the_brokers_creates_nothing(w: World) -> None:
+async def test_an_identity_other_than_the_brokers_creates_nothing(w: KafkaWorld) -> None:
     await w.operator.set_acls(paths.TOPICS, [digest_acl("kafka", "secret"), Acl(READ, "world", "anyone")], -1)
     seat = unseated(w, credentials="somebody:else")
     seat.zk.set_acl = True
@@ -134,7 +134,7 @@ async def test_an_identity_other_than_the_brokers_creates_nothing(w: World) -> N
 
 
 @in_world()
-async def test_seals_follow_the_cluster_id_and_the_secret(w: World) -> None:
+async def test_seals_follow_the_cluster_id_and_the_secret(w: KafkaWorld) -> None:
     role = Role(w.operator, process(), hold=False, digest=None, secret=b"s" * 32)
     found = [await role.seals()]
     await w.operator.create("/cluster", b"")
@@ -163,7 +163,7 @@ async def test_the_lock_node_is_sealed_again_once_after_a_new_secret() -> None:
 
 
 @in_world()
-async def test_an_absent_flag_means_brokers(w: World) -> None:
+async def test_an_absent_flag_means_brokers(w: KafkaWorld) -> None:
     seat = unseated(w)
     await seat.sit()
     flag, stat = await seat.role.flag()
@@ -197,7 +197,7 @@ def in_short(found: tuple[RoleChange, ...] | None) -> list[tuple[str, str, str]]
 
 
 @in_world()
-async def test_a_change_is_one_multi_with_the_flag_and_our_lock_node(w: World) -> None:
+async def test_a_change_is_one_multi_with_the_flag_and_our_lock_node(w: KafkaWorld) -> None:
     seat = await w.seat()
     seat.script.writes.clear()
     await seat.role.set_flag("brokers", "upgrade", "uid 1000")
@@ -211,7 +211,7 @@ async def test_a_change_is_one_multi_with_the_flag_and_our_lock_node(w: World) -
 
 
 @in_world()
-async def test_a_daemon_that_lost_its_position_takes_nothing_and_can_give_back(w: World) -> None:
+async def test_a_daemon_that_lost_its_position_takes_nothing_and_can_give_back(w: KafkaWorld) -> None:
     seat = await w.seat()
     assert seat.role.position_path is not None
     await w.operator.delete(seat.role.position_path, -1)
@@ -225,7 +225,7 @@ async def test_a_daemon_that_lost_its_position_takes_nothing_and_can_give_back(w
 @pytest.mark.parametrize("data", UNUSABLE.values(), ids=UNUSABLE)
 @in_world()
 async def test_what_is_not_understood_stays_and_holds_nothing_up(
-    w: World, data: bytes, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     seat = await w.seat()
     await w.operator.set(own.HISTORY, data, -1)
@@ -239,7 +239,9 @@ async def test_what_is_not_understood_stays_and_holds_nothing_up(
 
 
 @in_world()
-async def test_a_history_that_cannot_be_written_holds_nothing_up(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_history_that_cannot_be_written_holds_nothing_up(
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     seat = await w.seat()
     await w.operator.set_acls(own.HISTORY, (Acl(READ, "world", "anyone"),), -1)
     await seat.role.set_flag("brokers", "upgrade", "uid 0")
@@ -248,7 +250,7 @@ async def test_a_history_that_cannot_be_written_holds_nothing_up(w: World, caplo
 
 
 @in_world()
-async def test_another_writer_of_the_history_loses_nothing(w: World) -> None:
+async def test_another_writer_of_the_history_loses_nothing(w: KafkaWorld) -> None:
     seat = await w.seat()
     other = RoleChange("regent", 1, "uid 7", "by another hand")
 
@@ -262,7 +264,7 @@ async def test_another_writer_of_the_history_loses_nothing(w: World) -> None:
 
 
 @in_world()
-async def test_the_latest_changes_are_kept_and_long_reasons_cut(w: World) -> None:
+async def test_the_latest_changes_are_kept_and_long_reasons_cut(w: KafkaWorld) -> None:
     seat = await w.seat()
     for number in range(CHANGES_MAX + 5):
         await seat.role.set_flag("regent" if number % 2 else "brokers", "w" * 5_000 + str(number), "uid 0")
@@ -275,7 +277,7 @@ async def test_the_latest_changes_are_kept_and_long_reasons_cut(w: World) -> Non
 
 
 @in_world()
-async def test_a_large_history_of_another_client_is_cut(w: World) -> None:
+async def test_a_large_history_of_another_client_is_cut(w: KafkaWorld) -> None:
     seat = await w.seat()
     large = [RoleChange("regent", at, "é" * 500, "é" * (20_000 if at < 20 else 500)) for at in range(CHANGES_MAX)]
     await w.operator.set(own.HISTORY, msgspec.json.encode({"changes": large}), -1)
@@ -290,7 +292,7 @@ async def test_a_large_history_of_another_client_is_cut(w: World) -> None:
 
 
 @in_world()
-async def test_an_operator_without_a_position_changes_the_flag_too(w: World) -> None:
+async def test_an_operator_without_a_position_changes_the_flag_too(w: KafkaWorld) -> None:
     seat = await w.seat()
     await w.give_role_to("brokers")
     assert in_short(await read_history(seat.zk))[-1] == ("brokers", "uid 0", "a test")

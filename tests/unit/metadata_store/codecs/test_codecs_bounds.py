@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from metadata_store import paths
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from tests.unit.metadata_store.codecs.test_codecs import DECODERS, MIGRATION
 
 INT32 = (0, 2**31 - 1)
@@ -42,8 +42,8 @@ SIGNED64 = (-(2**63), 2**63 - 1)
 def test_known_versions_are_read_and_their_neighbours_refused(kind: str, text: str, known: Collection[int]) -> None:
     for version in range(-1, 8):
         found = DECODERS[kind](f'{{"version":{version},{text}}}'.encode())
-        assert isinstance(found, Malformed) == (version not in known)
-        if isinstance(found, Malformed):
+        assert isinstance(found, MalformedNode) == (version not in known)
+        if isinstance(found, MalformedNode):
             names = ", ".join(map(str, sorted(known)))
             assert found.why in (
                 f"version {v!r} is unknown, this program knows {names}" for v in (version, str(version))
@@ -93,7 +93,7 @@ def test_numbers_are_read_up_to_their_bounds(kind: str, text: str, bounds: tuple
 
 def _refused(found: object) -> bool:
     """Checks whether a znode, or its only entry, cannot be used."""
-    return isinstance(found, Malformed) or bool(getattr(found, "unusable", False))
+    return isinstance(found, MalformedNode) or bool(getattr(found, "unusable", False))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_only_plain_decimal_names_of_znodes_are_numbers(name: str, number: int |
 )
 def test_bad_data_is_a_value_with_path_and_reason(kind: str, data: bytes | None) -> None:
     found = DECODERS[kind](data)
-    assert isinstance(found, Malformed)
+    assert isinstance(found, MalformedNode)
     assert found.path == "/p"
     assert found.why
 
@@ -146,5 +146,5 @@ def test_bad_data_is_a_value_with_path_and_reason(kind: str, data: bytes | None)
 )
 def test_the_reason_names_the_fault(kind: str, data: bytes, why: str) -> None:
     found = DECODERS[kind](data)
-    assert isinstance(found, Malformed)
+    assert isinstance(found, MalformedNode)
     assert why in str(found)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.codecs.cluster import (
     Config,
     FeatureRange,
@@ -233,7 +233,7 @@ def test_the_first_unusable_entries_are_told_and_the_others_counted() -> None:
 
 def test_a_znode_of_nothing_but_unusable_entries_beyond_the_bound_is_malformed() -> None:
     found = decode_partitions("/p", znode(*[b"1"] * (UNUSABLE_MAX + 1)))
-    assert isinstance(found, Malformed)
+    assert isinstance(found, MalformedNode)
     assert f"more than {UNUSABLE_MAX}" in found.why
 
 
@@ -251,5 +251,5 @@ def test_a_znode_of_nothing_but_unusable_entries_beyond_the_bound_is_malformed()
     ],
 )
 def test_what_has_no_list_of_entries_is_malformed(data: bytes | None) -> None:
-    assert isinstance(decode_reassignments("/p", data), Malformed)
-    assert isinstance(decode_partitions("/p", data), Malformed)
+    assert isinstance(decode_reassignments("/p", data), MalformedNode)
+    assert isinstance(decode_partitions("/p", data), MalformedNode)

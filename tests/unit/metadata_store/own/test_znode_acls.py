@@ -36,7 +36,7 @@ from tests.kit.certificates import Authority
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.daemons import unseated
 from tests.kit.kafka.role import changed, settings_for
-from tests.kit.kafka.world import Seat, World, in_world
+from tests.kit.kafka.world import KafkaWorld, Seat, in_world
 
 READERS = Acl(READ, "world", "anyone")
 MINE = digest_acl("regent", "secret")
@@ -179,7 +179,7 @@ def test_a_list_is_told_as_the_shell_takes_it() -> None:
     assert shell_text((*LOCK, announcer), PROVEN) == "auth::cdrwa,world:anyone:r,sasl:announcer:cd"
 
 
-async def holding(w: World) -> Seat:
+async def holding(w: KafkaWorld) -> Seat:
     """Has a term begin in mode ``hold``, after one without a digest: a znode stays open, another one is shared."""
     before = await w.seat()
     for path in HELD_OPEN:
@@ -200,7 +200,7 @@ async def holding(w: World) -> Seat:
 
 
 @in_world()
-async def test_a_term_closes_what_any_client_may_write_and_names_what_it_cannot(w: World) -> None:
+async def test_a_term_closes_what_any_client_may_write_and_names_what_it_cannot(w: KafkaWorld) -> None:
     """In mode ``hold``: before the term begins, the daemon before it may have no digest."""
     await holding(w)
     assert writable(await acls_below(w.operator)) == [own.QUARANTINE]
@@ -208,7 +208,9 @@ async def test_a_term_closes_what_any_client_may_write_and_names_what_it_cannot(
 
 
 @in_world()
-async def test_the_status_names_an_open_znode_until_it_is_closed(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_status_names_an_open_znode_until_it_is_closed(
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(closing, "AGAIN_S", 0.5)
     seat = await holding(w)
     assert f"{own.HISTORY} by digest:ops (c)" in w.counters.open_znodes
@@ -220,7 +222,7 @@ async def test_the_status_names_an_open_znode_until_it_is_closed(w: World, monke
 
 
 @in_world()
-async def test_a_daemon_without_the_role_names_no_open_znode(w: World) -> None:
+async def test_a_daemon_without_the_role_names_no_open_znode(w: KafkaWorld) -> None:
     """The daemon that is active then does."""
     seat = await holding(w)
     await seat.crash()

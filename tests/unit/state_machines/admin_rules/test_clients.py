@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from controller.kafka.access import Account, QuotaBuckets
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.base import MalformedNode
 from metadata_store.nodes.acl_nodes import decode_acls, decode_extended_change, decode_literal_change
 from metadata_store.nodes.entity_configs import quota_path
 from state_machines.admin_rules.acls import (
@@ -179,7 +179,7 @@ def test_case_does_not_count_and_a_denial_of_an_unknown_operation_denies_all(
     ],
 )
 def test_a_malformed_list_is_a_value(data: bytes | None) -> None:
-    assert isinstance(decode_acls("/kafka-acl/Topic/t", data), Malformed)
+    assert isinstance(decode_acls("/kafka-acl/Topic/t", data), MalformedNode)
 
 
 def test_notifications_name_a_list() -> None:
@@ -192,7 +192,7 @@ def test_notifications_name_a_list() -> None:
     assert decode_extended_change("", prefixed) == (Pattern.PREFIXED, (Resource.TOPIC, "or"))
     assert decode_extended_change("", prefixed.replace(b"Topic", b"Group")) is None
     for decode, data in _bad_changes():
-        assert isinstance(decode("", data), Malformed)
+        assert isinstance(decode("", data), MalformedNode)
 
 
 def _bad_changes() -> Iterable[tuple[Any, bytes | None]]:

@@ -19,7 +19,7 @@ from state_machines.model.types import Broker
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from tests.kit.kafka.parts import DAEMON
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     PARTITIONS,
     aborted,
@@ -36,7 +36,7 @@ from tests.unit.controller.operator.test_reassign_plan import (
 @pytest.mark.parametrize("fault", ["lose_replies", "lose_requests"])
 @pytest.mark.parametrize("changes", [1, 2])
 @in_world(1, 2, 3, 4)
-async def test_a_wave_whose_reply_or_request_is_lost_is_begun_once(w: World, fault: str, changes: int) -> None:
+async def test_a_wave_whose_reply_or_request_is_lost_is_begun_once(w: KafkaWorld, fault: str, changes: int) -> None:
     """A plan that took its own moves for those of another client would end them as superseded."""
     await running(w)
     w.active.script.at(
@@ -50,7 +50,7 @@ async def test_a_wave_whose_reply_or_request_is_lost_is_begun_once(w: World, fau
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_wave_that_met_a_topic_of_the_same_name_stands_for_the_other_topics(w: World) -> None:
+async def test_a_wave_that_met_a_topic_of_the_same_name_stands_for_the_other_topics(w: KafkaWorld) -> None:
     """A client deletes topic a and creates it again just before the write, so this changes the new topic."""
     await running(w)
 
@@ -91,7 +91,9 @@ def brokers_that_wait_for(asked: asyncio.Event) -> Dial:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_begins_nothing_before_the_brokers_have_sent_how_many_replicas_acks_all_needs(w: World) -> None:
+async def test_a_plan_begins_nothing_before_the_brokers_have_sent_how_many_replicas_acks_all_needs(
+    w: KafkaWorld,
+) -> None:
     await running(w)
     sent = asyncio.Event()
     w.term.controller.dial = brokers_that_wait_for(sent)
@@ -110,7 +112,7 @@ async def test_a_plan_begins_nothing_before_the_brokers_have_sent_how_many_repli
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_is_taken_back_although_no_broker_responds_to_the_query(w: World) -> None:
+async def test_a_plan_is_taken_back_although_no_broker_responds_to_the_query(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=3))
     await w.active.crash()
@@ -123,7 +125,7 @@ async def test_a_plan_is_taken_back_although_no_broker_responds_to_the_query(w: 
 
 
 @in_world(1, 2, 3, 4)
-async def test_moves_whose_wave_was_written_go_on_once_a_lost_connection_is_back(w: World) -> None:
+async def test_moves_whose_wave_was_written_go_on_once_a_lost_connection_is_back(w: KafkaWorld) -> None:
     await running(w)
     session = w.active.zk.session_id
 
@@ -139,7 +141,7 @@ async def test_moves_whose_wave_was_written_go_on_once_a_lost_connection_is_back
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_move_to_the_node_of_a_daemon_is_refused_and_ends(w: World) -> None:
+async def test_a_move_to_the_node_of_a_daemon_is_refused_and_ends(w: KafkaWorld) -> None:
     """It hosts no replica, however long the plan would wait."""
     await running(w)
     first, *others = moves()
@@ -149,7 +151,7 @@ async def test_a_move_to_the_node_of_a_daemon_is_refused_and_ends(w: World) -> N
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_that_waits_writes_nothing(w: World) -> None:
+async def test_a_plan_that_waits_writes_nothing(w: KafkaWorld) -> None:
     await running(w)
     await applied(w, ReassignPlan(moves(), moves_max=1))
     w.forget()

@@ -29,7 +29,7 @@ from state_machines.model.topic_facts import (
 )
 from state_machines.model.types import Leadership, PartitionState
 from tests.kit.kafka.model import EPOCH, P, broker, die, make_cluster, topic
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 
 def test_registrations_that_are_read_again_tell_who_went_and_who_came() -> None:
@@ -113,14 +113,14 @@ def test_ghosts_are_sent_as_removed() -> None:
     assert all(cluster.rows[i].is_removed for i in entered.rows)
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     """Topic t led by broker 1, and a term that has told everything."""
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.serve()
 
 
 @in_world(before=running)
-async def test_a_late_partition_is_sent_once_it_is_taken_up(w: World) -> None:
+async def test_a_late_partition_is_sent_once_it_is_taken_up(w: KafkaWorld) -> None:
     """Brokers may know its leader epoch with another content, and would ignore what they know."""
     c = w.term.controller
     [row] = c.enter(TopicRead(topic("late", [(1, 2)]))).rows
@@ -145,7 +145,7 @@ def test_a_default_of_min_isr_stays_known_where_no_broker_sends_it() -> None:
 
 
 @in_world(before=running)
-async def test_an_ended_term_enters_no_fact(w: World) -> None:
+async def test_an_ended_term_enters_no_fact(w: KafkaWorld) -> None:
     term = w.term
     term.gate.end("a test")
     with pytest.raises(TermEnded, match="a test"):

@@ -310,7 +310,7 @@ def test_only_roots_that_have_ended_are_evicted() -> None:
 
 
 @dataclass
-class World:
+class KernelWorld:
     """A store, effects of steps by pid and step, and what each step returns the first time and later."""
 
     dice: random.Random
@@ -364,7 +364,7 @@ class World:
 class Engine:
     """Runs procedures in random order and dies before or after some of its writes."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: KernelWorld) -> None:
         self.world = world
         self.now_ms = 0
         self.restart()
@@ -420,7 +420,7 @@ class Engine:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_every_family_ends_as_a_whole_or_leaves_nothing(seed: int) -> None:
-    world = World(random.Random(seed))
+    world = KernelWorld(random.Random(seed))
     engine = Engine(world)
     roots = [next(world.pids) for _ in range(3)]
     for pid in roots:

@@ -38,20 +38,20 @@ from tests.kit.kafka.acls import (
 )
 from tests.kit.kafka.calls import create, grow, topic
 from tests.kit.kafka.cluster import id_of
-from tests.kit.kafka.world import World, world
+from tests.kit.kafka.world import KafkaWorld, world
 
 TOPIC_DENIED, CLUSTER_DENIED = 29, 31
 ALL = "*"
 
 
-async def creates(w: World, principal: str, *names: str) -> dict[str, int]:
+async def creates(w: KafkaWorld, principal: str, *names: str) -> dict[str, int]:
     """Validates the creation of topics; returns the error by topic."""
     body = create(*(topic(name, 1, 1) for name in names), validate_only=True)
     response = await carried(w, principal, Api.CREATE_TOPICS, body, 7)
     return {one.name: one.error_code for one in response.topics}
 
 
-async def until(w: World, code: int, name: str = "x", within_s: float = 10.0) -> None:
+async def until(w: KafkaWorld, code: int, name: str = "x", within_s: float = 10.0) -> None:
     """Waits until Alice's creation of a topic has this error."""
 
     async def seen() -> bool:

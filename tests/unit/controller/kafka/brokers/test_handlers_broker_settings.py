@@ -24,7 +24,7 @@ from state_machines.journal.events import Kind
 from state_machines.model.types import Broker
 from tests.kit.deadlines import eventually, in_virtual_time
 from tests.kit.kafka.calls import call, create, topic
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 GUARDED = {"delete.topic.enable": "false", "num.partitions": "4", "default.replication.factor": "3"}
 
@@ -54,7 +54,7 @@ class Brokers:
         raise BrokerCallFailed("what topics inherit is not told here")
 
 
-def asking(w: World, *, every: dict[str, str] | None = None, **files: dict[str, str]) -> Brokers:
+def asking(w: KafkaWorld, *, every: dict[str, str] | None = None, **files: dict[str, str]) -> Brokers:
     """The world's brokers are asked from now on; ``files``: of broker_1, broker_2, ..."""
     found = Brokers()
     found.every = every or {}
@@ -63,23 +63,23 @@ def asking(w: World, *, every: dict[str, str] | None = None, **files: dict[str, 
     return found
 
 
-async def settled(w: World) -> None:
+async def settled(w: KafkaWorld) -> None:
     """Until the term knows what its brokers have."""
     await asyncio.wait_for(w.term.controller.adoption.settled.wait(), 60.0)
     await w.settle()
 
 
-def held(w: World, key: str) -> object:
+def held(w: KafkaWorld, key: str) -> object:
     return w.term.controller.adoption.found[key].value
 
 
-async def served(w: World, body: Any) -> Any:
+async def served(w: KafkaWorld, body: Any) -> Any:
     """A call of a client, which waits until clients are served."""
     return await Calls(w.term.queue, w.term.authorizer).carried(call(body))
 
 
 @in_world()
-async def test_defaults_of_the_brokers_are_those_of_topics_that_clients_create(w: World) -> None:
+async def test_defaults_of_the_brokers_are_those_of_topics_that_clients_create(w: KafkaWorld) -> None:
     asking(w, every=GUARDED)
     await w.begin_term()
     [made] = (await served(w, create(topic("t")))).topics
@@ -87,7 +87,7 @@ async def test_defaults_of_the_brokers_are_those_of_topics_that_clients_create(w
 
 
 @in_world()
-async def test_deletion_that_brokers_forbid_is_refused_and_a_marker_is_removed(w: World) -> None:
+async def test_deletion_that_brokers_forbid_is_refused_and_a_marker_is_removed(w: KafkaWorld) -> None:
     asking(w, broker_2=GUARDED)
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
@@ -101,7 +101,7 @@ async def test_deletion_that_brokers_forbid_is_refused_and_a_marker_is_removed(w
 
 
 @in_world()
-async def test_markers_wait_until_a_broker_has_reported_that_deletion_is_allowed(w: World) -> None:
+async def test_markers_wait_until_a_broker_has_reported_that_deletion_is_allowed(w: KafkaWorld) -> None:
     brokers = asking(w)
     brokers.silent = {1, 2, 3}
     await w.topic("t", (1, 2), leaders=True)
@@ -122,7 +122,7 @@ async def test_markers_wait_until_a_broker_has_reported_that_deletion_is_allowed
 
 
 @in_world()
-async def test_topics_that_depend_on_values_that_no_broker_reported_are_refused(w: World) -> None:
+async def test_topics_that_depend_on_values_that_no_broker_reported_are_refused(w: KafkaWorld) -> None:
     asking(w).silent = {1, 2, 3}
     await w.serve()
     wanted = create(topic("a"), topic("b", 1))
@@ -158,7 +158,7 @@ async def test_settings_reported_while_zookeeper_is_away_are_kept_once_it_is_bac
 
 @in_world()
 async def test_a_broker_that_does_not_report_its_settings_is_logged_with_the_missing_permission(
-    w: World,
+    w: KafkaWorld,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     asking(w, every=GUARDED).silent = {3}
@@ -170,7 +170,7 @@ async def test_a_broker_that_does_not_report_its_settings_is_logged_with_the_mis
 
 
 @in_world()
-async def test_calls_of_clients_wait_for_the_settings_of_brokers_and_calls_of_brokers_do_not(w: World) -> None:
+async def test_calls_of_clients_wait_for_the_settings_of_brokers_and_calls_of_brokers_do_not(w: KafkaWorld) -> None:
     asking(w, every=GUARDED).slow_s = 2.0
     await w.topic("u", (1, 2, 3), leaders=True)
     await w.begin_term()
@@ -185,7 +185,7 @@ async def test_calls_of_clients_wait_for_the_settings_of_brokers_and_calls_of_br
 
 
 @in_world()
-async def test_clients_wait_a_bounded_time_for_a_silent_broker(w: World) -> None:
+async def test_clients_wait_a_bounded_time_for_a_silent_broker(w: KafkaWorld) -> None:
     asking(w, every=GUARDED).silent = {3}
     await w.begin_term()
     started_s = asyncio.get_running_loop().time()
@@ -195,7 +195,9 @@ async def test_clients_wait_a_bounded_time_for_a_silent_broker(w: World) -> None
 
 
 @in_world()
-async def test_reported_settings_are_kept_for_a_daemon_that_takes_over_while_all_brokers_are_silent(w: World) -> None:
+async def test_reported_settings_are_kept_for_a_daemon_that_takes_over_while_all_brokers_are_silent(
+    w: KafkaWorld,
+) -> None:
     brokers = asking(w, every=GUARDED)
     await w.begin_term()
     await settled(w)
@@ -211,7 +213,7 @@ async def test_reported_settings_are_kept_for_a_daemon_that_takes_over_while_all
 
 
 @in_world()
-async def test_clients_wait_for_brokers_that_restarted_since_their_settings_were_kept(w: World) -> None:
+async def test_clients_wait_for_brokers_that_restarted_since_their_settings_were_kept(w: KafkaWorld) -> None:
     brokers = asking(w, every=GUARDED)
     await w.begin_term()
     await settled(w)
@@ -226,7 +228,7 @@ async def test_clients_wait_for_brokers_that_restarted_since_their_settings_were
 
 @pytest.mark.parametrize("kept", [b"{", b"", b'{"names":["a"],"values":[],"brokers":{"1":[1,4]}}', b"[]"])
 @in_world()
-async def test_kept_settings_that_are_malformed_are_queried_anew(w: World, kept: bytes) -> None:
+async def test_kept_settings_that_are_malformed_are_queried_anew(w: KafkaWorld, kept: bytes) -> None:
     asking(w, every=GUARDED)
     await w.seat()
     await w.operator.create(BROKER_SETTINGS, kept)
@@ -237,7 +239,7 @@ async def test_kept_settings_that_are_malformed_are_queried_anew(w: World, kept:
 
 
 @in_world()
-async def test_settings_that_cannot_be_kept_hold_all_the_same(w: World) -> None:
+async def test_settings_that_cannot_be_kept_hold_all_the_same(w: KafkaWorld) -> None:
     asking(w, every=GUARDED)
     await w.seat()
     await w.operator.create(BROKER_SETTINGS, b"{}")
@@ -250,7 +252,9 @@ async def test_settings_that_cannot_be_kept_hold_all_the_same(w: World) -> None:
 
 @pytest.mark.parametrize("how", ["joins", "restarts"])
 @in_world()
-async def test_a_broker_that_registers_with_a_stricter_value_is_followed_and_so_is_its_end(w: World, how: str) -> None:
+async def test_a_broker_that_registers_with_a_stricter_value_is_followed_and_so_is_its_end(
+    w: KafkaWorld, how: str
+) -> None:
     brokers = asking(w)
     if how == "restarts":
         await w.boot(4)
@@ -266,7 +270,7 @@ async def test_a_broker_that_registers_with_a_stricter_value_is_followed_and_so_
 
 
 @in_world()
-async def test_a_deletion_that_has_begun_goes_on_when_a_broker_joins_that_forbids_it(w: World) -> None:
+async def test_a_deletion_that_has_begun_goes_on_when_a_broker_joins_that_forbids_it(w: KafkaWorld) -> None:
     asking(w, broker_4=GUARDED)
     await w.topic("t", (1, 2), leaders=True)
     await w.topic("u", (1, 2), leaders=True)
@@ -288,7 +292,7 @@ async def test_a_deletion_that_has_begun_goes_on_when_a_broker_joins_that_forbid
 
 
 @in_world(num_partitions=2, delete_topic_enable=True)
-async def test_a_value_of_ours_comes_before_the_brokers(w: World) -> None:
+async def test_a_value_of_ours_comes_before_the_brokers(w: KafkaWorld) -> None:
     asking(w, every=GUARDED)
     await w.begin_term()
     [made] = (await served(w, create(topic("t")))).topics
@@ -312,7 +316,7 @@ async def test_a_policy_of_a_broker_refuses_every_creation_unless_it_is_ignored(
 
 @pytest.mark.parametrize("static", ["true", "false"])
 @in_world()
-async def test_a_topic_gets_tiered_storage_only_where_brokers_have_it(w: World, static: str) -> None:
+async def test_a_topic_gets_tiered_storage_only_where_brokers_have_it(w: KafkaWorld, static: str) -> None:
     asking(w, every={"remote.log.storage.system.enable": static})
     await w.begin_term()
     [made] = (await served(w, create(topic("t", 1, 1, remote_storage_enable="true")))).topics
@@ -324,7 +328,7 @@ async def test_a_topic_gets_tiered_storage_only_where_brokers_have_it(w: World, 
 
 @pytest.mark.parametrize("static", ["true", "false"])
 @in_world()
-async def test_unclean_elections_follow_the_brokers_file_as_soon_as_it_is_known(w: World, static: str) -> None:
+async def test_unclean_elections_follow_the_brokers_file_as_soon_as_it_is_known(w: KafkaWorld, static: str) -> None:
     """At the take-over itself the strict value holds; what waits for a leader is elected once it is known."""
     asking(w, every={"unclean.leader.election.enable": static})
     await w.topic("t", (1, 2), leaders=True, isr=(1,))
@@ -339,7 +343,7 @@ async def test_unclean_elections_follow_the_brokers_file_as_soon_as_it_is_known(
 @pytest.mark.parametrize("own", ["false", "true"])
 @in_world()
 async def test_a_live_broker_whose_own_dynamic_setting_forbids_unclean_elections_forbids_the_default(
-    w: World, own: str
+    w: KafkaWorld, own: str
 ) -> None:
     asking(w, every={"unclean.leader.election.enable": "true"})
     await w.configure("brokers", "3", unclean_leader_election_enable=own)
@@ -353,7 +357,7 @@ async def test_a_live_broker_whose_own_dynamic_setting_forbids_unclean_elections
 
 @pytest.mark.parametrize("allowed", ["true", "false"])
 @in_world()
-async def test_leaders_go_back_by_themselves_only_where_brokers_let_them(w: World, allowed: str) -> None:
+async def test_leaders_go_back_by_themselves_only_where_brokers_let_them(w: KafkaWorld, allowed: str) -> None:
     asking(w, every={"auto.leader.rebalance.enable": allowed})
     await w.topic("t", (1, 2, 3), leaders=True, led_by=2)
     await w.begin_term()
@@ -363,7 +367,7 @@ async def test_leaders_go_back_by_themselves_only_where_brokers_let_them(w: Worl
 
 
 @in_world()
-async def test_brokers_windows_are_those_of_quotas(w: World) -> None:
+async def test_brokers_windows_are_those_of_quotas(w: KafkaWorld) -> None:
     asking(w, every={"controller.quota.window.num": "5", "controller.quota.window.size.seconds": "2"})
     await w.begin_term()
     await settled(w)
@@ -371,7 +375,7 @@ async def test_brokers_windows_are_those_of_quotas(w: World) -> None:
 
 
 @in_world()
-async def test_brokers_that_differ_are_logged_once(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_brokers_that_differ_are_logged_once(w: KafkaWorld, caplog: pytest.LogCaptureFixture) -> None:
     asking(w, broker_2=GUARDED)
     await w.begin_term()
     await settled(w)
@@ -386,7 +390,7 @@ async def test_brokers_that_differ_are_logged_once(w: World, caplog: pytest.LogC
 
 
 @in_world()
-async def test_a_guard_outlives_the_broker_that_has_it_while_replicas_are_assigned_to_it(w: World) -> None:
+async def test_a_guard_outlives_the_broker_that_has_it_while_replicas_are_assigned_to_it(w: KafkaWorld) -> None:
     asking(w, every={"unclean.leader.election.enable": "true"}, broker_1={"unclean.leader.election.enable": "false"})
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
@@ -399,7 +403,7 @@ async def test_a_guard_outlives_the_broker_that_has_it_while_replicas_are_assign
 
 
 @in_world()
-async def test_a_broker_that_goes_is_journalled_with_its_session_timeout_where_it_was_reported(w: World) -> None:
+async def test_a_broker_that_goes_is_journalled_with_its_session_timeout_where_it_was_reported(w: KafkaWorld) -> None:
     asking(w, broker_1={SESSION: "9000"}, broker_2={SESSION: "99999999999"})
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.begin_term()

@@ -19,24 +19,24 @@ from state_machines.model.types import PartitionState
 from testing.memory import MemoryZooKeeper
 from tests.kit.kafka.cluster import registration
 from tests.kit.kafka.parts import DAEMON, LEADER_AND_ISR, SECRET, UPDATE_METADATA
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     """Topic t over three brokers, each leading one partition."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
     await w.serve()
     w.forget()
 
 
-def live(w: World, broker: int) -> set[int]:
+def live(w: KafkaWorld, broker: int) -> set[int]:
     """Brokers in the live list that a broker was told last, the daemon left out."""
     return {b.id_ for b in w.wires.requests(broker, UPDATE_METADATA)[-1].live_brokers} - {1_000_001}
 
 
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-75")
 @in_world(before=running)
-async def test_a_death_moves_leaders_shrinks_isrs_and_is_sent_to_every_live_broker(w: World) -> None:
+async def test_a_death_moves_leaders_shrinks_isrs_and_is_sent_to_every_live_broker(w: KafkaWorld) -> None:
     w.die(1)
     await w.propagated()
     assert w.leaders() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (3, (3, 2))}
@@ -53,7 +53,7 @@ async def test_a_death_moves_leaders_shrinks_isrs_and_is_sent_to_every_live_brok
 )
 @pytest.mark.seed("S4-44", "S4-49")
 @in_world()
-async def test_a_partition_whose_last_replica_dies_is_offline_until_it_comes_back(w: World) -> None:
+async def test_a_partition_whose_last_replica_dies_is_offline_until_it_comes_back(w: KafkaWorld) -> None:
     await w.topic("single", (1,), leaders=True)
     await running(w)
     w.die(1)
@@ -70,7 +70,7 @@ async def test_a_partition_whose_last_replica_dies_is_offline_until_it_comes_bac
 
 @pytest.mark.seed("S4-47", "S4-48")
 @in_world(before=running)
-async def test_a_broker_that_returns_is_sent_everything_and_the_others_the_live_list(w: World) -> None:
+async def test_a_broker_that_returns_is_sent_everything_and_the_others_the_live_list(w: KafkaWorld) -> None:
     w.die(1)
     await w.propagated()
     w.wires.frames.clear()
@@ -90,7 +90,7 @@ async def test_a_broker_that_returns_is_sent_everything_and_the_others_the_live_
 )
 @pytest.mark.seed("S4-86")
 @in_world(before=running)
-async def test_a_bounce_faster_than_we_look_is_seen_by_its_epoch(w: World) -> None:
+async def test_a_bounce_faster_than_we_look_is_seen_by_its_epoch(w: KafkaWorld) -> None:
     before = w.broker_epoch(1)
     await w.bounce(1)
     await w.propagated()
@@ -102,7 +102,7 @@ async def test_a_bounce_faster_than_we_look_is_seen_by_its_epoch(w: World) -> No
 
 
 @in_world(1, 2, 3, 4)
-async def test_deaths_returns_and_bounces_at_once_are_one_look(w: World) -> None:
+async def test_deaths_returns_and_bounces_at_once_are_one_look(w: KafkaWorld) -> None:
     await w.topic("u", (4, 1), (3, 4), leaders=True)
     await running(w)
     w.server.hold_watches(w.active.zk.session_id)
@@ -120,7 +120,7 @@ async def test_deaths_returns_and_bounces_at_once_are_one_look(w: World) -> None
 
 
 @in_world(before=running)
-async def test_changed_endpoints_are_propagated_and_used(w: World) -> None:
+async def test_changed_endpoints_are_propagated_and_used(w: KafkaWorld) -> None:
     await w.operator.set(paths.broker(3), registration(3, port=7000, rack="r"), 0)
     await w.propagated()
     [three] = [b for b in w.wires.requests(2, UPDATE_METADATA)[-1].live_brokers if b.id_ == 3]
@@ -140,7 +140,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
 @in_world(before=running)
-async def test_a_malformed_registration_is_not_live_until_it_is_repaired(w: World, data: bytes | None) -> None:
+async def test_a_malformed_registration_is_not_live_until_it_is_repaired(w: KafkaWorld, data: bytes | None) -> None:
     await w.operator.create(paths.broker(7), data)
     await w.operator.create(f"{paths.BROKER_IDS}/not-a-number", registration(8))
     await w.topic("new", (7, 1))
@@ -157,7 +157,7 @@ async def test_a_malformed_registration_is_not_live_until_it_is_repaired(w: Worl
 
 
 @in_world(before=running)
-async def test_a_live_brokers_registration_that_breaks_counts_as_its_death(w: World) -> None:
+async def test_a_live_brokers_registration_that_breaks_counts_as_its_death(w: KafkaWorld) -> None:
     await w.operator.set(paths.broker(1), b"broken", 0)
     await w.propagated()
     assert w.leaders()["t", 0] == (2, (2, 3))
@@ -168,7 +168,7 @@ async def test_a_live_brokers_registration_that_breaks_counts_as_its_death(w: Wo
 
 
 @in_world(before=running)
-async def test_a_registration_without_our_listener_does_not_stop_the_others(w: World) -> None:
+async def test_a_registration_without_our_listener_does_not_stop_the_others(w: KafkaWorld) -> None:
     data = registration(4).replace(b"INTERNAL", b"EXTERNAL")
     await w.operator.create(paths.broker(4), data)
     w.die(1)
@@ -181,7 +181,7 @@ async def test_a_registration_without_our_listener_does_not_stop_the_others(w: W
 
 
 @in_world(before=running)
-async def test_a_death_while_its_commit_waits_is_handled_after_it(w: World) -> None:
+async def test_a_death_while_its_commit_waits_is_handled_after_it(w: KafkaWorld) -> None:
     """One queue, one consumer: the second look happens when the first is done, on what is there then."""
     may_commit = asyncio.Event()
     w.active.script.at("t/partitions/0/state", may_commit.wait)
@@ -200,27 +200,27 @@ AT = AdminEndpoint("CLIENT", "regent1", 9096)
 SEALS = Seals(SECRET, "")
 
 
-async def endpoint(w: World, daemon: int = DAEMON, at: AdminEndpoint = AT) -> MemoryZooKeeper:
+async def endpoint(w: KafkaWorld, daemon: int = DAEMON, at: AdminEndpoint = AT) -> MemoryZooKeeper:
     zk = MemoryZooKeeper(w.server)
     await zk.connect(1.0)
     assert await announce(zk, daemon, SEALS.announced(daemon, zk.session_id, at)) is None
     return zk
 
 
-def listed(w: World, broker: int = 2) -> dict[str, tuple[str, int]]:
+def listed(w: KafkaWorld, broker: int = 2) -> dict[str, tuple[str, int]]:
     """The daemon's endpoints by listener, as a broker was told last."""
     told = w.wires.requests(broker, UPDATE_METADATA)[-1]
     [mine] = [entry for entry in told.live_brokers if entry.id_ == DAEMON]
     return {e.listener: (e.host, e.port) for e in mine.endpoints}
 
 
-def entries(w: World, broker: int = 2) -> list[Any]:
+def entries(w: KafkaWorld, broker: int = 2) -> list[Any]:
     """The daemon's entries in all lists that a broker was sent."""
     told = w.wires.requests(broker, UPDATE_METADATA)
     return [entry for request in told for entry in request.live_brokers if entry.id_ == DAEMON]
 
 
-def shown(w: World) -> str | None:
+def shown(w: KafkaWorld) -> str | None:
     """As status says it."""
     found = w.term.parts.endpoint.found
     return None if found is None else str(found)
@@ -231,7 +231,7 @@ BOTH = INTERNAL | {"CLIENT": ("regent1", 9096)}
 
 
 @in_world()
-async def test_it_is_shown_from_the_terms_beginning_and_not_much_longer_than_it_lives(w: World) -> None:
+async def test_it_is_shown_from_the_terms_beginning_and_not_much_longer_than_it_lives(w: KafkaWorld) -> None:
     zk = await endpoint(w)
     await w.serve()
     assert listed(w) == BOTH
@@ -247,7 +247,7 @@ async def test_it_is_shown_from_the_terms_beginning_and_not_much_longer_than_it_
 
 
 @in_world()
-async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first(w: World) -> None:
+async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first(w: KafkaWorld) -> None:
     await w.serve()
     assert listed(w) == INTERNAL
     first = await endpoint(w)
@@ -267,7 +267,7 @@ async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first(w: World)
 
 
 @in_world()
-async def test_an_endpoint_that_restarts_is_listed_all_the_time(w: World) -> None:
+async def test_an_endpoint_that_restarts_is_listed_all_the_time(w: KafkaWorld) -> None:
     """Brokers log an error at each UpdateMetadata that lists a node without one of the others' listeners."""
     zk = await endpoint(w)
     await w.begin_term()
@@ -286,7 +286,7 @@ async def test_an_endpoint_that_restarts_is_listed_all_the_time(w: World) -> Non
 
 
 @in_world()
-async def test_another_daemons_endpoint_and_a_scribble_are_not_shown(w: World) -> None:
+async def test_another_daemons_endpoint_and_a_scribble_are_not_shown(w: KafkaWorld) -> None:
     await w.begin_term()
     await endpoint(w, DAEMON + 1)
     await w.propagated()
@@ -299,7 +299,7 @@ async def test_another_daemons_endpoint_and_a_scribble_are_not_shown(w: World) -
 @pytest.mark.parametrize("how", ["unsealed", "other secret", "other cluster", "other daemon", "copied", "moved"])
 @in_world()
 async def test_an_address_that_no_endpoint_of_ours_has_sealed_is_not_shown(
-    w: World, how: str, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await w.begin_term()
     zk = MemoryZooKeeper(w.server)
@@ -320,7 +320,7 @@ async def test_an_address_that_no_endpoint_of_ours_has_sealed_is_not_shown(
 
 
 @in_world()
-async def test_a_listener_that_no_broker_has_is_complained_of(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_listener_that_no_broker_has_is_complained_of(w: KafkaWorld, caplog: pytest.LogCaptureFixture) -> None:
     await w.begin_term()
     await endpoint(w, at=AdminEndpoint("OUTSIDE", "regent1", 9096))
     await w.propagated()
@@ -328,7 +328,7 @@ async def test_a_listener_that_no_broker_has_is_complained_of(w: World, caplog: 
 
 
 @in_world()
-async def test_on_a_listener_that_brokers_share_with_clients_it_stands_for_the_daemon(w: World) -> None:
+async def test_on_a_listener_that_brokers_share_with_clients_it_stands_for_the_daemon(w: KafkaWorld) -> None:
     """It passes brokers' calls on; without it brokers find the daemon itself."""
     await w.begin_term()
     zk = await endpoint(w, at=AdminEndpoint("INTERNAL", "regent1", 9096))
@@ -340,7 +340,7 @@ async def test_on_a_listener_that_brokers_share_with_clients_it_stands_for_the_d
 
 
 @in_world()
-async def test_the_endpoints_znode_is_read_again_after_a_reconnect(w: World) -> None:
+async def test_the_endpoints_znode_is_read_again_after_a_reconnect(w: KafkaWorld) -> None:
     await w.serve()
     w.term.queue.signal(EventKind.RECONNECTED)
     await endpoint(w)

@@ -13,10 +13,10 @@ from metadata_store import paths
 from state_machines.model.types import ReplicaState
 from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.parts import LEADER_AND_ISR
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     """t-0 and t-2 are led by 1, t-1 by 2; u has one replica, on 1."""
     await w.topic("t", (1, 2, 3), (2, 1, 3), (1, 3, 2), leaders=True)
     await w.topic("u", (1,), leaders=True)
@@ -24,7 +24,7 @@ async def running(w: World) -> None:
     w.forget()
 
 
-async def fail(w: World, broker: int, *lost: tuple[str, int]) -> None:
+async def fail(w: KafkaWorld, broker: int, *lost: tuple[str, int]) -> None:
     """A log directory with these replicas fails, and the broker says so."""
     w.wires.lost[broker] = set(lost)
     await w.log_directory_fails(broker)
@@ -35,7 +35,7 @@ async def fail(w: World, broker: int, *lost: tuple[str, int]) -> None:
 @pytest.mark.kafka("LogDirFailureTest.testProduceErrorFromFailureOn*", "LogDirFailureTest.testIOExceptionDuring*")
 @pytest.mark.seed("S4-29", "S4-81")
 @in_world(before=running)
-async def test_a_failed_log_directory_moves_leaders_shrinks_isrs_and_is_sent_to_every_broker(w: World) -> None:
+async def test_a_failed_log_directory_moves_leaders_shrinks_isrs_and_is_sent_to_every_broker(w: KafkaWorld) -> None:
     await fail(w, 1, ("t", 0), ("t", 1), ("u", 0))
     assert w.leaders() == {
         ("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (1, (1, 3, 2)), ("u", 0): (-1, (1,)),
@@ -51,7 +51,7 @@ async def test_a_failed_log_directory_moves_leaders_shrinks_isrs_and_is_sent_to_
 
 @pytest.mark.seed("S4-81")
 @in_world()
-async def test_the_broker_of_a_failed_log_directory_alone_is_sent_all_its_partitions(w: World) -> None:
+async def test_the_broker_of_a_failed_log_directory_alone_is_sent_all_its_partitions(w: KafkaWorld) -> None:
     await w.topic("elsewhere", (2, 3), leaders=True)
     await running(w)
     await fail(w, 1)
@@ -63,7 +63,7 @@ async def test_the_broker_of_a_failed_log_directory_alone_is_sent_all_its_partit
 
 @pytest.mark.seed("S4-29", "S4-81")
 @in_world(before=running)
-async def test_a_restart_brings_the_replicas_back(w: World) -> None:
+async def test_a_restart_brings_the_replicas_back(w: KafkaWorld) -> None:
     await fail(w, 1, ("t", 0), ("u", 0))
     w.wires.lost.clear()
     w.wires.frames.clear()
@@ -79,7 +79,7 @@ async def test_a_restart_brings_the_replicas_back(w: World) -> None:
 
 @pytest.mark.seed("S4-81")
 @in_world(before=running)
-async def test_a_restart_with_the_directory_still_broken_fails_its_replicas_again(w: World) -> None:
+async def test_a_restart_with_the_directory_still_broken_fails_its_replicas_again(w: KafkaWorld) -> None:
     await fail(w, 1, ("t", 0), ("u", 0))
     await w.bounce(1)
     await w.propagated()
@@ -108,7 +108,7 @@ async def test_a_controller_that_takes_over_finds_it_out_by_its_snapshot() -> No
 @pytest.mark.kafka("KafkaZkClientTest.testLogDirEventNotificationsDeletion")
 @pytest.mark.seed("S4-81")
 @in_world(before=running)
-async def test_notifications_without_a_live_broker_are_deleted(w: World) -> None:
+async def test_notifications_without_a_live_broker_are_deleted(w: KafkaWorld) -> None:
     for data in (b"", b"{}", b'{"version":1,"broker":2,"event":7}', b'{"version":1,"broker":9,"event":1}'):
         await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)
     await w.propagated()
@@ -120,7 +120,7 @@ async def test_notifications_without_a_live_broker_are_deleted(w: World) -> None
 
 @pytest.mark.seed("S4-81")
 @in_world(before=running)
-async def test_log_directory_failures_of_a_former_incarnation_are_ignored(w: World) -> None:
+async def test_log_directory_failures_of_a_former_incarnation_are_ignored(w: KafkaWorld) -> None:
     former = w.broker_epoch(1)
     row = w.term.cluster.find("t", 0)
     assert row is not None
@@ -139,7 +139,7 @@ def _failed(broker: int, epoch: int, *rows: int) -> Failed:
 
 @pytest.mark.seed("S4-81")
 @in_world(before=running)
-async def test_log_directory_failures_of_several_brokers_are_one_decision(w: World) -> None:
+async def test_log_directory_failures_of_several_brokers_are_one_decision(w: KafkaWorld) -> None:
     rows = [w.term.cluster.find("t", partition) for partition in (0, 1)]
     for broker, row in zip((1, 2), rows, strict=True):
         assert row is not None
@@ -152,7 +152,7 @@ async def test_log_directory_failures_of_several_brokers_are_one_decision(w: Wor
 
 @pytest.mark.seed("S4-81", "S4-82")
 @in_world()
-async def test_an_unclean_election_follows_where_the_topic_allows_it(w: World) -> None:
+async def test_an_unclean_election_follows_where_the_topic_allows_it(w: KafkaWorld) -> None:
     await w.topic("lagging", (1, 2), leaders=True, isr=(1,))
     await w.configure("topics", "lagging", unclean_leader_election_enable="true")
     await running(w)
@@ -163,7 +163,7 @@ async def test_an_unclean_election_follows_where_the_topic_allows_it(w: World) -
 
 @pytest.mark.seed("S4-81")
 @in_world(before=running)
-async def test_a_broker_that_shuts_down_is_not_started_anew(w: World) -> None:
+async def test_a_broker_that_shuts_down_is_not_started_anew(w: KafkaWorld) -> None:
     """What it was told to stop stays stopped."""
     await w.controlled_shutdown(1)
     await w.propagated()
@@ -174,7 +174,7 @@ async def test_a_broker_that_shuts_down_is_not_started_anew(w: World) -> None:
 
 @pytest.mark.seed("S4-81")
 @in_world(before=running)
-async def test_a_note_while_suspended_is_read_afterwards(w: World) -> None:
+async def test_a_note_while_suspended_is_read_afterwards(w: KafkaWorld) -> None:
     w.server.suspend(w.active.zk.session_id)
     w.wires.lost[1] = {("t", 0)}
     await w.log_directory_fails(1)
@@ -188,7 +188,7 @@ async def test_a_note_while_suspended_is_read_afterwards(w: World) -> None:
 
 @in_world(before=running)
 async def test_a_failed_log_directory_is_logged_once_with_the_remedy(
-    w: World, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         await fail(w, 1, ("t", 0), ("t", 2))

@@ -29,16 +29,16 @@ from metadata_store.errors import OutcomeUnknown
 from state_machines.admin_rules.credentials import Salted, credential
 from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.calls import carried
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 OLD = Features(2, True, {"old": FeatureRange(3), "other": FeatureRange(1)}, {"note": "kept"})
 
 
-async def finalised(w: World, features: Features = OLD) -> None:
+async def finalised(w: KafkaWorld, features: Features = OLD) -> None:
     await w.operator.create(paths.FEATURE, encode_features(features))
 
 
-def found(w: World) -> Features:
+def found(w: KafkaWorld) -> Features:
     node = w.node(paths.FEATURE)
     assert node is not None
     features = decode_features(paths.FEATURE, node.data)
@@ -46,12 +46,12 @@ def found(w: World) -> Features:
     return features
 
 
-async def asked(w: World, *updates: FeatureUpdate, attempt: int = 0, validate_only: bool = False) -> Any:
+async def asked(w: KafkaWorld, *updates: FeatureUpdate, attempt: int = 0, validate_only: bool = False) -> Any:
     return await carried(w, UpdateFeaturesRequest(10_000, updates, validate_only), attempt=attempt)
 
 
 @in_world(before=finalised)
-async def test_a_finalised_feature_is_deleted_and_everything_else_kept(w: World) -> None:
+async def test_a_finalised_feature_is_deleted_and_everything_else_kept(w: KafkaWorld) -> None:
     await w.begin_term()
     answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
     assert (answer.error_code, [(r.feature, r.error_code) for r in answer.results]) == (0, [("old", 0)])
@@ -63,7 +63,7 @@ async def test_a_finalised_feature_is_deleted_and_everything_else_kept(w: World)
 
 
 @in_world(before=finalised)
-async def test_validation_writes_nothing(w: World) -> None:
+async def test_validation_writes_nothing(w: KafkaWorld) -> None:
     await w.begin_term()
     zxid = w.server.tree.zxid
     answer = await asked(w, FeatureUpdate("old", 0, allow_downgrade=True), validate_only=True)
@@ -82,7 +82,7 @@ async def test_validation_writes_nothing(w: World) -> None:
     ],
 )
 @in_world(before=finalised)
-async def test_a_refused_feature_update_has_a_reason(w: World, update: FeatureUpdate, why: str) -> None:
+async def test_a_refused_feature_update_has_a_reason(w: KafkaWorld, update: FeatureUpdate, why: str) -> None:
     await w.begin_term()
     [result] = (await asked(w, update)).results
     assert (result.error_code, why in result.error_message) == (Error.INVALID_REQUEST, True)
@@ -90,7 +90,7 @@ async def test_a_refused_feature_update_has_a_reason(w: World, update: FeatureUp
 
 
 @in_world(before=finalised)
-async def test_features_that_another_client_adds_in_between_are_kept(w: World) -> None:
+async def test_features_that_another_client_adds_in_between_are_kept(w: KafkaWorld) -> None:
     await w.begin_term()
 
     async def meanwhile() -> None:
@@ -103,14 +103,14 @@ async def test_features_that_another_client_adds_in_between_are_kept(w: World) -
 
 
 @in_world()
-async def test_below_ibp_2_7_there_are_no_features(w: World) -> None:
+async def test_below_ibp_2_7_there_are_no_features(w: KafkaWorld) -> None:
     await w.begin_term("2.6-IV0")
     answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
     assert (answer.error_code, answer.results) == (Error.INVALID_REQUEST, ())
 
 
 @in_world()
-async def test_a_znode_that_cannot_be_understood_is_left(w: World) -> None:
+async def test_a_znode_that_cannot_be_understood_is_left(w: KafkaWorld) -> None:
     await w.operator.create(paths.FEATURE, b"{")
     await w.begin_term()
     answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
@@ -131,12 +131,12 @@ def request(*wanted: ScramUpsertion | ScramDeletion) -> AlterUserScramCredential
     return AlterUserScramCredentialsRequest(deletions, tuple(one for one in wanted if isinstance(one, ScramUpsertion)))
 
 
-async def altered(w: World, *wanted: ScramUpsertion | ScramDeletion, attempt: int = 0) -> dict[str, int]:
+async def altered(w: KafkaWorld, *wanted: ScramUpsertion | ScramDeletion, attempt: int = 0) -> dict[str, int]:
     answer: Any = await carried(w, request(*wanted), attempt=attempt)
     return {one.user: int(one.error_code) for one in answer.results}
 
 
-def settings(w: World, user: str) -> dict[str, str]:
+def settings(w: KafkaWorld, user: str) -> dict[str, str]:
     path = paths.config("users", user)
     node = w.node(path)
     assert node is not None
@@ -154,7 +154,7 @@ def test_credentials_are_those_of_the_rfc() -> None:
 
 
 @in_world()
-async def test_credentials_are_set_kept_beside_quotas_and_deleted(w: World) -> None:
+async def test_credentials_are_set_kept_beside_quotas_and_deleted(w: KafkaWorld) -> None:
     await w.configure("users", "bob", producer_byte_rate="1024")
     await w.begin_term()
     told = len(w.notifications())
@@ -182,7 +182,7 @@ async def test_credentials_are_set_kept_beside_quotas_and_deleted(w: World) -> N
     ],
 )
 @in_world()
-async def test_one_wrong_credential_refuses_its_user_alone(w: World, wanted: list[Any], error: int) -> None:
+async def test_one_wrong_credential_refuses_its_user_alone(w: KafkaWorld, wanted: list[Any], error: int) -> None:
     await w.begin_term()
     user = wanted[0].name
     assert await altered(w, *wanted, upsert("good")) == {user: error, "good": 0}
@@ -207,7 +207,7 @@ async def test_a_write_whose_reply_is_lost_is_found_again_or_repeated(when: str)
 
 
 @in_world()
-async def test_a_repeated_call_is_not_refused_for_its_earlier_attempt(w: World) -> None:
+async def test_a_repeated_call_is_not_refused_for_its_earlier_attempt(w: KafkaWorld) -> None:
     await w.begin_term()
     await altered(w, upsert("u"))
     assert await altered(w, ScramDeletion("u", SHA_256)) == {"u": 0}
@@ -216,7 +216,7 @@ async def test_a_repeated_call_is_not_refused_for_its_earlier_attempt(w: World) 
 
 
 @in_world()
-async def test_settings_that_cannot_be_understood_are_left(w: World) -> None:
+async def test_settings_that_cannot_be_understood_are_left(w: KafkaWorld) -> None:
     await w.operator.create(paths.config("users", "u"), b"{")
     await w.begin_term()
     assert await altered(w, upsert("u")) == {"u": -1}

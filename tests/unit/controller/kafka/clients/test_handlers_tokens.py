@@ -15,7 +15,7 @@ from metadata_store import paths
 from metadata_store.errors import OutcomeUnknown
 from state_machines.admin_rules.credentials import Token, expired
 from tests.kit.deadlines import in_virtual_time
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 NOW_MS = 1_700_000_000_000
 CHANGES = "/delegation_token/token_changes"
@@ -46,7 +46,7 @@ def znode(ends_in_ms: int, at_the_latest_in_ms: int | None = None, version: int 
     ).encode()
 
 
-async def tokens(w: World, **ends_in_ms: int) -> None:
+async def tokens(w: KafkaWorld, **ends_in_ms: int) -> None:
     """Brokers with tokens, and some of them."""
     for path in ("/delegation_token", paths.DELEGATION_TOKENS, CHANGES):
         if await w.operator.exists(path) is None:
@@ -55,19 +55,19 @@ async def tokens(w: World, **ends_in_ms: int) -> None:
         await w.operator.create(paths.delegation_token(name), znode(ends))
 
 
-async def left(w: World) -> list[str]:
+async def left(w: KafkaWorld) -> list[str]:
     listed = await w.operator.children(paths.DELEGATION_TOKENS)
     return sorted(listed[0]) if listed is not None else []
 
 
-async def noted(w: World) -> list[str]:
+async def noted(w: KafkaWorld) -> list[str]:
     """Tokens that brokers were told to look at, in order."""
     listed = await w.operator.children(CHANGES)
     found = [w.node(f"{CHANGES}/{name}") for name in sorted(listed[0] if listed is not None else ())]
     return [(node.data or b"").decode() for node in found if node is not None]
 
 
-async def looked(w: World, seconds: float = 6.0) -> None:
+async def looked(w: KafkaWorld, seconds: float = 6.0) -> None:
     await asyncio.sleep(seconds)
     await w.settle()
 
@@ -78,7 +78,7 @@ def test_a_token_ends_when_either_of_its_ends_has_passed(expiry: int, latest: in
 
 
 @in_world(**SETTINGS)
-async def test_what_has_expired_is_deleted_and_noted_and_the_rest_stays(w: World) -> None:
+async def test_what_has_expired_is_deleted_and_noted_and_the_rest_stays(w: KafkaWorld) -> None:
     await tokens(w, young=EVERY_MS, old=-1, older=-5, now=0)
     await w.operator.create(paths.delegation_token("spent"), znode(9, -1, version=1))
     await w.begin_term()
@@ -90,7 +90,7 @@ async def test_what_has_expired_is_deleted_and_noted_and_the_rest_stays(w: World
 
 
 @in_world(**SETTINGS)
-async def test_tokens_are_checked_again_every_interval(w: World, clock: mock.Mock) -> None:
+async def test_tokens_are_checked_again_every_interval(w: KafkaWorld, clock: mock.Mock) -> None:
     await tokens(w, t=10)
     await w.begin_term()
     await looked(w)
@@ -103,7 +103,7 @@ async def test_tokens_are_checked_again_every_interval(w: World, clock: mock.Moc
 
 @pytest.mark.parametrize("ever", [False, True])
 @in_world(**SETTINGS)
-async def test_without_tokens_the_parent_alone_is_looked_at(w: World, ever: bool) -> None:
+async def test_without_tokens_the_parent_alone_is_looked_at(w: KafkaWorld, ever: bool) -> None:
     if ever:
         await tokens(w)
     await w.begin_term()
@@ -120,7 +120,7 @@ async def test_without_tokens_the_parent_alone_is_looked_at(w: World, ever: bool
 
 
 @in_world(delegation_token_expiry_check_interval_ms=0)
-async def test_the_check_can_be_switched_off(w: World) -> None:
+async def test_the_check_can_be_switched_off(w: KafkaWorld) -> None:
     await tokens(w, old=-1)
     await w.begin_term()
     await looked(w, 10_000.0)
@@ -128,7 +128,7 @@ async def test_the_check_can_be_switched_off(w: World) -> None:
 
 
 @in_world(**SETTINGS)
-async def test_a_token_that_is_renewed_meanwhile_stays_and_holds_no_other_up(w: World) -> None:
+async def test_a_token_that_is_renewed_meanwhile_stays_and_holds_no_other_up(w: KafkaWorld) -> None:
     await tokens(w, a=-1, b=-1, c=-1, d=-1)
     await w.begin_term()
 
@@ -156,7 +156,7 @@ async def test_a_write_whose_reply_is_lost_is_not_noted_twice() -> None:
 
 
 @in_world(**SETTINGS)
-async def test_a_fenced_term_deletes_no_token(w: World) -> None:
+async def test_a_fenced_term_deletes_no_token(w: KafkaWorld) -> None:
     await tokens(w, a=-1)
     await w.begin_term()
     w.active.script.at(paths.delegation_token("a"), w.seize)
@@ -166,7 +166,7 @@ async def test_a_fenced_term_deletes_no_token(w: World) -> None:
 
 
 @in_world(**SETTINGS)
-async def test_a_token_that_cannot_be_understood_is_reported_and_stays(w: World) -> None:
+async def test_a_token_that_cannot_be_understood_is_reported_and_stays(w: KafkaWorld) -> None:
     await tokens(w, a=-1)
     for name, data in (("bad", b"{"), ("empty", None), ("new", znode(-1, version=4))):
         await w.operator.create(paths.delegation_token(name), data)
@@ -192,7 +192,7 @@ async def test_more_than_fit_into_a_turn_are_deleted_in_several() -> None:
 
 
 @in_world(**SETTINGS)
-async def test_a_lost_connection_puts_the_check_of_tokens_off(w: World) -> None:
+async def test_a_lost_connection_puts_the_check_of_tokens_off(w: KafkaWorld) -> None:
     await tokens(w, a=-1)
     await w.begin_term()
     await asyncio.sleep(4.0)

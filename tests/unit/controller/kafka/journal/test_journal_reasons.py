@@ -21,71 +21,71 @@ from state_machines.procedures.record import Caller
 from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.model import EPOCH, P, make_cluster
 from tests.kit.kafka.reassignments import alter
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 
-async def a_leader_dies(w: World) -> None:
+async def a_leader_dies(w: KafkaWorld) -> None:
     w.die(1)
 
 
-async def the_only_replica_returns(w: World) -> None:
+async def the_only_replica_returns(w: KafkaWorld) -> None:
     w.die(3)
     await w.propagated()
     await w.boot(3)
 
 
-async def a_broker_shuts_down(w: World) -> None:
+async def a_broker_shuts_down(w: KafkaWorld) -> None:
     await w.controlled_shutdown(1)
 
 
-async def a_topic_appears(w: World) -> None:
+async def a_topic_appears(w: KafkaWorld) -> None:
     await w.topic("new", (1,))
 
 
-async def a_leader_shrinks_its_isr(w: World) -> None:
+async def a_leader_shrinks_its_isr(w: KafkaWorld) -> None:
     await w.alter_partition(1, w.proposal("t", 0, isr=(1, 2)))
 
 
-async def a_term_begins_without_a_leader(w: World) -> None:
+async def a_term_begins_without_a_leader(w: KafkaWorld) -> None:
     await w.active.crash()
     w.die(1)
     await w.begin_term()
 
 
-async def a_partition_with_a_history_appears(w: World) -> None:
+async def a_partition_with_a_history_appears(w: KafkaWorld) -> None:
     row = w.term.cluster.find("t", 0)
     assert row is not None
     w.term.controller.take_up([row])
 
 
-async def a_replica_is_added(w: World) -> None:
+async def a_replica_is_added(w: KafkaWorld) -> None:
     assert await alter(w, {("alone", 0): (3, 2)}) == {}
 
 
-async def a_preferred_leader_is_elected(w: World) -> None:
+async def a_preferred_leader_is_elected(w: KafkaWorld) -> None:
     assert await w.elect(ElectionType.PREFERRED, ("other", 0)) == {("other", 0): 0}
 
 
-async def an_unclean_election_is_allowed(w: World) -> None:
+async def an_unclean_election_is_allowed(w: KafkaWorld) -> None:
     w.die(2)
     await w.propagated()
     await w.configure("topics", "behind", unclean_leader_election_enable="true")
 
 
-async def a_log_directory_fails(w: World) -> None:
+async def a_log_directory_fails(w: KafkaWorld) -> None:
     w.wires.lost[1] = {("t", 0)}
     await w.log_directory_fails(1)
 
 
-async def a_topic_is_deleted(w: World) -> None:
+async def a_topic_is_deleted(w: KafkaWorld) -> None:
     await w.delete_topics("alone")
 
 
-async def a_broker_is_drained(w: World) -> None:
+async def a_broker_is_drained(w: KafkaWorld) -> None:
     await w.term.procedures.engine.submit(NAME, encode_drain(Drain((1,))), Caller())
 
 
-EVENTS: dict[Reason, Callable[[World], Awaitable[None]]] = {
+EVENTS: dict[Reason, Callable[[KafkaWorld], Awaitable[None]]] = {
     Reason.BROKER_FAILURE: a_leader_dies,
     Reason.BROKER_RETURN: the_only_replica_returns,
     Reason.CONTROLLED_SHUTDOWN: a_broker_shuts_down,
@@ -104,7 +104,7 @@ EVENTS: dict[Reason, Callable[[World], Awaitable[None]]] = {
 
 @pytest.mark.parametrize("reason", Reason)
 @in_world(1, 2, 3)
-async def test_a_row_has_the_reason_of_its_event(w: World, reason: Reason) -> None:
+async def test_a_row_has_the_reason_of_its_event(w: KafkaWorld, reason: Reason) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.topic("alone", (3,), leaders=True)
     await w.topic("other", (1, 2), leaders=True, led_by=2)
@@ -123,13 +123,13 @@ def test_rows_of_the_journal_keep_their_words() -> None:
     ]
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.begin_term()
     await w.propagated()
 
 
-def partitions(w: World) -> list[Row]:
+def partitions(w: KafkaWorld) -> list[Row]:
     return [row for row in w.book.read() if row.partition is not None]
 
 

@@ -20,7 +20,7 @@ from state_machines.model.min_isr import UNKNOWN, MinIsr, led_but_under
 from tests.kit.kafka.calls import create, created, topic
 from tests.kit.kafka.model import P, die, make_cluster
 from tests.kit.kafka.reassignments import alter
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 CONTROLLER = "regent.controller"
 
@@ -34,7 +34,7 @@ def lines(caplog: pytest.LogCaptureFixture, logger: str = CONTROLLER) -> list[tu
     return [(r.levelname, r.getMessage()) for r in caplog.records if r.name == logger]
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
     await w.topic("single", (2,), leaders=True)
     await w.begin_term()
@@ -49,7 +49,7 @@ def gone(caplog: pytest.LogCaptureFixture, broker: int) -> tuple[str, str]:
 
 @in_world(before=running)
 async def test_the_end_of_a_brokers_session_is_a_warning_with_the_effects(
-    w: World, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     w.die(1)
     await w.propagated()
@@ -68,7 +68,7 @@ async def test_the_end_of_a_brokers_session_is_a_warning_with_the_effects(
 @pytest.mark.parametrize("producers_wait", [False, True])
 @in_world(before=running)
 async def test_a_clean_stop_of_a_broker_is_a_warning_only_where_producers_wait(
-    w: World, caplog: pytest.LogCaptureFixture, producers_wait: bool
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture, producers_wait: bool
 ) -> None:
     waits = "below min.insync.replicas, so that acks=all producers wait: "
     if producers_wait:
@@ -103,7 +103,7 @@ def test_partitions_below_min_insync_replicas_are_counted_by_the_setting_of_each
 
 
 @in_world(before=running)
-async def test_created_topics_are_counted_and_named(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_created_topics_are_counted_and_named(w: KafkaWorld, caplog: pytest.LogCaptureFixture) -> None:
     await created(w, create(topic("new")))
     await created(w, create(*(topic(f"n{i}") for i in range(7))))
     found = [line for _, line in lines(caplog)]
@@ -112,7 +112,9 @@ async def test_created_topics_are_counted_and_named(w: World, caplog: pytest.Log
 
 
 @in_world(before=running)
-async def test_an_isr_line_names_the_brokers_that_joined_and_left(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_isr_line_names_the_brokers_that_joined_and_left(
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     await w.alter_partition(1, w.proposal("t", 0, (1, 3)))
     await w.alter_partition(1, w.proposal("t", 0, (1, 3, 2)))
     found = [line for _, line in lines(caplog, "regent.state-change")]
@@ -139,7 +141,7 @@ def test_an_isr_line_names_a_bounded_number_of_brokers() -> None:
 
 @in_world()
 async def test_a_cancelled_reassignment_is_logged_with_its_principal_and_the_replicas_to_stop(
-    w: World, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
@@ -163,7 +165,7 @@ async def test_a_cancelled_reassignment_is_logged_with_its_principal_and_the_rep
 
 @in_world(1, 2, 3, 4)
 async def test_a_new_target_of_a_reassignment_is_logged_as_an_override(
-    w: World, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()

@@ -12,11 +12,11 @@ from controller.kafka.term.dispatch import controller_state
 from state_machines.decisions.leader_election import ElectionType
 from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.reassignments import request_by_znode, written
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.path.test_controller_kills import Scenario, ends_as_a_clean_run
 
 
-async def unbalanced(w: World, not_led: int, led: int = 0) -> None:
+async def unbalanced(w: KafkaWorld, not_led: int, led: int = 0) -> None:
     """Broker 1 is preferred by all of t and u, and leads u only."""
     await w.topic("t", *[(1, 2, 3)] * not_led, leaders=True, led_by=2)
     if led:
@@ -24,11 +24,11 @@ async def unbalanced(w: World, not_led: int, led: int = 0) -> None:
     await w.serve()
 
 
-def moved(w: World) -> int:
+def moved(w: KafkaWorld) -> int:
     return sum(topic == "t" and leader == 1 for (topic, _), (leader, _) in w.leaders().items())
 
 
-async def after(w: World, seconds: float) -> int:
+async def after(w: KafkaWorld, seconds: float) -> int:
     """How many have moved then."""
     await asyncio.sleep(seconds)
     await w.propagated()
@@ -38,7 +38,7 @@ async def after(w: World, seconds: float) -> int:
 @pytest.mark.kafka("ControllerIntegrationTest.testAutoPreferredReplicaLeaderElection")
 @pytest.mark.seed("S4-83")
 @in_world()
-async def test_the_balance_looks_soon_after_a_failover_and_then_every_interval(w: World) -> None:
+async def test_the_balance_looks_soon_after_a_failover_and_then_every_interval(w: KafkaWorld) -> None:
     """testAutoPreferredReplicaLeaderElection; what is out of balance later waits for the next look."""
     await unbalanced(w, 4)
     assert await after(w, 4.0) == 0
@@ -55,14 +55,14 @@ async def test_the_balance_looks_soon_after_a_failover_and_then_every_interval(w
 @pytest.mark.seed("S4-83")
 @pytest.mark.parametrize(("led", "expected"), [(9, 0), (8, 1)])
 @in_world()
-async def test_leaders_move_only_above_the_ratio(w: World, led: int, expected: int) -> None:
+async def test_leaders_move_only_above_the_ratio(w: KafkaWorld, led: int, expected: int) -> None:
     await unbalanced(w, 1, led)
     assert await after(w, 6.0) == expected
 
 
 @pytest.mark.seed("S4-83")
 @in_world(leader_imbalance_per_broker_percentage=50, leader_imbalance_check_interval_seconds=20)
-async def test_the_ratio_and_the_interval_are_settings(w: World) -> None:
+async def test_the_ratio_and_the_interval_are_settings(w: KafkaWorld) -> None:
     await unbalanced(w, 1, 1)
     assert await after(w, 6.0) == 0
     await w.topic("v", (1, 2), leaders=True, led_by=2)
@@ -73,7 +73,7 @@ async def test_the_ratio_and_the_interval_are_settings(w: World) -> None:
 
 @pytest.mark.seed("S4-83")
 @in_world(leader_rebalance_moves_per_minute=3)
-async def test_no_more_leaders_move_in_a_minute_than_allowed(w: World) -> None:
+async def test_no_more_leaders_move_in_a_minute_than_allowed(w: KafkaWorld) -> None:
     await unbalanced(w, 8)
     assert await after(w, 6.0) == 3
     assert await after(w, 58.0) == 3
@@ -83,7 +83,7 @@ async def test_no_more_leaders_move_in_a_minute_than_allowed(w: World) -> None:
 
 @pytest.mark.seed("S4-83")
 @in_world(leader_rebalance_moves_per_minute=3, leader_imbalance_check_interval_seconds=1)
-async def test_a_short_interval_does_not_widen_the_budget(w: World) -> None:
+async def test_a_short_interval_does_not_widen_the_budget(w: KafkaWorld) -> None:
     await unbalanced(w, 8)
     assert await after(w, 60.0) == 3
     assert await after(w, 10.0) == 6
@@ -91,14 +91,14 @@ async def test_a_short_interval_does_not_widen_the_budget(w: World) -> None:
 
 @pytest.mark.seed("S4-83")
 @in_world(auto_leader_rebalance_enable=False)
-async def test_the_check_can_be_switched_off(w: World) -> None:
+async def test_the_check_can_be_switched_off(w: KafkaWorld) -> None:
     await unbalanced(w, 4)
     assert await after(w, 1_000.0) == 0
 
 
 @pytest.mark.seed("S4-83")
 @in_world()
-async def test_where_nothing_is_to_be_done_nothing_is_written(w: World) -> None:
+async def test_where_nothing_is_to_be_done_nothing_is_written(w: KafkaWorld) -> None:
     """A preferred replica that is behind is not asked for (KAFKA-9866)."""
     await w.topic("t", (1, 2), leaders=True, led_by=2, isr=(2,))
     await w.serve()
@@ -110,7 +110,7 @@ async def test_where_nothing_is_to_be_done_nothing_is_written(w: World) -> None:
 
 @pytest.mark.seed("S4-83")
 @in_world()
-async def test_a_look_waits_for_the_connection_and_ends_with_the_term(w: World) -> None:
+async def test_a_look_waits_for_the_connection_and_ends_with_the_term(w: KafkaWorld) -> None:
     await unbalanced(w, 4)
     w.server.suspend(w.active.zk.session_id)
     await asyncio.sleep(10.0)
@@ -131,7 +131,7 @@ async def test_a_look_waits_for_the_connection_and_ends_with_the_term(w: World) 
 )
 @pytest.mark.seed("S4-83")
 @in_world()
-async def test_a_reassignment_that_is_stuck_holds_no_partition_up(w: World) -> None:
+async def test_a_reassignment_that_is_stuck_holds_no_partition_up(w: KafkaWorld) -> None:
     await unbalanced(w, 3)
     await request_by_znode(w, {("t", 0): (1, 9)})
     assert written(w, "t", 0).moving
@@ -144,7 +144,7 @@ async def test_a_reassignment_that_is_stuck_holds_no_partition_up(w: World) -> N
 
 
 @in_world()
-async def test_a_large_model_is_counted_in_turns(w: World) -> None:
+async def test_a_large_model_is_counted_in_turns(w: KafkaWorld) -> None:
     with mock.patch("controller.kafka.partitions.elections.TURN_ROWS", 3):
         await unbalanced(w, 10)
         assert await after(w, 6.0) == 10
@@ -167,17 +167,17 @@ def test_the_budget_is_that_of_the_last_minute() -> None:
     )
 
 
-async def led_by_others(w: World) -> None:
+async def led_by_others(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True, led_by=3)
     await w.topic("u", (3, 1), leaders=True)
 
 
-async def requested_by_znode(w: World) -> None:
+async def requested_by_znode(w: KafkaWorld) -> None:
     await w.request_preferred(("t", 0), ("u", 0), ("gone", 0), ("t", 1))
     await w.settle()
 
 
-async def left_behind(w: World) -> None:
+async def left_behind(w: KafkaWorld) -> None:
     """What a controller that died left: a request, a note, and an election that only a setting allows."""
     await led_by_others(w)
     await w.topic("behind", (1, 2), leaders=True, isr=(9,), led_by=9)
@@ -187,35 +187,35 @@ async def left_behind(w: World) -> None:
     await w.log_directory_fails(3)
 
 
-async def asked_by_request(w: World) -> None:
+async def asked_by_request(w: KafkaWorld) -> None:
     await w.elect(ElectionType.PREFERRED, everything=True)
     await w.settle()
 
 
-async def nothing_in_sync(w: World) -> None:
+async def nothing_in_sync(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), (1, 3), leaders=True, isr=(1,))
     await w.topic("u", (1, 2), leaders=True, isr=(1,))
     w.die(1)
 
 
-async def asked_uncleanly(w: World) -> None:
+async def asked_uncleanly(w: KafkaWorld) -> None:
     await w.elect(ElectionType.UNCLEAN, ("t", 0), ("t", 1))
     await w.settle()
 
 
-async def allowed(w: World) -> None:
+async def allowed(w: KafkaWorld) -> None:
     await w.configure("topics", "t", unclean_leader_election_enable="true")
     await w.settle()
 
 
-async def directory_fails(w: World) -> None:
+async def directory_fails(w: KafkaWorld) -> None:
     w.wires.lost[3] = {("t", 0), ("u", 0)}
     await w.log_directory_fails(3)
     await w.propagated()
     await w.propagated()
 
 
-async def some_time_passes(w: World) -> None:
+async def some_time_passes(w: KafkaWorld) -> None:
     await asyncio.sleep(6.0)
     await w.settle()
 

@@ -19,25 +19,25 @@ from metadata_store.codecs.notifications import encode_partitions
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.model.types import TopicPartition
 from tests.kit.kafka.parts import LEADER_AND_ISR
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 
 
-async def led_by_others(w: World) -> None:
+async def led_by_others(w: KafkaWorld) -> None:
     """Nobody is preferred: t is led by 3, u by its preferred replica, and v's is not in sync."""
     await w.topic("t", (1, 2, 3), (2, 1, 3), leaders=True, led_by=3)
     await w.topic("u", (3, 1), leaders=True)
     await w.topic("v", (1, 3), leaders=True, led_by=3, isr=(3,))
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     await led_by_others(w)
     await w.serve()
     w.forget()
 
 
-def leaders(w: World) -> dict[str, int]:
+def leaders(w: KafkaWorld) -> dict[str, int]:
     return {f"{topic}-{partition}": leader for (topic, partition), (leader, _) in w.leaders().items()}
 
 
@@ -53,7 +53,7 @@ BEFORE = {"t-0": 3, "t-1": 3, "u-0": 3, "v-0": 3}
 )
 @pytest.mark.seed("S4-71")
 @in_world(before=running)
-async def test_each_request_by_znode_is_carried_out_in_one_write_and_deleted(w: World) -> None:
+async def test_each_request_by_znode_is_carried_out_in_one_write_and_deleted(w: KafkaWorld) -> None:
     await w.request_preferred(("u", 0), ("v", 0))
     await w.settle()
     assert (leaders(w), w.node(paths.PREFERRED_ELECTION)) == (BEFORE, None)
@@ -69,7 +69,7 @@ async def test_each_request_by_znode_is_carried_out_in_one_write_and_deleted(w: 
 
 @pytest.mark.seed("S4-70")
 @in_world(before=led_by_others)
-async def test_a_request_that_a_controller_before_us_left_is_carried_out(w: World) -> None:
+async def test_a_request_that_a_controller_before_us_left_is_carried_out(w: KafkaWorld) -> None:
     await w.request_preferred(("t", 0), ("u", 0))
     await w.begin_term()
     assert leaders(w) == BEFORE | {"t-0": 1}
@@ -82,7 +82,7 @@ async def test_a_request_that_a_controller_before_us_left_is_carried_out(w: Worl
 @pytest.mark.kafka("ControllerIntegrationTest.testPreferredReplicaLeaderElectionWithOfflinePreferredReplica")
 @pytest.mark.seed("S4-71")
 @in_world(before=running)
-async def test_a_preferred_replica_that_is_gone_costs_nothing_but_the_request(w: World) -> None:
+async def test_a_preferred_replica_that_is_gone_costs_nothing_but_the_request(w: KafkaWorld) -> None:
     """testPreferredReplicaLeaderElectionWithOfflinePreferredReplica."""
     w.die(1)
     await w.settle()
@@ -96,7 +96,7 @@ async def test_a_preferred_replica_that_is_gone_costs_nothing_but_the_request(w:
 @pytest.mark.parametrize("data", [b"", b"{", b'{"version":1}', b'{"version":7,"partitions":[]}'])
 @in_world(before=running)
 async def test_a_request_that_cannot_be_understood_is_dropped(
-    w: World, data: bytes, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     await w.operator.create(paths.PREFERRED_ELECTION, data)
     await w.settle()
@@ -108,7 +108,9 @@ async def test_a_request_that_cannot_be_understood_is_dropped(
 
 
 @in_world(before=running)
-async def test_an_unusable_entry_of_a_request_holds_up_no_other(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unusable_entry_of_a_request_holds_up_no_other(
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     entries = b'{"topic":"t","partition":-1},{"topic":"t","partition":0},{"topic":"t"},{"topic":"t","partition":1}'
     await w.operator.create(paths.PREFERRED_ELECTION, b'{"version":1,"partitions":[%s]}' % entries)
     await w.settle()
@@ -118,7 +120,7 @@ async def test_an_unusable_entry_of_a_request_holds_up_no_other(w: World, caplog
 
 
 @in_world(before=running)
-async def test_a_request_that_was_replaced_meanwhile_is_carried_out_too(w: World) -> None:
+async def test_a_request_that_was_replaced_meanwhile_is_carried_out_too(w: KafkaWorld) -> None:
     other = encode_partitions([TopicPartition("t", 1)])
     w.active.script.at(paths.PREFERRED_ELECTION, lambda: w.operator.set(paths.PREFERRED_ELECTION, other, -1))
     await w.request_preferred(("t", 0))
@@ -128,7 +130,7 @@ async def test_a_request_that_was_replaced_meanwhile_is_carried_out_too(w: World
 
 
 @in_world(before=running)
-async def test_a_request_that_cannot_be_deleted_ends_no_term(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_request_that_cannot_be_deleted_ends_no_term(w: KafkaWorld, caplog: pytest.LogCaptureFixture) -> None:
     w.restrict(paths.ADMIN, CREATE | READ)
     await w.request_preferred(("t", 0))
     await w.settle()
@@ -141,7 +143,7 @@ async def test_a_request_that_cannot_be_deleted_ends_no_term(w: World, caplog: p
 
 
 @in_world(before=running)
-async def test_a_request_while_suspended_is_carried_out_afterwards(w: World) -> None:
+async def test_a_request_while_suspended_is_carried_out_afterwards(w: KafkaWorld) -> None:
     w.server.suspend(w.active.zk.session_id)
     await w.request_preferred(("t", 0))
     await asyncio.sleep(1.0)
@@ -153,7 +155,7 @@ async def test_a_request_while_suspended_is_carried_out_afterwards(w: World) -> 
 
 
 @in_world(before=running)
-async def test_a_lost_reply_to_the_deletion_of_the_request_repeats_no_election(w: World) -> None:
+async def test_a_lost_reply_to_the_deletion_of_the_request_repeats_no_election(w: KafkaWorld) -> None:
     w.active.script.at(paths.PREFERRED_ELECTION, lambda: w.server.lose_replies(w.active.zk.session_id))
     await w.request_preferred(("t", 0))
     await w.propagated()
@@ -172,7 +174,7 @@ async def test_a_lost_reply_to_the_deletion_of_the_request_repeats_no_election(w
 )
 @pytest.mark.seed("S4-71")
 @in_world(before=running)
-async def test_each_partition_gets_its_error(w: World) -> None:
+async def test_each_partition_gets_its_error(w: KafkaWorld) -> None:
     await w.topic("leaving", (1, 2), leaders=True, led_by=2)
     await w.settle()
     w.term.cluster.observe_deletions(["leaving"])
@@ -188,7 +190,7 @@ async def test_each_partition_gets_its_error(w: World) -> None:
 @pytest.mark.kafka("LeaderElectionCommandTest.testAllTopicPartition")
 @pytest.mark.seed("S4-71")
 @in_world(before=running)
-async def test_of_all_those_that_need_no_election_are_left_out(w: World) -> None:
+async def test_of_all_those_that_need_no_election_are_left_out(w: KafkaWorld) -> None:
     assert await w.elect(PREFERRED, everything=True) == {("t", 0): 0, ("t", 1): 0, ("v", 0): 80}
     assert await w.elect(PREFERRED, everything=True) == {("v", 0): 80}
     await w.topic("leaving", (1, 2), leaders=True, led_by=2)
@@ -202,7 +204,9 @@ async def test_of_all_those_that_need_no_election_are_left_out(w: World) -> None
 @pytest.mark.kafka("LeaderElectionCommandTest.testTopicPartition")
 @pytest.mark.seed("S4-82")
 @in_world()
-async def test_an_unclean_election_by_request_is_counted_and_logged(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unclean_election_by_request_is_counted_and_logged(
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     await w.topic("t", (1, 2), (1, 2), (1, 9), leaders=True, isr=(1,))
     await w.begin_term()
     w.die(1)
@@ -221,7 +225,7 @@ async def test_an_unclean_election_by_request_is_counted_and_logged(w: World, ca
 
 @pytest.mark.seed("S4-82")
 @in_world()
-async def test_an_unclean_election_whose_reply_is_lost_is_counted_once(w: World) -> None:
+async def test_an_unclean_election_whose_reply_is_lost_is_counted_once(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), leaders=True, isr=(1,))
     await w.begin_term()
     w.die(1)
@@ -233,7 +237,7 @@ async def test_an_unclean_election_whose_reply_is_lost_is_counted_once(w: World)
 
 @pytest.mark.seed("S4-71")
 @in_world(before=running)
-async def test_a_leader_that_changes_its_isr_meanwhile_is_decided_on_anew(w: World) -> None:
+async def test_a_leader_that_changes_its_isr_meanwhile_is_decided_on_anew(w: KafkaWorld) -> None:
     w.active.script.at("t/partitions/0/state", lambda: w.leader_writes("t", 0, (2, 3)))
     assert await w.elect(PREFERRED, ("t", 0), ("t", 1)) == {("t", 0): 80, ("t", 1): 0}
     assert w.leaders()["t", 0] == (3, (2, 3))
@@ -241,7 +245,7 @@ async def test_a_leader_that_changes_its_isr_meanwhile_is_decided_on_anew(w: Wor
 
 
 @in_world(before=running)
-async def test_an_election_waits_for_new_leaders_until_the_calls_time_out(w: World) -> None:
+async def test_an_election_waits_for_new_leaders_until_the_calls_time_out(w: KafkaWorld) -> None:
     async def unreachable(*_: Any) -> Any:
         await asyncio.sleep(3_600)
 
@@ -255,7 +259,7 @@ async def test_an_election_waits_for_new_leaders_until_the_calls_time_out(w: Wor
 
 
 @in_world(before=running)
-async def test_a_partition_that_no_broker_shows_times_out_alone(w: World) -> None:
+async def test_a_partition_that_no_broker_shows_times_out_alone(w: KafkaWorld) -> None:
     told = Channels.metadata_shown
 
     async def late(channels: Channels, rows: Sequence[int], timeout_s: float) -> frozenset[int]:
@@ -268,7 +272,7 @@ async def test_a_partition_that_no_broker_shows_times_out_alone(w: World) -> Non
 
 
 @in_world(before=running)
-async def test_an_election_waits_a_second_for_a_silent_new_leader(w: World) -> None:
+async def test_an_election_waits_a_second_for_a_silent_new_leader(w: KafkaWorld) -> None:
     w.wires.silent_to = None
     w.wires.silent.add(1)
     before_s = asyncio.get_running_loop().time()
@@ -278,7 +282,7 @@ async def test_an_election_waits_a_second_for_a_silent_new_leader(w: World) -> N
 
 
 @in_world(before=running)
-async def test_an_election_is_refused_when_the_term_ends_first(w: World) -> None:
+async def test_an_election_is_refused_when_the_term_ends_first(w: KafkaWorld) -> None:
     w.active.script.kill_at(1, "after")
     with pytest.raises(NotController):
         await w.elect(PREFERRED, ("t", 0))
@@ -288,7 +292,7 @@ async def test_an_election_is_refused_when_the_term_ends_first(w: World) -> None
 
 
 @in_world()
-async def test_many_partitions_are_several_decisions(w: World) -> None:
+async def test_many_partitions_are_several_decisions(w: KafkaWorld) -> None:
     await w.topic("t", *[(1, 2, 3)] * 10, leaders=True, led_by=2)
     await w.begin_term()
     w.active.script.writes.clear()

@@ -25,11 +25,11 @@ from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.cluster import id_of
 from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.kit.kafka.reassignments import alter, caught_up, propagated, written
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 from tests.kit.wire import part, read_response, to_uuid, write_request
 
 
-async def running(w: World, ibp: str = "3.9") -> None:
+async def running(w: KafkaWorld, ibp: str = "3.9") -> None:
     """t-0 led by 1, t-1 by 2, both in sync on 1, 2, 3; u-0 has one replica."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (1,), leaders=True)
@@ -45,7 +45,7 @@ def only(reply: AlterPartitionReply) -> PartitionReply:
 
 @pytest.mark.seed("S4-80")
 @in_world(before=running)
-async def test_an_isr_change_is_committed_and_propagated_without_a_new_leader_epoch(w: World) -> None:
+async def test_an_isr_change_is_committed_and_propagated_without_a_new_leader_epoch(w: KafkaWorld) -> None:
     found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 3))))
     assert (found.error, found.leader, found.leader_epoch, found.isr, found.partition_epoch) == (0, 1, 3, (1, 3), 1)
     assert (w.states["t", 0].isr, w.states["t", 0].leader_epoch, w.states["t", 0].version) == ((1, 3), 3, 1)
@@ -58,7 +58,7 @@ async def test_an_isr_change_is_committed_and_propagated_without_a_new_leader_ep
 @pytest.mark.kafka("ControllerIntegrationTest.testIdempotentAlterPartition")
 @pytest.mark.seed("S4-80")
 @in_world(before=running)
-async def test_a_repeated_isr_change_succeeds_with_the_present_state(w: World) -> None:
+async def test_a_repeated_isr_change_succeeds_with_the_present_state(w: KafkaWorld) -> None:
     asked = w.proposal("t", 0, (1, 3))
     await w.alter_partition(1, asked)
     zxid = w.server.tree.zxid
@@ -106,7 +106,7 @@ async def test_what_is_refused_is_refused_with_kafkas_error_and_changes_nothing(
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
 @pytest.mark.seed("S4-80", "S4-86")
 @in_world(before=running)
-async def test_isr_changes_of_a_former_incarnation_are_refused_as_a_whole(w: World) -> None:
+async def test_isr_changes_of_a_former_incarnation_are_refused_as_a_whole(w: KafkaWorld) -> None:
     former = w.broker_epoch(1)
     await w.bounce(1)
     await w.settle()
@@ -120,7 +120,7 @@ async def test_isr_changes_of_a_former_incarnation_are_refused_as_a_whole(w: Wor
 @pytest.mark.parametrize(("version", "ineligible"), [(1, Error.OPERATION_NOT_ATTEMPTED), (3, Error.INELIGIBLE_REPLICA)])
 @in_world()
 async def test_a_leader_that_shuts_down_gets_an_error_for_each_partition(
-    w: World, version: int, ineligible: Error
+    w: KafkaWorld, version: int, ineligible: Error
 ) -> None:
     await w.topic("alone", (1, 2), leaders=True, isr=(1,))
     await running(w)
@@ -136,7 +136,7 @@ async def test_a_leader_that_shuts_down_gets_an_error_for_each_partition(
 
 @pytest.mark.seed("S4-80")
 @in_world()
-async def test_waiting_calls_share_a_commit_and_each_has_its_response(w: World) -> None:
+async def test_waiting_calls_share_a_commit_and_each_has_its_response(w: KafkaWorld) -> None:
     await w.topic("wide", *[(1, 2, 3)] * 300, leaders=True)
     await running(w)
     calls = [w.alter_partition(1, w.proposal("wide", p, (1, 2))) for p in range(CALLS_MAX + 50)]
@@ -148,7 +148,7 @@ async def test_waiting_calls_share_a_commit_and_each_has_its_response(w: World) 
 
 
 @in_world(before=running)
-async def test_of_two_requests_for_one_partition_the_second_is_outdated(w: World) -> None:
+async def test_of_two_requests_for_one_partition_the_second_is_outdated(w: KafkaWorld) -> None:
     first, second = w.proposal("t", 0, (1, 2)), w.proposal("t", 0, (1, 3))
     replies = await asyncio.gather(w.alter_partition(1, first), w.alter_partition(1, second))
     assert [Error(only(reply).error) for reply in replies] == [Error.NONE, Error.INVALID_UPDATE_VERSION]
@@ -156,7 +156,7 @@ async def test_of_two_requests_for_one_partition_the_second_is_outdated(w: World
 
 
 @in_world(before=running)
-async def test_a_foreign_write_in_between_is_an_invalid_version_for_the_leader(w: World) -> None:
+async def test_a_foreign_write_in_between_is_an_invalid_version_for_the_leader(w: KafkaWorld) -> None:
     w.active.script.at("t/partitions/0/state", lambda: w.leader_writes("t", 0, (1,)))
     found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
     assert Error(found.error) is Error.INVALID_UPDATE_VERSION
@@ -165,7 +165,7 @@ async def test_a_foreign_write_in_between_is_an_invalid_version_for_the_leader(w
 
 
 @in_world(before=running)
-async def test_a_znode_that_may_not_be_written_is_no_success(w: World) -> None:
+async def test_a_znode_that_may_not_be_written_is_no_success(w: KafkaWorld) -> None:
     w.restrict(paths.state("t", 0))
     found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
     assert Error(found.error) is Error.OPERATION_NOT_ATTEMPTED
@@ -174,7 +174,7 @@ async def test_a_znode_that_may_not_be_written_is_no_success(w: World) -> None:
 
 @pytest.mark.parametrize("fault", ["lose_replies", "lose_requests", "suspend"])
 @in_world(before=running)
-async def test_a_call_survives_a_lost_connection(w: World, fault: str) -> None:
+async def test_a_call_survives_a_lost_connection(w: KafkaWorld, fault: str) -> None:
     session = w.active.zk.session_id
     w.active.script.at("t/partitions/0/state", lambda: getattr(w.server, fault)(session))
     asked = asyncio.create_task(w.alter_partition(1, w.proposal("t", 0, (1, 2))))
@@ -188,7 +188,7 @@ async def test_a_call_survives_a_lost_connection(w: World, fault: str) -> None:
 @pytest.mark.seed("S4-80")
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 @in_world(before=running)
-async def test_over_the_wire_in_every_version(w: World, version: int) -> None:
+async def test_over_the_wire_in_every_version(w: KafkaWorld, version: int) -> None:
     """kio writes the request and reads the answer, as a broker would."""
     members = (
         {"new_isr_with_epochs": tuple(part(56, 3, "BrokerState", broker_id=b) for b in (1, 2))}
@@ -210,7 +210,7 @@ async def test_over_the_wire_in_every_version(w: World, version: int) -> None:
 
 @pytest.mark.seed("S4-80")
 @in_world()
-async def test_isr_changes_in_zookeeper_are_propagated_and_their_notifications_deleted(w: World) -> None:
+async def test_isr_changes_in_zookeeper_are_propagated_and_their_notifications_deleted(w: KafkaWorld) -> None:
     await running(w, "2.7-IV1")
     await w.leader_writes("t", 0, (1, 2))
     await w.leader_writes("t", 1, (2,))
@@ -229,7 +229,7 @@ async def test_isr_changes_in_zookeeper_are_propagated_and_their_notifications_d
 
 @in_world()
 async def test_an_unusable_entry_of_a_notification_costs_itself_alone(
-    w: World, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     await running(w, "2.7-IV1")
     await w.leader_writes("t", 0, (1, 2))
@@ -242,7 +242,7 @@ async def test_an_unusable_entry_of_a_notification_costs_itself_alone(
 
 
 @in_world()
-async def test_a_note_that_cannot_be_deleted_ends_no_term(w: World) -> None:
+async def test_a_note_that_cannot_be_deleted_ends_no_term(w: KafkaWorld) -> None:
     w.restrict(paths.ISR_CHANGES, CREATE | READ)
     await w.notify(TopicPartition("t", 0))
     await running(w, "2.7-IV1")
@@ -256,7 +256,7 @@ IBP = "2.7-IV1"
 PREFERRED = ElectionType.PREFERRED
 
 
-async def running_below_2_7(w: World, *, ibp: str = IBP, isr: tuple[int, ...] = (2, 3)) -> None:
+async def running_below_2_7(w: KafkaWorld, *, ibp: str = IBP, isr: tuple[int, ...] = (2, 3)) -> None:
     """t-0 and t-1 prefer broker 1 and are led by 2; as far as anybody knows, t-0 has not caught up there."""
     await w.topic("t", (1, 2, 3), leaders=True, led_by=2, isr=isr)
     await w.topic("u", (1, 2, 3), leaders=True, led_by=2)
@@ -265,7 +265,7 @@ async def running_below_2_7(w: World, *, ibp: str = IBP, isr: tuple[int, ...] = 
 
 
 @contextmanager
-def rereads(w: World) -> Iterator[list[list[tuple[str, int]]]]:
+def rereads(w: KafkaWorld) -> Iterator[list[list[tuple[str, int]]]]:
     """Partitions of each time that state znodes are read again."""
     found: list[list[tuple[str, int]]] = []
 
@@ -280,7 +280,7 @@ def rereads(w: World) -> Iterator[list[list[tuple[str, int]]]]:
 
 @pytest.mark.seed("S4-70", "S4-80")
 @in_world(before=running_below_2_7)
-async def test_a_preferred_replica_that_rejoined_without_a_notification_leads(w: World) -> None:
+async def test_a_preferred_replica_that_rejoined_without_a_notification_leads(w: KafkaWorld) -> None:
     await w.leader_writes("t", 0, (2, 3, 1))
     with rereads(w) as found:
         assert await w.elect(PREFERRED, ("t", 0), ("u", 0)) == {("t", 0): 0, ("u", 0): 0}
@@ -292,7 +292,7 @@ async def test_a_preferred_replica_that_rejoined_without_a_notification_leads(w:
 
 @pytest.mark.seed("S4-80")
 @in_world(before=running_below_2_7)
-async def test_a_server_of_zookeeper_that_is_behind_catches_up_before_an_isr_is_read(w: World) -> None:
+async def test_a_server_of_zookeeper_that_is_behind_catches_up_before_an_isr_is_read(w: KafkaWorld) -> None:
     w.server.lag(w.active.zk.session_id)
     await w.leader_writes("t", 0, (2, 3, 1))
     assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 0}
@@ -300,7 +300,7 @@ async def test_a_server_of_zookeeper_that_is_behind_catches_up_before_an_isr_is_
 
 @pytest.mark.seed("S4-71", "S4-80")
 @in_world(before=running_below_2_7)
-async def test_a_preferred_replica_that_rejoined_leads_after_a_request_by_znode(w: World) -> None:
+async def test_a_preferred_replica_that_rejoined_leads_after_a_request_by_znode(w: KafkaWorld) -> None:
     await w.leader_writes("t", 0, (2, 3, 1))
     await w.request_preferred(("t", 0))
     await w.propagated()
@@ -309,7 +309,7 @@ async def test_a_preferred_replica_that_rejoined_leads_after_a_request_by_znode(
 
 @pytest.mark.seed("S4-80")
 @in_world(before=running_below_2_7)
-async def test_a_replica_that_is_still_not_in_sync_is_refused_after_one_read(w: World) -> None:
+async def test_a_replica_that_is_still_not_in_sync_is_refused_after_one_read(w: KafkaWorld) -> None:
     with rereads(w) as found:
         assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
     assert found == [[("t", 0)]]
@@ -318,7 +318,7 @@ async def test_a_replica_that_is_still_not_in_sync_is_refused_after_one_read(w: 
 
 @pytest.mark.seed("S4-80")
 @in_world()
-async def test_nothing_is_read_again_where_the_controller_alone_writes_isrs(w: World) -> None:
+async def test_nothing_is_read_again_where_the_controller_alone_writes_isrs(w: KafkaWorld) -> None:
     await running_below_2_7(w, ibp="3.9")
     with rereads(w) as found:
         assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
@@ -326,7 +326,7 @@ async def test_nothing_is_read_again_where_the_controller_alone_writes_isrs(w: W
 
 
 @in_world(before=running_below_2_7)
-async def test_a_replica_that_is_down_is_refused_without_a_read(w: World) -> None:
+async def test_a_replica_that_is_down_is_refused_without_a_read(w: KafkaWorld) -> None:
     w.die(1)
     await w.propagated()
     with rereads(w) as found:
@@ -350,7 +350,7 @@ async def test_a_bounded_number_of_isrs_is_read_again(monkeypatch: pytest.Monkey
 
 @pytest.mark.seed("S4-83", "S4-80")
 @in_world(before=running_below_2_7)
-async def test_the_automatic_balance_moves_what_has_caught_up(w: World) -> None:
+async def test_the_automatic_balance_moves_what_has_caught_up(w: KafkaWorld) -> None:
     await w.leader_writes("t", 0, (2, 3, 1))
     await asyncio.sleep(6.0)
     await w.propagated()
@@ -359,7 +359,7 @@ async def test_the_automatic_balance_moves_what_has_caught_up(w: World) -> None:
 
 @pytest.mark.seed("S4-72", "S4-80")
 @in_world()
-async def test_a_controlled_shutdown_finds_the_replica_that_has_caught_up(w: World) -> None:
+async def test_a_controlled_shutdown_finds_the_replica_that_has_caught_up(w: KafkaWorld) -> None:
     await running_below_2_7(w, isr=(2,))
     await w.leader_writes("t", 0, (2, 3))
     reply = await w.controlled_shutdown(2)
@@ -369,7 +369,7 @@ async def test_a_controlled_shutdown_finds_the_replica_that_has_caught_up(w: Wor
 
 @pytest.mark.seed("S4-44", "S4-80")
 @in_world(before=running_below_2_7)
-async def test_a_follower_that_rejoined_and_died_leaves_the_isr(w: World) -> None:
+async def test_a_follower_that_rejoined_and_died_leaves_the_isr(w: KafkaWorld) -> None:
     await w.leader_writes("t", 0, (2, 3, 1))
     w.die(1)
     await w.propagated()
@@ -380,7 +380,7 @@ async def test_a_follower_that_rejoined_and_died_leaves_the_isr(w: World) -> Non
 
 @pytest.mark.seed("S4-84", "S4-80")
 @in_world()
-async def test_a_cancel_that_only_the_known_isr_forbids_is_done(w: World) -> None:
+async def test_a_cancel_that_only_the_known_isr_forbids_is_done(w: KafkaWorld) -> None:
     await w.topic("t", (1,), leaders=True)
     await w.begin_term(IBP)
     await alter(w, {("t", 0): (2, 3)})

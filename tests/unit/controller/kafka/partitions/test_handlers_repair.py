@@ -12,10 +12,10 @@ from metadata_store.acl import ALL, CREATE, READ
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.cluster import id_of
 from tests.kit.kafka.parts import DAEMON
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 
-async def running(w: World, ibp: str = "3.9") -> None:
+async def running(w: KafkaWorld, ibp: str = "3.9") -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.serve(ibp)
     w.forget()
@@ -27,7 +27,7 @@ async def running(w: World, ibp: str = "3.9") -> None:
 @pytest.mark.seed("S4-85")
 @pytest.mark.parametrize(("ibp", "given"), [("2.7-IV1", False), ("2.8-IV0", True), ("3.9", True)])
 @in_world()
-async def test_a_missing_topic_id_is_given_from_ibp_2_8_on(w: World, ibp: str, given: bool) -> None:
+async def test_a_missing_topic_id_is_given_from_ibp_2_8_on(w: KafkaWorld, ibp: str, given: bool) -> None:
     await w.topic("old", (1, 2), topic_id=None, leaders=True)
     w.knows = {broker: {"old": None} for broker in w.brokers}
     await w.serve(ibp)
@@ -44,7 +44,7 @@ async def test_a_missing_topic_id_is_given_from_ibp_2_8_on(w: World, ibp: str, g
 
 @pytest.mark.seed("S4-88")
 @in_world(1, 2, 3, 4, before=running)
-async def test_a_daemon_among_the_replicas_is_replaced_before_the_topic_starts(w: World) -> None:
+async def test_a_daemon_among_the_replicas_is_replaced_before_the_topic_starts(w: KafkaWorld) -> None:
     starts: list[dict[int, tuple[int, ...]]] = []
     w.active.script.at("auto/partitions/0/state", lambda: starts.append(w.assignments()["auto"]))
     await w.topic("auto", (DAEMON, 1), (2, DAEMON), (3, 1))
@@ -57,7 +57,7 @@ async def test_a_daemon_among_the_replicas_is_replaced_before_the_topic_starts(w
 
 @pytest.mark.seed("S4-88")
 @in_world(1, 2, 3, 4)
-async def test_many_auto_created_topics_found_at_once_are_spread(w: World) -> None:
+async def test_many_auto_created_topics_found_at_once_are_spread(w: KafkaWorld) -> None:
     for number in range(6):
         await w.topic(f"auto-{number}", (DAEMON, 1))
     await running(w)
@@ -67,7 +67,7 @@ async def test_many_auto_created_topics_found_at_once_are_spread(w: World) -> No
 
 @pytest.mark.seed("S4-88")
 @in_world(before=running)
-async def test_a_fresh_topic_with_more_replicas_than_brokers_is_deleted_with_its_configuration(w: World) -> None:
+async def test_a_fresh_topic_with_more_replicas_than_brokers_is_deleted_with_its_configuration(w: KafkaWorld) -> None:
     await w.topic("auto", (1, 2, 3, DAEMON))
     await w.propagated()
     assert w.node(paths.topic("auto")) is None
@@ -81,7 +81,7 @@ async def test_a_fresh_topic_with_more_replicas_than_brokers_is_deleted_with_its
 @pytest.mark.parametrize("found_at", ["failover", "watch"])
 @in_world()
 async def test_added_partitions_that_no_broker_can_host_wait_and_do_not_harm_the_running_ones(
-    w: World, found_at: str
+    w: KafkaWorld, found_at: str
 ) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     if found_at == "failover":
@@ -105,7 +105,7 @@ async def test_added_partitions_that_no_broker_can_host_wait_and_do_not_harm_the
 
 
 @in_world(before=running)
-async def test_a_fresh_topic_that_cannot_be_deleted_is_left_alone(w: World) -> None:
+async def test_a_fresh_topic_that_cannot_be_deleted_is_left_alone(w: KafkaWorld) -> None:
     w.active.script.at("auto", lambda: w.operator.create(paths.partitions("auto"), None))
     await w.topic("auto", (1, 2, 3, DAEMON))
     await w.propagated()
@@ -115,7 +115,7 @@ async def test_a_fresh_topic_that_cannot_be_deleted_is_left_alone(w: World) -> N
 
 
 @in_world(before=running)
-async def test_partitions_added_while_the_topic_is_repaired_are_repaired_too(w: World) -> None:
+async def test_partitions_added_while_the_topic_is_repaired_are_repaired_too(w: KafkaWorld) -> None:
     w.active.script.at("auto", lambda: w.expand("auto", (DAEMON, 2)))
     await w.topic("auto", (3, DAEMON))
     await w.propagated()
@@ -127,7 +127,7 @@ async def test_partitions_added_while_the_topic_is_repaired_are_repaired_too(w: 
 
 
 @in_world(before=running)
-async def test_a_topic_recreated_while_it_is_repaired_is_taken_as_the_new_one(w: World) -> None:
+async def test_a_topic_recreated_while_it_is_repaired_is_taken_as_the_new_one(w: KafkaWorld) -> None:
     async def recreate() -> None:
         await w.delete_topic("auto")
         await w.topic("auto", (2, 1))
@@ -143,7 +143,7 @@ async def test_a_topic_recreated_while_it_is_repaired_is_taken_as_the_new_one(w:
 
 @pytest.mark.parametrize("fault", ["reconnect", "lose_replies", "lose_requests"])
 @in_world(before=running)
-async def test_a_connection_lost_while_mending_starts_every_topic_in_the_end(w: World, fault: str) -> None:
+async def test_a_connection_lost_while_mending_starts_every_topic_in_the_end(w: KafkaWorld, fault: str) -> None:
     session = w.active.zk.session_id
     w.active.script.at("b-topic", lambda: getattr(w.server, fault)(session))
     w.server.hold_watches(session)
@@ -157,7 +157,7 @@ async def test_a_connection_lost_while_mending_starts_every_topic_in_the_end(w: 
 
 
 @in_world()
-async def test_a_topic_znode_that_may_not_be_written_is_served_as_far_as_it_runs(w: World) -> None:
+async def test_a_topic_znode_that_may_not_be_written_is_served_as_far_as_it_runs(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), leaders=True, topic_id=None)
     await w.topic("auto", (2, 3), leaders=True)
     w.knows[2] = {"t": id_of("t")}
@@ -179,7 +179,7 @@ async def test_a_topic_znode_that_may_not_be_written_is_served_as_far_as_it_runs
 
 
 @in_world(before=running)
-async def test_unknown_fields_of_a_topic_znode_survive_the_mending(w: World) -> None:
+async def test_unknown_fields_of_a_topic_znode_survive_the_mending(w: KafkaWorld) -> None:
     data = b'{"version":3,"partitions":{"0":[2,1000001]},"adding_replicas":{},"removing_replicas":{},"later":{"x":1}}'
     await w.operator.create(paths.topic("auto"), data)
     await w.propagated()
@@ -190,7 +190,7 @@ async def test_unknown_fields_of_a_topic_znode_survive_the_mending(w: World) -> 
 
 
 @in_world(before=running)
-async def test_thousands_of_new_partitions_are_a_few_writes(w: World) -> None:
+async def test_thousands_of_new_partitions_are_a_few_writes(w: KafkaWorld) -> None:
     w.active.script.writes.clear()
     await w.topic("wide", *[(1, 2)] * 1000)
     await w.propagated()
@@ -200,7 +200,7 @@ async def test_thousands_of_new_partitions_are_a_few_writes(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_term_that_ends_while_mending_starts_nothing(w: World) -> None:
+async def test_a_term_that_ends_while_mending_starts_nothing(w: KafkaWorld) -> None:
     may_write = asyncio.Event()
     w.active.script.at("auto", may_write.wait)
     await w.topic("auto", (3, DAEMON))
@@ -215,7 +215,7 @@ async def test_a_term_that_ends_while_mending_starts_nothing(w: World) -> None:
 
 @pytest.mark.seed("S4-85")
 @in_world()
-async def test_missing_topic_ids_of_many_topics_are_given_in_a_few_writes(w: World) -> None:
+async def test_missing_topic_ids_of_many_topics_are_given_in_a_few_writes(w: KafkaWorld) -> None:
     for number in range(60):
         await w.topic(f"old-{number}", (1, 2), topic_id=None, leaders=True)
     w.knows = {broker: {f"old-{number}": None for number in range(60)} for broker in w.brokers}
@@ -226,7 +226,7 @@ async def test_missing_topic_ids_of_many_topics_are_given_in_a_few_writes(w: Wor
 
 @pytest.mark.seed("S4-88")
 @in_world()
-async def test_a_running_partition_that_names_a_daemon_gets_a_broker_in_its_place(w: World) -> None:
+async def test_a_running_partition_that_names_a_daemon_gets_a_broker_in_its_place(w: KafkaWorld) -> None:
     """A broker that held the role meanwhile started it: what runs is only changed by a reassignment."""
     await w.topic("late", (1, DAEMON), leaders=True, isr=(1,))
     await w.expand("late", (2, DAEMON))
@@ -243,7 +243,7 @@ async def test_a_running_partition_that_names_a_daemon_gets_a_broker_in_its_plac
 
 @pytest.mark.seed("S4-88")
 @in_world(1, 2)
-async def test_a_daemon_among_running_replicas_is_replaced_once_a_broker_is_free(w: World) -> None:
+async def test_a_daemon_among_running_replicas_is_replaced_once_a_broker_is_free(w: KafkaWorld) -> None:
     await w.topic("late", (1, 2, DAEMON), leaders=True, isr=(1, 2))
     await running(w)
     assert w.assignments()["late"] == {0: (1, 2, DAEMON)}

@@ -16,16 +16,16 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, Leadership, TopicAssignment
 from tests.kit.kafka.cluster import id_of
 from tests.kit.kafka.parts import LEADER_AND_ISR
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 
-def heard(w: World, broker: int, topic: str) -> list[tuple[int, int, bool]]:
+def heard(w: KafkaWorld, broker: int, topic: str) -> list[tuple[int, int, bool]]:
     """(partition, leader epoch, is new) of all that a broker was told by LeaderAndIsr of a topic."""
     sent = w.wires.partitions(broker, LEADER_AND_ISR)
     return [(number, p.leader_epoch, p.is_new) for (name, number), p in sent if name == topic]
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.serve()
     w.wires.frames.clear()
@@ -34,7 +34,7 @@ async def running(w: World) -> None:
 @pytest.mark.seed("S4-39", "S4-67")
 @pytest.mark.parametrize("epoch", [0, 7])
 @in_world(before=running)
-async def test_a_topic_that_appears_with_states_gets_other_leader_epochs(w: World, epoch: int) -> None:
+async def test_a_topic_that_appears_with_states_gets_other_leader_epochs(w: KafkaWorld, epoch: int) -> None:
     w.server.hold_watches(w.active.zk.session_id)
     await w.topic("late", (2, 3), (7, 1), leaders=True, epoch=epoch)
     w.server.release_watches(w.active.zk.session_id)
@@ -53,7 +53,7 @@ async def test_a_topic_that_appears_with_states_gets_other_leader_epochs(w: Worl
 
 @in_world()
 async def test_a_topic_znode_that_could_not_be_read_at_the_begin_of_the_term_is_taken_up_with_its_history(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     await w.topic("late", (1, 2), leaders=True)
     await w.operator.set(paths.topic("late"), b"broken", -1)
@@ -67,7 +67,7 @@ async def test_a_topic_znode_that_could_not_be_read_at_the_begin_of_the_term_is_
 
 @pytest.mark.parametrize("known", [False, True])
 @in_world()
-async def test_a_repaired_state_gets_another_leader_epoch(w: World, known: bool) -> None:
+async def test_a_repaired_state_gets_another_leader_epoch(w: KafkaWorld, known: bool) -> None:
     """Whether the term knew it before or not: its leader knows an older partition epoch."""
     await w.topic("late", (1, 2), leaders=True)
     path, repaired = paths.state("late", 0), encode_state(1, 3, (1, 2), 0)
@@ -83,7 +83,7 @@ async def test_a_repaired_state_gets_another_leader_epoch(w: World, known: bool)
 
 
 @in_world(before=running)
-async def test_a_state_znode_that_another_client_creates_first_gets_another_leader_epoch(w: World) -> None:
+async def test_a_state_znode_that_another_client_creates_first_gets_another_leader_epoch(w: KafkaWorld) -> None:
     async def foreign() -> None:
         for path in (paths.partitions("late"), paths.partition("late", 0)):
             await w.operator.create(path, None)
@@ -98,7 +98,7 @@ async def test_a_state_znode_that_another_client_creates_first_gets_another_lead
 
 
 @in_world(before=running)
-async def test_a_term_that_ends_before_it_took_a_partition_up_leaves_it_to_the_next_one(w: World) -> None:
+async def test_a_term_that_ends_before_it_took_a_partition_up_leaves_it_to_the_next_one(w: KafkaWorld) -> None:
     w.active.script.kill_at(1, "before")
     w.server.hold_watches(w.active.zk.session_id)
     await w.topic("late", (2, 3), leaders=True)
@@ -112,7 +112,7 @@ async def test_a_term_that_ends_before_it_took_a_partition_up_leaves_it_to_the_n
 
 
 @in_world(before=running)
-async def test_partitions_that_come_late_while_others_are_taken_up_are_taken_up_after_them(w: World) -> None:
+async def test_partitions_that_come_late_while_others_are_taken_up_are_taken_up_after_them(w: KafkaWorld) -> None:
     controller, row = w.term.controller, w.term.cluster.find("t", 0)
     assert row is not None
     w.active.script.at("late/partitions/0/state", lambda: controller.take_up([row]))
@@ -127,7 +127,7 @@ async def test_partitions_that_come_late_while_others_are_taken_up_are_taken_up_
 @pytest.mark.seed("S4-80")
 @in_world(before=running)
 async def test_a_leader_whose_state_another_client_wrote_is_sent_another_leader_epoch(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     """A broker whose partition epoch is refused waits for the next leader epoch, for ever."""
     held = w.states["t", 0]

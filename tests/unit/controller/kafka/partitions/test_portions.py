@@ -22,7 +22,7 @@ from state_machines.model.decision import Decision
 from testing.znodes import remove_by_hand
 from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.reassignments import alter, caught_up, propagated
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.path.test_controller_kills import SCENARIOS, Scenario, ends_as_a_clean_run
 
 PORTION = 10
@@ -79,7 +79,7 @@ def replicas(count: int) -> list[tuple[int, ...]]:
     return [tuple((p + k) % 3 + 1 for k in range(3)) for p in range(count)]
 
 
-async def large(w: World) -> None:
+async def large(w: KafkaWorld) -> None:
     await w.topic("t", *replicas(SIZE), leaders=True)
     await w.serve()
 
@@ -99,7 +99,7 @@ def test_a_topic_that_is_removed_by_hand_leaves_the_model_in_portions(
     cut_at(monkeypatch, PORTION)
 
     @in_world(before=large)
-    async def story(w: World) -> None:
+    async def story(w: KafkaWorld) -> None:
         await remove_by_hand(w.operator, "t")
         if recreated:
             await w.topic("t", *replicas(SIZE))
@@ -113,25 +113,25 @@ def test_a_topic_that_is_removed_by_hand_leaves_the_model_in_portions(
 # -- what happens to the topic
 
 
-async def is_created(w: World) -> None:
+async def is_created(w: KafkaWorld) -> None:
     await w.topic("new", *replicas(SIZE))
     await w.propagated()
     assert w.leaders()["new", SIZE - 1] == (1, (1, 2, 3))
 
 
-async def grows(w: World) -> None:
+async def grows(w: KafkaWorld) -> None:
     await w.expand("t", *replicas(SIZE))
     await w.propagated()
     assert len(w.leaders()) == 2 * SIZE
 
 
-async def loses_a_broker(w: World) -> None:
+async def loses_a_broker(w: KafkaWorld) -> None:
     w.die(1)
     await w.propagated()
     assert not any(1 in isr for _, isr in w.leaders().values())
 
 
-async def loses_all_brokers_but_one_returns(w: World) -> None:
+async def loses_all_brokers_but_one_returns(w: KafkaWorld) -> None:
     w.die(1, 2)
     await w.propagated()
     w.die(3)
@@ -142,27 +142,27 @@ async def loses_all_brokers_but_one_returns(w: World) -> None:
     assert {leader for leader, _ in w.leaders().values()} == {3}
 
 
-async def has_its_isrs_changed(w: World) -> None:
+async def has_its_isrs_changed(w: KafkaWorld) -> None:
     names = [name for name, (leader, _) in w.leaders().items() if leader == 1]
     await w.alter_partition(1, *(w.proposal(*name, isr=(1, 2)) for name in names))
     await w.propagated()
     assert {w.leaders()[name] for name in names} == {(1, (1, 2))}
 
 
-async def is_shut_down_on_a_broker(w: World) -> None:
+async def is_shut_down_on_a_broker(w: KafkaWorld) -> None:
     assert not (await w.controlled_shutdown(1)).remaining
     await w.propagated()
     assert not any(leader == 1 for leader, _ in w.leaders().values())
 
 
-async def gets_preferred_leaders(w: World) -> None:
+async def gets_preferred_leaders(w: KafkaWorld) -> None:
     await led_by_others(w)
     await w.elect(ElectionType.PREFERRED, everything=True)
     await w.propagated()
     assert [w.leaders()["t", p][0] for p in range(SIZE)] == [r[0] for r in replicas(SIZE)]
 
 
-async def is_balanced(w: World) -> None:
+async def is_balanced(w: KafkaWorld) -> None:
     await led_by_others(w)
     adoption = w.term.controller.adoption
     adoption.values = adoption.values._replace(balances=True)
@@ -171,7 +171,7 @@ async def is_balanced(w: World) -> None:
     assert [w.leaders()["t", p][0] for p in range(SIZE)] == [r[0] for r in replicas(SIZE)]
 
 
-async def led_by_others(w: World) -> None:
+async def led_by_others(w: KafkaWorld) -> None:
     """Broker 1 was away, and leads nothing."""
     w.die(1)
     await w.propagated()
@@ -183,20 +183,20 @@ async def led_by_others(w: World) -> None:
     await w.propagated()
 
 
-async def is_moved(w: World) -> None:
+async def is_moved(w: KafkaWorld) -> None:
     assert not await alter(w, {("t", p): (2, 3) for p in range(SIZE)})
     await propagated(w)
     await caught_up(w)
     assert {a.replicas for a in w.assignment("t").partitions.values()} == {(2, 3)}
 
 
-async def is_deleted(w: World) -> None:
+async def is_deleted(w: KafkaWorld) -> None:
     await w.mark("t")
     await w.propagated()
     assert w.leaders() == {}
 
 
-async def gets_another_controller(w: World) -> None:
+async def gets_another_controller(w: KafkaWorld) -> None:
     await w.active.crash()
     w.die(1)
     await w.serve()
@@ -221,10 +221,10 @@ async def gets_another_controller(w: World) -> None:
     ids=lambda act: act.__name__,
 )
 def test_no_decision_has_more_rows_than_a_portion(
-    drawn: list[int], happens: Callable[[World], Awaitable[None]]
+    drawn: list[int], happens: Callable[[KafkaWorld], Awaitable[None]]
 ) -> None:
     @in_world(before=large)
-    async def story(w: World) -> None:
+    async def story(w: KafkaWorld) -> None:
         drawn.clear()
         await happens(w)
         w.agreed()

@@ -31,13 +31,13 @@ from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.calls import carried
 from tests.kit.kafka.parts import DAEMON, UPDATE_METADATA
 from tests.kit.kafka.reassignments import alter, caught_up, request_by_znode, written
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
-Attempt = Callable[[World, int], Awaitable[bool]]
+Attempt = Callable[[KafkaWorld, int], Awaitable[bool]]
 """Meets a number of foreign writes, and returns whether it succeeded all the same."""
 
 
-def contend(w: World, path: str, times: int) -> None:
+def contend(w: KafkaWorld, path: str, times: int) -> None:
     """Another client writes a znode right before each of the daemon's next writes of it."""
     w.seats[-1].script.at(path, partial(w.touch, path), exact=True, times=times)
 
@@ -45,7 +45,7 @@ def contend(w: World, path: str, times: int) -> None:
 # -- the claim, the hand-back
 
 
-async def claim(w: World, conflicts: int) -> bool:
+async def claim(w: KafkaWorld, conflicts: int) -> bool:
     contend(w, paths.CONTROLLER_EPOCH, conflicts)
     try:
         await w.seats[-1].role.claim()
@@ -54,7 +54,7 @@ async def claim(w: World, conflicts: int) -> bool:
     return True
 
 
-async def hand_back(w: World, conflicts: int) -> bool:
+async def hand_back(w: KafkaWorld, conflicts: int) -> bool:
     """An interrupted hand-back of another daemon is completed."""
     if w.node(paths.CONTROLLER) is None:
         data = b'{"version":2,"brokerid":1000009,"timestamp":"0","regent":"a nonce"}'
@@ -67,19 +67,19 @@ async def hand_back(w: World, conflicts: int) -> bool:
 # -- in a term
 
 
-async def allocate_producer_ids(w: World, conflicts: int) -> bool:
+async def allocate_producer_ids(w: KafkaWorld, conflicts: int) -> bool:
     contend(w, paths.PRODUCER_IDS, conflicts)
     return (await w.producer_ids(1)).error == 0
 
 
-async def delete_feature(w: World, conflicts: int) -> bool:
+async def delete_feature(w: KafkaWorld, conflicts: int) -> bool:
     await w.operator.set(paths.FEATURE, encode_features(Features(2, True, {"old": FeatureRange(3)})), -1)
     contend(w, paths.FEATURE, conflicts)
     update = UpdateFeaturesRequest(10_000, (FeatureUpdate("old", 0, upgrade_type=2),), False)
     return bool((await carried(w, update)).error_code == 0)
 
 
-async def set_up_features(w: World, conflicts: int) -> bool:
+async def set_up_features(w: KafkaWorld, conflicts: int) -> bool:
     """The next term brings ``/feature`` up to date."""
     await w.active.crash()
     await w.operator.set(paths.FEATURE, encode_features(Features(1, True)), -1)
@@ -93,7 +93,7 @@ async def set_up_features(w: World, conflicts: int) -> bool:
     return bool(json.loads(node.data or b"")["version"] == 2)
 
 
-async def elect(w: World, conflicts: int) -> bool:
+async def elect(w: KafkaWorld, conflicts: int) -> bool:
     """A preferred leader is elected; it has lost the role by a restart before."""
     await w.bounce(1)
     await w.propagated()
@@ -106,7 +106,7 @@ async def elect(w: World, conflicts: int) -> bool:
     return elected
 
 
-async def rewrite_topic(w: World, conflicts: int) -> bool:
+async def rewrite_topic(w: KafkaWorld, conflicts: int) -> bool:
     """A reassignment is written into the topic's znode."""
     target = written(w, "t").replicas[::-1]
     contend(w, paths.topic("t"), conflicts)
@@ -116,7 +116,7 @@ async def rewrite_topic(w: World, conflicts: int) -> bool:
     return not refused
 
 
-async def withdraw(w: World, conflicts: int) -> bool:
+async def withdraw(w: KafkaWorld, conflicts: int) -> bool:
     """A call withdraws what the znode of reassignments requests for the same partition."""
     name = f"n{len(w.assignments())}"
     await w.topic(name, (1, 2), leaders=True)
@@ -130,7 +130,7 @@ async def withdraw(w: World, conflicts: int) -> bool:
     return not given_up
 
 
-async def repair(w: World, conflicts: int) -> bool:
+async def repair(w: KafkaWorld, conflicts: int) -> bool:
     """A daemon among the replicas of a new topic is replaced; at the bound the topic's next event does it."""
     name = f"auto-{len(w.assignments())}"
     contend(w, paths.topic(name), conflicts)
@@ -141,7 +141,7 @@ async def repair(w: World, conflicts: int) -> bool:
     return w.counters.failures.total() == before
 
 
-async def keep_settings(w: World, conflicts: int) -> bool:
+async def keep_settings(w: KafkaWorld, conflicts: int) -> bool:
     """What a broker reported is written for the next term; where that was given up, the next report writes it."""
     if w.node(BROKER_SETTINGS) is None:
         await w.operator.create(BROKER_SETTINGS, b"{}")
@@ -154,12 +154,12 @@ async def keep_settings(w: World, conflicts: int) -> bool:
     return f'"1{conflicts}"'.encode() in (node.data or b"")
 
 
-async def queued(w: World) -> None:
+async def queued(w: KafkaWorld) -> None:
     await w.seat()
     await w.operator.create(paths.CONTROLLER_EPOCH, b"5")
 
 
-async def serving(w: World) -> None:
+async def serving(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.serve()
 
@@ -181,7 +181,7 @@ BOUNDS: list[tuple[Attempt, int]] = [
 @pytest.mark.parametrize(("attempt", "bound"), BOUNDS, ids=[attempt.__name__ for attempt, _ in BOUNDS])
 @in_world()
 async def test_a_write_that_others_contend_is_given_up_at_its_bound_and_not_before(
-    w: World, attempt: Attempt, bound: int
+    w: KafkaWorld, attempt: Attempt, bound: int
 ) -> None:
     await (queued if attempt in (claim, hand_back) else serving)(w)
     for conflicts in (bound - 1, bound, bound - 1, 0, bound):
@@ -208,7 +208,7 @@ def test_a_round_that_met_no_other_writer_is_not_counted() -> None:
 
 REASSIGNMENT: Final = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,4]}]}'
 
-Act = Callable[[World], Awaitable[object]]
+Act = Callable[[KafkaWorld], Awaitable[object]]
 End = tuple[object, ...]
 
 REQUESTS_MAX: Final = 400
@@ -218,39 +218,39 @@ STEP: Final = 4
 """From one request that a foreign write interrupts to the next."""
 
 
-async def dies(w: World) -> None:
+async def dies(w: KafkaWorld) -> None:
     """Its session ends, if it has one."""
     if 2 in w.brokers:
         w.die(2)
 
 
-async def restarts(w: World) -> None:
+async def restarts(w: KafkaWorld) -> None:
     """It has a new registration before anything reads that the old one is gone."""
     await dies(w)
     with suppress(SessionLost):
         await w.boot(2)
 
 
-async def shrinks(w: World, name: str, partition: int) -> None:
+async def shrinks(w: KafkaWorld, name: str, partition: int) -> None:
     """The leader of a partition that exists and is led removes the others from the ISR."""
     held = w.states.get((name, partition))
     if held is not None and held.leader in w.brokers:
         await w.leader_writes(name, partition, (held.leader,), notify=True)
 
 
-async def grows(w: World, name: str) -> None:
+async def grows(w: KafkaWorld, name: str) -> None:
     """A tool adds a partition, if the topic is there."""
     if w.node(paths.topic(name)) is not None:
         await w.expand(name, (3, 1))
 
 
-async def marks(w: World, name: str) -> None:
+async def marks(w: KafkaWorld, name: str) -> None:
     """A tool asks for the deletion of a topic that is there."""
     if w.node(paths.topic(name)) is not None:
         await w.mark(name)
 
 
-async def calls(w: World, call: Awaitable[object]) -> None:
+async def calls(w: KafkaWorld, call: Awaitable[object]) -> None:
     """A call goes on beside the test; what becomes of it shows in ZooKeeper."""
 
     async def answered() -> None:
@@ -280,7 +280,7 @@ ACTS: Final[dict[str, Act]] = {
 }
 
 
-async def prepared(w: World) -> None:
+async def prepared(w: KafkaWorld) -> None:
     """Three topics and four brokers; v is led by its second replica."""
     await w.topic("t", (1, 2), (2, 3), leaders=True)
     await w.topic("u", (3, 1), leaders=True)
@@ -289,7 +289,7 @@ async def prepared(w: World) -> None:
     await w.serve()
 
 
-async def rested(w: World) -> End:
+async def rested(w: KafkaWorld) -> End:
     """Waits until nothing is left to do; checks that model, brokers and ZooKeeper agree; returns how things stand."""
     await w.propagated()
     await asyncio.sleep(120.0)
@@ -310,7 +310,7 @@ async def rested(w: World) -> End:
     return how(w)
 
 
-def how(w: World) -> End:
+def how(w: KafkaWorld) -> End:
     """Leaders, ISRs, replicas, and what is left to do; of a topic whose deletion waits for a broker, that it waits."""
     marked = w.children(paths.DELETE_TOPICS)
     led = {n: (s.leader, frozenset(s.isr)) for n, s in sorted(w.states.items()) if n[0] not in marked}
@@ -322,7 +322,7 @@ def how(w: World) -> End:
 class Interruption:
     """Runs ``act`` after the ``number``-th request of a session was carried out, before its answer."""
 
-    def __init__(self, w: World, number: int, act: Act) -> None:
+    def __init__(self, w: KafkaWorld, number: int, act: Act) -> None:
         self.seen = 0
         self._w, self._number, self._act = w, number, act
         zk = w.active.zk

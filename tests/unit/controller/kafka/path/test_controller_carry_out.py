@@ -19,19 +19,19 @@ from state_machines.model.cluster import READ as WAS_READ
 from state_machines.model.types import PartitionState
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.parts import LEADER_AND_ISR
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 STATE_0 = "t/partitions/0/state"
 
 
-async def running(w: World, partitions: int = 4) -> None:
+async def running(w: KafkaWorld, partitions: int = 4) -> None:
     """Topic t with equal partitions, led by broker 1, and a term that has told everything."""
     await w.topic("t", *[(1, 2, 3)] * partitions, leaders=True)
     await w.serve()
     w.forget()
 
 
-def multis(w: World) -> list[set[str]]:
+def multis(w: KafkaWorld) -> list[set[str]]:
     """The state znodes in each multi that was submitted."""
     found = [
         {path.split("/")[5] for path in paths_of if path.endswith("/state")} for paths_of in w.active.script.writes
@@ -39,7 +39,7 @@ def multis(w: World) -> list[set[str]]:
     return [multi for multi in found if multi]
 
 
-async def shrink_or_grow(w: World) -> None:
+async def shrink_or_grow(w: KafkaWorld) -> None:
     """The leader of t-0 changes its ISR once more."""
     isr = w.states["t", 0].isr
     await w.leader_writes("t", 0, (1, 2) if len(isr) == 3 else (1, 2, 3))
@@ -47,7 +47,7 @@ async def shrink_or_grow(w: World) -> None:
 
 @pytest.mark.seed("S4-9", "S4-45", "S4-46")
 @in_world(before=running)
-async def test_applied_writes_enter_the_model_and_are_propagated(w: World) -> None:
+async def test_applied_writes_enter_the_model_and_are_propagated(w: KafkaWorld) -> None:
     w.die(1)
     await w.propagated()
     assert w.leaders() == {("t", p): (2, (2, 3)) for p in range(4)}
@@ -58,7 +58,7 @@ async def test_applied_writes_enter_the_model_and_are_propagated(w: World) -> No
 
 
 @in_world(before=running)
-async def test_nothing_is_propagated_while_the_commit_is_under_way(w: World) -> None:
+async def test_nothing_is_propagated_while_the_commit_is_under_way(w: KafkaWorld) -> None:
     may_commit = asyncio.Event()
     w.active.script.at(STATE_0, may_commit.wait)
     w.die(1)
@@ -73,7 +73,7 @@ async def test_nothing_is_propagated_while_the_commit_is_under_way(w: World) -> 
 
 @pytest.mark.seed("S4-80")
 @in_world(before=running)
-async def test_a_leaders_own_write_among_many_is_read_propagated_and_decided_on(w: World) -> None:
+async def test_a_leaders_own_write_among_many_is_read_propagated_and_decided_on(w: KafkaWorld) -> None:
     w.active.script.at(STATE_0, lambda: w.leader_writes("t", 0, (1, 2)))
     w.die(1)
     await w.propagated()
@@ -86,7 +86,7 @@ async def test_a_leaders_own_write_among_many_is_read_propagated_and_decided_on(
 
 
 @in_world(before=running)
-async def test_after_three_rounds_the_writes_go_singly(w: World) -> None:
+async def test_after_three_rounds_the_writes_go_singly(w: KafkaWorld) -> None:
     w.active.script.at(STATE_0, lambda: shrink_or_grow(w), times=3)
     w.die(1)
     await w.propagated()
@@ -99,7 +99,7 @@ async def test_after_three_rounds_the_writes_go_singly(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_the_next_event(w: World) -> None:
+async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_the_next_event(w: KafkaWorld) -> None:
     w.active.script.at(STATE_0, lambda: shrink_or_grow(w), times=6)
     w.die(1)
     await w.propagated()
@@ -116,7 +116,7 @@ async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_t
 
 @pytest.mark.kafka("PartitionStateMachineTest.testOfflinePartitionToOnlinePartitionTransitionErrorCodeFromStateLookup")
 @in_world(before=running)
-async def test_a_state_znode_that_vanished_is_given_up_alone(w: World) -> None:
+async def test_a_state_znode_that_vanished_is_given_up_alone(w: KafkaWorld) -> None:
     await w.delete_state("t", 0)
     w.die(1)
     await w.propagated()
@@ -131,7 +131,7 @@ async def test_a_state_znode_that_vanished_is_given_up_alone(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remedy(w: World) -> None:
+async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remedy(w: KafkaWorld) -> None:
     w.restrict(paths.state("t", 0))
     w.die(1)
     await w.propagated()
@@ -146,7 +146,7 @@ async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remed
 
 
 @in_world(before=running)
-async def test_a_write_that_is_too_large_for_zookeeper_is_given_up_alone(w: World) -> None:
+async def test_a_write_that_is_too_large_for_zookeeper_is_given_up_alone(w: KafkaWorld) -> None:
     def too_big() -> None:
         raise ZkError(Code.TOO_BIG, paths.state("t", 0))
 
@@ -163,7 +163,7 @@ async def test_a_write_that_is_too_large_for_zookeeper_is_given_up_alone(w: Worl
 
 @pytest.mark.seed("S4-86")
 @in_world(before=running)
-async def test_an_applied_write_whose_reply_was_lost_is_propagated(w: World) -> None:
+async def test_an_applied_write_whose_reply_was_lost_is_propagated(w: KafkaWorld) -> None:
     w.server.lose_replies(w.active.zk.session_id)
     w.die(1)
     await w.propagated()
@@ -176,7 +176,7 @@ async def test_an_applied_write_whose_reply_was_lost_is_propagated(w: World) -> 
 
 @pytest.mark.kafka("PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransitionErrorCodeFromCreateStates")
 @in_world(before=running)
-async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new(w: World) -> None:
+async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new(w: KafkaWorld) -> None:
     w.active.script.at("fresh/partitions/0/state", lambda: w.server.lose_replies(w.active.zk.session_id))
     await w.topic("fresh", (3, 1))
     await w.propagated()
@@ -190,7 +190,7 @@ async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new(w: World) -
     "PartitionStateMachineTest.testOfflinePartitionToOnlinePartitionTransitionZooKeeperClientExceptionFromStateLookup"
 )
 @in_world(before=running)
-async def test_a_request_that_never_arrived_is_decided_again(w: World) -> None:
+async def test_a_request_that_never_arrived_is_decided_again(w: KafkaWorld) -> None:
     w.server.lose_requests(w.active.zk.session_id)
     w.die(1)
     await w.propagated()
@@ -201,7 +201,7 @@ async def test_a_request_that_never_arrived_is_decided_again(w: World) -> None:
 
 
 @in_world()
-async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing_done_twice(w: World) -> None:
+async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing_done_twice(w: KafkaWorld) -> None:
     await running(w, partitions=12)
     session = w.active.zk.session_id
     with mock.patch("controller.kafka.path.controller.WRITES_MAX", 2):
@@ -217,7 +217,7 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing
 
 
 @in_world(before=running)
-async def test_many_lost_connections_are_no_reason_to_give_up(w: World) -> None:
+async def test_many_lost_connections_are_no_reason_to_give_up(w: KafkaWorld) -> None:
     session = w.active.zk.session_id
 
     async def cut() -> None:
@@ -235,7 +235,7 @@ async def test_many_lost_connections_are_no_reason_to_give_up(w: World) -> None:
 class HangsUp:
     """A server that cuts the connection at large requests (a small ``jute.maxbuffer``)."""
 
-    def __init__(self, w: World, ops_max: int) -> None:
+    def __init__(self, w: KafkaWorld, ops_max: int) -> None:
         self.w, self.ops_max = w, ops_max
 
     async def before(self, ops: list[Write]) -> None:
@@ -246,7 +246,7 @@ class HangsUp:
 
 
 @in_world(before=running)
-async def test_a_server_that_hangs_up_at_large_requests_gets_small_ones(w: World) -> None:
+async def test_a_server_that_hangs_up_at_large_requests_gets_small_ones(w: KafkaWorld) -> None:
     w.active.zk.hooks = HangsUp(w, ops_max=1)  # type: ignore[assignment]
     w.die(1)
     await w.propagated()
@@ -254,7 +254,7 @@ async def test_a_server_that_hangs_up_at_large_requests_gets_small_ones(w: World
     assert not w.counters.failures
 
 
-async def unseen(w: World) -> None:
+async def unseen(w: KafkaWorld) -> None:
     """Another controller is elected, and our own watch is late."""
     w.server.hold_watches(w.active.zk.session_id)
     await w.seize()
@@ -262,7 +262,7 @@ async def unseen(w: World) -> None:
 
 @pytest.mark.seed("S4-86")
 @in_world(before=running)
-async def test_a_fenced_write_ends_the_term_with_nothing_applied_or_propagated(w: World) -> None:
+async def test_a_fenced_write_ends_the_term_with_nothing_applied_or_propagated(w: KafkaWorld) -> None:
     before, rows, written = w.leaders(), list(w.term.cluster.rows), w.counters.writes
     w.active.script.at(STATE_0, lambda: unseen(w))
     w.die(1)
@@ -277,7 +277,7 @@ async def test_a_fenced_write_ends_the_term_with_nothing_applied_or_propagated(w
 
 @in_world(before=running)
 async def test_a_commit_at_the_end_of_a_term_is_propagated_by_the_next_term_alone(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     w.active.script.at(STATE_0, lambda: w.term.gate.end("a test"), when="after")
     w.die(1)

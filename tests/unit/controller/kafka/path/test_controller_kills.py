@@ -21,9 +21,9 @@ from state_machines.model.types import TopicPartition
 from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.calls import create, created, grow, topic
 from tests.kit.kafka.parts import DAEMON
-from tests.kit.kafka.world import World, world
+from tests.kit.kafka.world import KafkaWorld, world
 
-Act = Callable[[World], Awaitable[None]]
+Act = Callable[[KafkaWorld], Awaitable[None]]
 REASSIGNMENTS = (
     EventKind.REASSIGN_PARTITIONS,
     EventKind.ADVANCE_REASSIGNMENTS,
@@ -32,7 +32,7 @@ REASSIGNMENTS = (
 )
 
 
-async def nothing(_: World) -> None: ...
+async def nothing(_: KafkaWorld) -> None: ...
 
 
 class Scenario(NamedTuple):
@@ -53,12 +53,12 @@ class Scenario(NamedTuple):
 # -- what is there
 
 
-async def three_topics(w: World) -> None:
+async def three_topics(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
     await w.topic("single", (1,), leaders=True)
 
 
-async def everything_undone(w: World) -> None:
+async def everything_undone(w: KafkaWorld) -> None:
     """All that a term begins with: dead leaders, new topics to mend, notifications, no /feature."""
     await three_topics(w)
     await w.topic("new", (1, 2), (2, 3))
@@ -72,27 +72,27 @@ async def everything_undone(w: World) -> None:
 # -- what happens
 
 
-async def broker_dies(w: World) -> None:
+async def broker_dies(w: KafkaWorld) -> None:
     w.die(1)
     await w.settle()
 
 
-async def broker_bounces(w: World) -> None:
+async def broker_bounces(w: KafkaWorld) -> None:
     await w.bounce(1)
     await w.settle()
 
 
-async def broker_comes_back(w: World) -> None:
+async def broker_comes_back(w: KafkaWorld) -> None:
     await w.boot(1)
     await w.settle()
 
 
-async def without_broker_1(w: World) -> None:
+async def without_broker_1(w: KafkaWorld) -> None:
     await three_topics(w)
     w.die(1)
 
 
-async def topics_appear(w: World) -> None:
+async def topics_appear(w: KafkaWorld) -> None:
     await w.topic("new", (1, 2), (2, 3))
     await w.topic("no-id", (2, 3), topic_id=None)
     await w.topic("phantom", (DAEMON, 2, 3), (3, DAEMON, 1), topic_id=None)
@@ -100,12 +100,12 @@ async def topics_appear(w: World) -> None:
     await w.settle()
 
 
-async def topic_grows(w: World) -> None:
+async def topic_grows(w: KafkaWorld) -> None:
     await w.expand("t", (1, 2), (3, 1, DAEMON))
     await w.settle()
 
 
-async def leader_notifies(w: World) -> None:
+async def leader_notifies(w: KafkaWorld) -> None:
     await w.leader_writes("t", 0, (1, 2))
     await w.leader_writes("t", 1, (2, 3))
     await w.notify(TopicPartition("t", 0))
@@ -113,7 +113,7 @@ async def leader_notifies(w: World) -> None:
     await w.settle()
 
 
-async def leaders_ask(w: World) -> None:
+async def leaders_ask(w: KafkaWorld) -> None:
     """The same requests every time, as a broker that got no answer sends them again."""
     if not hasattr(w, "asked"):
         w.asked = [w.proposal("t", 0, (1, 2)), w.proposal("t", 1, (2, 3))]  # type: ignore[attr-defined]
@@ -122,12 +122,12 @@ async def leaders_ask(w: World) -> None:
     await w.settle()
 
 
-async def broker_stops(w: World) -> None:
+async def broker_stops(w: KafkaWorld) -> None:
     await w.controlled_shutdown(1)
     await w.settle()
 
 
-async def follower_is_kept_out(w: World) -> None:
+async def follower_is_kept_out(w: KafkaWorld) -> None:
     """The broker follows on where it led, until its leader is refused to have it in the ISR."""
     await w.controlled_shutdown(1)
     held = w.states["t", 0]
@@ -135,13 +135,13 @@ async def follower_is_kept_out(w: World) -> None:
     await w.settle()
 
 
-async def topics_are_deleted(w: World) -> None:
+async def topics_are_deleted(w: KafkaWorld) -> None:
     """Two that exist, and one that never did."""
     await w.mark("t", "single", "never-was")
     await w.propagated()
 
 
-async def deleted_while_a_broker_is_down(w: World) -> None:
+async def deleted_while_a_broker_is_down(w: KafkaWorld) -> None:
     await w.mark("t")
     await w.propagated()
     await w.expand("t", (2, 3))
@@ -149,32 +149,32 @@ async def deleted_while_a_broker_is_down(w: World) -> None:
     await broker_is_there(w)
 
 
-async def broker_is_there(w: World) -> None:
+async def broker_is_there(w: KafkaWorld) -> None:
     if 1 not in w.brokers:
         await w.boot(1)
     await w.propagated()
 
 
-async def administrator_asks(w: World) -> None:
+async def administrator_asks(w: KafkaWorld) -> None:
     if w.node(paths.topic("t")) is not None:
         await w.delete_topics("t")
     await w.propagated()
 
 
-async def client_creates(w: World) -> None:
+async def client_creates(w: KafkaWorld) -> None:
     """The same call every time, as the admin endpoint sends it again to whoever holds the role then."""
     asked = create(topic("new", -1, -1, (1, 2), (2, 3)), topic("set", -1, -1, (3, 1), retention_ms="5"))
     assert await created(w, asked, attempt=getattr(w, "tried", 0)) == {"new": 0, "set": 0}
     await w.settle()
 
 
-async def client_grows(w: World) -> None:
+async def client_grows(w: KafkaWorld) -> None:
     assert await created(w, grow("t", 5), attempt=getattr(w, "tried", 0)) == {"t": 0}
     await w.settle()
 
 
 def tried_again(act: Act) -> Act:
-    async def again(w: World) -> None:
+    async def again(w: KafkaWorld) -> None:
         w.tried = 1  # type: ignore[attr-defined]
         await act(w)
 
@@ -205,7 +205,7 @@ SCENARIOS = [
 
 
 @asynccontextmanager
-async def first_term(scenario: Scenario, number: int, when: str) -> AsyncIterator[World]:
+async def first_term(scenario: Scenario, number: int, when: str) -> AsyncIterator[KafkaWorld]:
     """The scenario up to where the daemon dies, or to its end if ``number`` is beyond the last write."""
     async with world() as w:
         await scenario.before(w)
@@ -223,7 +223,7 @@ async def first_term(scenario: Scenario, number: int, when: str) -> AsyncIterato
         yield w
 
 
-async def outcome(w: World) -> dict[str, Any]:
+async def outcome(w: KafkaWorld) -> dict[str, Any]:
     """What counts in the end; epochs and versions may differ by what was done twice."""
     names = w.assignments()
     parents = (paths.DELETE_TOPICS, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, f"{paths.CONFIG}/topics", paths.ADMIN)
@@ -238,7 +238,7 @@ async def outcome(w: World) -> dict[str, Any]:
     }
 
 
-async def next_term(scenario: Scenario, w: World) -> dict[str, Any]:
+async def next_term(scenario: Scenario, w: KafkaWorld) -> dict[str, Any]:
     """A new daemon takes over from what ZooKeeper holds; brokers ask again; then all is handled once more."""
     await w.seats[-1].crash()
     seat = await w.seat()
@@ -254,7 +254,7 @@ async def next_term(scenario: Scenario, w: World) -> dict[str, Any]:
     return found
 
 
-async def once_more(w: World) -> None:
+async def once_more(w: KafkaWorld) -> None:
     """Every level-triggered event again: nothing is written."""
     zxid = w.server.tree.zxid
     for kind in (

@@ -10,27 +10,27 @@ import pytest
 from metadata_store import paths
 from metadata_store.kafka_store import KafkaStore
 from tests.kit.deadlines import in_virtual_time
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 LOST, ELECTED = (-1, (1,)), (2, (2,))
 DEFAULT = "<default>"
 
 
-async def behind(w: World) -> None:
+async def behind(w: KafkaWorld) -> None:
     """Broker 1 alone is in sync."""
     await w.topic("t", (1, 2), leaders=True, isr=(1,))
     await w.topic("u", (1, 2), leaders=True, isr=(1,))
 
 
-async def allow(w: World, topic: str, value: str = "true") -> None:
+async def allow(w: KafkaWorld, topic: str, value: str = "true") -> None:
     await w.configure("topics", topic, unclean_leader_election_enable=value)
 
 
-async def allow_by_default(w: World, value: str = "true") -> None:
+async def allow_by_default(w: KafkaWorld, value: str = "true") -> None:
     await w.configure("brokers", DEFAULT, unclean_leader_election_enable=value)
 
 
-async def without_leader(w: World) -> None:
+async def without_leader(w: KafkaWorld) -> None:
     """Broker 1 is dead, and nothing else is in sync."""
     await behind(w)
     await w.begin_term()
@@ -38,7 +38,7 @@ async def without_leader(w: World) -> None:
     await w.propagated()
 
 
-def led(w: World) -> dict[str, tuple[int, tuple[int, ...]]]:
+def led(w: KafkaWorld) -> dict[str, tuple[int, tuple[int, ...]]]:
     return {topic: found for (topic, _), found in w.leaders().items()}
 
 
@@ -74,7 +74,7 @@ async def test_a_topics_permission_comes_before_the_default_and_that_before_the_
 
 @pytest.mark.seed("S4-82", "S4-85")
 @in_world(before=behind)
-async def test_an_unclean_election_is_one_write_marked_as_recovering(w: World) -> None:
+async def test_an_unclean_election_is_one_write_marked_as_recovering(w: KafkaWorld) -> None:
     """No epoch is spent on the way: the permission is known before anything is written."""
     await allow(w, "t")
     await w.begin_term()
@@ -85,7 +85,7 @@ async def test_an_unclean_election_is_one_write_marked_as_recovering(w: World) -
 
 @pytest.mark.seed("S4-82")
 @in_world(before=behind)
-async def test_a_term_reads_the_configurations_of_its_first_elections(w: World) -> None:
+async def test_a_term_reads_the_configurations_of_its_first_elections(w: KafkaWorld) -> None:
     await allow(w, "t")
     w.die(1)
     await w.begin_term()
@@ -96,7 +96,7 @@ async def test_a_term_reads_the_configurations_of_its_first_elections(w: World) 
 @pytest.mark.kafka("UncleanLeaderElectionTest.testTopicUncleanLeaderElectionEnableWithAlterTopicConfigs")
 @pytest.mark.seed("S4-82")
 @in_world(before=without_leader)
-async def test_a_permission_at_run_time_elects_at_once(w: World) -> None:
+async def test_a_permission_at_run_time_elects_at_once(w: KafkaWorld) -> None:
     """UncleanLeaderElectionTest: by AlterConfigs on the topic, and on the brokers' default."""
     assert led(w) == {"t": LOST, "u": LOST}
     await allow(w, "t")
@@ -113,7 +113,7 @@ async def test_a_permission_at_run_time_elects_at_once(w: World) -> None:
 
 @pytest.mark.seed("S4-82")
 @in_world(before=behind)
-async def test_a_permission_that_was_taken_back_is_not_remembered(w: World) -> None:
+async def test_a_permission_that_was_taken_back_is_not_remembered(w: KafkaWorld) -> None:
     await allow(w, "t")
     await w.begin_term()
     w.die(1)
@@ -131,7 +131,7 @@ async def test_a_permission_that_was_taken_back_is_not_remembered(w: World) -> N
 @pytest.mark.kafka("ControllerIntegrationTest.testLeaderAndIsrWhenEntireIsrOfflineAndUncleanLeaderElectionEnabled")
 @pytest.mark.seed("S4-82")
 @in_world(unclean_leader_election_enable=True)
-async def test_no_configuration_is_read_where_a_clean_election_is_possible(w: World) -> None:
+async def test_no_configuration_is_read_where_a_clean_election_is_possible(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), (2, 1), leaders=True)
     await w.topic("alone", (1,), leaders=True)
     with mock.patch.object(KafkaStore, "load_topic_configs", side_effect=AssertionError("asked")):
@@ -146,7 +146,7 @@ async def test_no_configuration_is_read_where_a_clean_election_is_possible(w: Wo
 
 @pytest.mark.seed("S4-82")
 @in_world(unclean_leader_election_enable=True, before=behind)
-async def test_a_malformed_configuration_allows_nothing_until_it_is_repaired(w: World) -> None:
+async def test_a_malformed_configuration_allows_nothing_until_it_is_repaired(w: KafkaWorld) -> None:
     await w.operator.set(paths.topic_config("t"), b"{", -1)
     await w.begin_term()
     w.die(1)
@@ -162,7 +162,7 @@ async def test_a_malformed_configuration_allows_nothing_until_it_is_repaired(w: 
 @pytest.mark.seed("S4-82")
 @in_world(unclean_leader_election_enable=True, before=behind)
 async def test_a_configuration_with_one_value_that_kafka_cannot_parse_allows_nothing_until_it_is_repaired(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     """The topic allows it in so many words, but another of its values is none: Kafka's controller elects nobody."""
     await w.configure("topics", "t", unclean_leader_election_enable="true", retention_ms="soon")
@@ -181,7 +181,7 @@ async def test_a_configuration_with_one_value_that_kafka_cannot_parse_allows_not
 
 @pytest.mark.seed("S4-82")
 @in_world(before=behind)
-async def test_an_election_waits_for_a_connection_that_is_lost_while_it_reads_a_configuration(w: World) -> None:
+async def test_an_election_waits_for_a_connection_that_is_lost_while_it_reads_a_configuration(w: KafkaWorld) -> None:
     await allow(w, "t")
     await w.begin_term()
     really, asked = KafkaStore.load_topic_configs, 0
@@ -203,7 +203,7 @@ async def test_an_election_waits_for_a_connection_that_is_lost_while_it_reads_a_
 
 @pytest.mark.seed("S4-82")
 @in_world(before=without_leader)
-async def test_a_permission_while_suspended_elects_afterwards(w: World) -> None:
+async def test_a_permission_while_suspended_elects_afterwards(w: KafkaWorld) -> None:
     w.server.suspend(w.active.zk.session_id)
     await allow(w, "t")
     await asyncio.sleep(1.0)

@@ -22,12 +22,12 @@ from tests.kit.kafka.calls import create, created, topic
 from tests.kit.kafka.daemons import daemon, epoch, regent_has_role
 from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.kit.kafka.reassignments import alter, caught_up, propagated, request_by_znode, written
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 OLD_IBP = "2.7-IV1"
 
 
-async def running(w: World, ibp: str = "3.9") -> None:
+async def running(w: KafkaWorld, ibp: str = "3.9") -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.serve(ibp)
     w.wires.frames.clear()
@@ -36,32 +36,32 @@ async def running(w: World, ibp: str = "3.9") -> None:
 # -- another controller was elected, and the watches are late
 
 
-async def create_topic(w: World) -> None:
+async def create_topic(w: KafkaWorld) -> None:
     with pytest.raises(NotController):
         await created(w, create(topic("new", 1, 1)))
 
 
-async def topic_appears(w: World) -> None:
+async def topic_appears(w: KafkaWorld) -> None:
     await w.topic("new", (1, 2))
     w.term.queue.signal(EventKind.TOPIC_CHANGE)
 
 
-async def delete_topic(w: World) -> None:
+async def delete_topic(w: KafkaWorld) -> None:
     await w.mark("t")
     w.term.queue.signal(EventKind.TOPIC_DELETION)
 
 
-async def elect_preferred(w: World) -> None:
+async def elect_preferred(w: KafkaWorld) -> None:
     await w.request_preferred(("behind", 0))
     w.term.queue.signal(EventKind.PREFERRED_ELECTION)
 
 
-async def reassign(w: World) -> None:
+async def reassign(w: KafkaWorld) -> None:
     with pytest.raises(NotController):
         await alter(w, {("t", 0): (3, 1)})
 
 
-async def reassign_by_znode(w: World) -> None:
+async def reassign_by_znode(w: KafkaWorld) -> None:
     await request_by_znode(w, {("t", 0): (3, 1)})
     w.term.queue.signal(EventKind.REASSIGN_PARTITIONS)
 
@@ -86,7 +86,7 @@ MOVES = {
 @pytest.mark.parametrize("asked", MOVES.values(), ids=MOVES)
 @in_world()
 async def test_a_controller_whose_epoch_was_raised_writes_and_sends_nothing(
-    w: World, asked: Callable[[World], Awaitable[None]]
+    w: KafkaWorld, asked: Callable[[KafkaWorld], Awaitable[None]]
 ) -> None:
     """The event is known to it, the other controller is not: the write itself is fenced."""
     await w.topic("behind", (1, 2), leaders=True, led_by=2)
@@ -126,7 +126,7 @@ async def test_an_error_in_a_handler_is_timed_and_ends_the_term_and_the_next_has
 @pytest.mark.kafka("ControllerIntegrationTest.testControllerEpochPersistsWhenAllBrokersDown")
 @pytest.mark.kafka("ControllerIntegrationTest.testControllerMoveIncrementsControllerEpoch")
 @in_world(before=running)
-async def test_the_controller_epoch_outlives_all_brokers_and_grows_with_each_term(w: World) -> None:
+async def test_the_controller_epoch_outlives_all_brokers_and_grows_with_each_term(w: KafkaWorld) -> None:
     assert epoch(w) == 1
     await w.active.crash()
     w.die(1, 2, 3)
@@ -138,7 +138,7 @@ async def test_the_controller_epoch_outlives_all_brokers_and_grows_with_each_ter
 @pytest.mark.kafka("ControllerIntegrationTest.testMetadataPropagationForOfflineReplicas")
 @pytest.mark.seed("S4-65", "S4-68")
 @in_world()
-async def test_a_broker_that_starts_after_the_controller_gets_offline_replicas_and_an_isr(w: World) -> None:
+async def test_a_broker_that_starts_after_the_controller_gets_offline_replicas_and_an_isr(w: KafkaWorld) -> None:
     await w.topic("gone", (1, 2), leaders=True)
     w.die(1, 2, 3)
     await w.begin_term()
@@ -157,7 +157,7 @@ async def test_a_broker_that_starts_after_the_controller_gets_offline_replicas_a
 @pytest.mark.kafka("DeleteTopicTest.testDeleteTopicDuringAddPartition")
 @pytest.mark.seed("S4-78")
 @in_world(before=running)
-async def test_a_topic_that_is_deleted_while_it_grows_goes_as_a_whole(w: World) -> None:
+async def test_a_topic_that_is_deleted_while_it_grows_goes_as_a_whole(w: KafkaWorld) -> None:
     w.server.hold_watches(w.active.zk.session_id)
     await w.expand("t", (3, 1))
     await w.mark("t")
@@ -171,7 +171,7 @@ async def test_a_topic_that_is_deleted_while_it_grows_goes_as_a_whole(w: World) 
 @pytest.mark.kafka("ControllerIntegrationTest.testPartitionReassignment")
 @pytest.mark.seed("S4-54", "S4-61")
 @in_world()
-async def test_a_replica_moves_by_znode_in_three_leader_epochs(w: World) -> None:
+async def test_a_replica_moves_by_znode_in_three_leader_epochs(w: KafkaWorld) -> None:
     await w.topic("single", (1,), leaders=True)
     await running(w)
     before = w.states["single", 0].leader_epoch
@@ -187,7 +187,7 @@ async def test_a_replica_moves_by_znode_in_three_leader_epochs(w: World) -> None
 
 @pytest.mark.kafka("ControllerEventManagerTest.testEventQueueTime")
 @in_world(before=running)
-async def test_the_queue_time_of_events_is_counted(w: World) -> None:
+async def test_the_queue_time_of_events_is_counted(w: KafkaWorld) -> None:
     handled = w.counters.queue_time.count
     w.term.queue.signal(EventKind.TOPIC_CHANGE)
     late = Event(EventKind.RECONNECTED)
@@ -209,7 +209,7 @@ FEATURES = {"f": FeatureRange(3, 1)}
 @pytest.mark.parametrize("before", [None, Features(1, False), Features(1, True, FEATURES)], ids=["none", "off", "on"])
 @in_world()
 async def test_the_feature_znode_is_enabled_from_ibp_2_7_and_emptied_below(
-    w: World, before: Features | None, ibp: str
+    w: KafkaWorld, before: Features | None, ibp: str
 ) -> None:
     if before is not None:
         await w.operator.create(paths.FEATURE, encode_features(before))
@@ -223,7 +223,7 @@ async def test_the_feature_znode_is_enabled_from_ibp_2_7_and_emptied_below(
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionVersion2KeepWorkingWhenControllerDowngradeToPre28IBP")
 @pytest.mark.seed("S4-80", "S4-85")
 @in_world()
-async def test_an_isr_is_changed_by_topic_id_under_a_controller_at_an_older_ibp(w: World) -> None:
+async def test_an_isr_is_changed_by_topic_id_under_a_controller_at_an_older_ibp(w: KafkaWorld) -> None:
     await running(w, OLD_IBP)
     for version, isr in ((2, (1, 2)), (3, (1, 2, 3))):
         found = await w.alter_partition(1, w.proposal("t", 0, isr), version=version)
@@ -234,7 +234,7 @@ async def test_an_isr_is_changed_by_topic_id_under_a_controller_at_an_older_ibp(
 @pytest.mark.kafka("ReassignPartitionsCommandTest.testReassignmentCompletionDuringPartialUpgrade")
 @pytest.mark.seed("S4-54")
 @in_world(before=running)
-async def test_a_leader_of_an_older_ibp_completes_a_reassignment_by_its_notification(w: World) -> None:
+async def test_a_leader_of_an_older_ibp_completes_a_reassignment_by_its_notification(w: KafkaWorld) -> None:
     await w.topic("u", (1, 2), leaders=True)
     await propagated(w)
     await alter(w, {("u", 0): (2, 3)})
@@ -260,7 +260,7 @@ async def test_a_leader_of_an_older_ibp_completes_a_reassignment_by_its_notifica
 )
 @pytest.mark.seed("S4-85")
 @in_world()
-async def test_a_topic_id_is_given_once_and_outlives_all_but_its_topic(w: World) -> None:
+async def test_a_topic_id_is_given_once_and_outlives_all_but_its_topic(w: KafkaWorld) -> None:
     await w.topic("old", (1, 2), topic_id=None, leaders=True)
     await w.serve(OLD_IBP)
     assert w.assignment("old").topic_id is None
@@ -300,7 +300,7 @@ async def test_a_topic_id_is_given_once_and_outlives_all_but_its_topic(w: World)
 )
 @pytest.mark.seed("S4-85")
 @in_world()
-async def test_a_topic_gets_no_id_below_ibp_2_8(w: World) -> None:
+async def test_a_topic_gets_no_id_below_ibp_2_8(w: KafkaWorld) -> None:
     await w.topic("old", (1, 2), topic_id=None)
     for _ in range(2):
         await w.begin_term(OLD_IBP)
@@ -317,7 +317,7 @@ async def test_a_topic_gets_no_id_below_ibp_2_8(w: World) -> None:
 # -- counts
 
 
-def offline_partitions(w: World) -> int:
+def offline_partitions(w: KafkaWorld) -> int:
     """Returns the gauge of the alert."""
     owner = mock.Mock(counters=w.counters, lease=None, zk=None, mode=Mode.ACTIVE, heartbeat_s=0.0)
     return gauges_of(owner, w.term, StatusReader(mock.Mock())).offline_partitions
@@ -329,7 +329,7 @@ def offline_partitions(w: World) -> int:
     "PartitionStateMachineTest.testUpdatingOfflinePartitionsCountDuringTopicDeletion",
 )
 @in_world()
-async def test_offline_partitions_are_counted_unless_they_are_being_deleted(w: World) -> None:
+async def test_offline_partitions_are_counted_unless_they_are_being_deleted(w: KafkaWorld) -> None:
     await w.topic("single", (1,), (1,), (2,), leaders=True)
     await running(w)
     counts = [offline_partitions(w)]
@@ -356,7 +356,7 @@ async def test_offline_partitions_are_counted_unless_they_are_being_deleted(w: W
 )
 @in_world(auto_leader_rebalance_enable=False)
 async def test_partitions_that_their_preferred_replica_does_not_lead_are_counted_until_they_are_deleted(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     await w.topic("a", (1, 2, 3), (1, 2, 3), (1, 2, 3), leaders=True)
     await w.topic("b", (1, 2, 3), (3, 2, 1), leaders=True, led_by=3)

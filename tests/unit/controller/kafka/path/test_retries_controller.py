@@ -41,7 +41,7 @@ from testing.memory import MemoryZooKeeper
 from tests.kit.deadlines import in_exact_time
 from tests.kit.kafka.daemons import daemon, epoch, now_s, regent_has_role
 from tests.kit.kafka.reassignments import alter, join, written
-from tests.kit.kafka.world import World, world
+from tests.kit.kafka.world import KafkaWorld, world
 from tests.unit.admin.test_retries import BROKER, pauses
 from tests.unit.controller.kafka.brokers.test_handlers_brokers import BOTH, INTERNAL, endpoint, listed
 
@@ -49,14 +49,14 @@ ABOUT = 0.3
 
 
 @contextmanager
-def closed(w: World, path: str) -> Iterator[None]:
+def closed(w: KafkaWorld, path: str) -> Iterator[None]:
     """Lets no client write below a znode meanwhile."""
     w.restrict(path)
     yield
     w.restrict(path, ALL)
 
 
-def signals(w: World, kind: EventKind) -> list[float]:
+def signals(w: KafkaWorld, kind: EventKind) -> list[float]:
     """Times at which an event of the present term is signalled from now on."""
     times: list[float] = []
     queue = w.term.queue
@@ -71,7 +71,7 @@ def signals(w: World, kind: EventKind) -> list[float]:
     return times
 
 
-async def running(w: World, *names: str) -> None:
+async def running(w: KafkaWorld, *names: str) -> None:
     for name in names:
         await w.topic(name, (1, 2), leaders=True)
     await w.serve()

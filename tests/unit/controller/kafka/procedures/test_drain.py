@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from brokers.outbound.channel import PropagationLag
-from controller.http.documents import NotFound, Refused
+from controller.http.documents import NotFound, ViewRefused
 from controller.http.procedures import Procedure
 from controller.kafka.brokers.marks import ROUNDS_MAX, change_marks
 from controller.kafka.procedures import drain as kind
@@ -28,16 +28,16 @@ from state_machines.machines import selectors
 from state_machines.model.types import TopicPartition
 from state_machines.planning.plan import Move, Plan, Summary
 from tests.kit.kafka.reassignments import alter, caught_up, join, propagated, written
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_view_procedures import measured_by, plans, view_of
 
 
-def views(w: World) -> tuple[DrainView, CordonView]:
+def views(w: KafkaWorld) -> tuple[DrainView, CordonView]:
     cordons = CordonView(lambda: w.term)
     return DrainView(lambda: w.term, cordons, view_of(w)), cordons
 
 
-async def running(w: World, partitions: int = 4) -> None:
+async def running(w: KafkaWorld, partitions: int = 4) -> None:
     """Topic t has partitions that broker 1 leads, and one replica of topic u is on broker 1 alone."""
     await w.topic("t", *[(1, 2, 3)] * partitions, leaders=True)
     await w.topic("u", (1,), leaders=True)
@@ -46,13 +46,13 @@ async def running(w: World, partitions: int = 4) -> None:
     w.forget()
 
 
-async def drained(w: World, *brokers: int, **more: object) -> Procedure:
+async def drained(w: KafkaWorld, *brokers: int, **more: object) -> Procedure:
     """Drains brokers to the end; returns the procedure."""
     found = await views(w)[0].drain(DrainRequest(brokers=list(brokers), **more), "uid 0")
     return await ended(w, found.pid)
 
 
-async def ended(w: World, pid: int) -> Procedure:
+async def ended(w: KafkaWorld, pid: int) -> Procedure:
     """Plays brokers until a procedure has ended."""
     await w.settle()
     for _ in range(20):
@@ -65,17 +65,17 @@ async def ended(w: World, pid: int) -> Procedure:
     raise AssertionError(f"pid {pid} does not end")
 
 
-def marked(w: World) -> tuple[set[int], set[int]]:
+def marked(w: KafkaWorld) -> tuple[set[int], set[int]]:
     """Returns the brokers that the term knows as drained, and as cordoned."""
     return set(w.term.cluster.drained), set(w.term.cluster.cordoned)
 
 
-def leaders(w: World, topic: str = "t") -> list[int]:
+def leaders(w: KafkaWorld, topic: str = "t") -> list[int]:
     return [state.leader for (name, _), state in sorted(w.states.items()) if name == topic]
 
 
 @in_world(1, 2, 3)
-async def test_leaders_move_and_the_result_names_those_that_stay(w: World) -> None:
+async def test_leaders_move_and_the_result_names_those_that_stay(w: KafkaWorld) -> None:
     await running(w)
     found = await drained(w, 1, reason="new disk")
     assert (found.state, found.kind, found.reason) == ("success", "drain", "new disk")
@@ -91,7 +91,7 @@ async def test_leaders_move_and_the_result_names_those_that_stay(w: World) -> No
 @pytest.mark.parametrize("fails_over", [False, True])
 @in_world(1, 2, 3)
 async def test_a_drain_goes_on_and_keeps_its_nonce_where_the_clock_is_set_ahead_by_a_day(
-    w: World, fails_over: bool
+    w: KafkaWorld, fails_over: bool
 ) -> None:
     await running(w)
     request = DrainRequest(brokers=[1], nonce="n1")
@@ -110,7 +110,7 @@ async def test_a_drain_goes_on_and_keeps_its_nonce_where_the_clock_is_set_ahead_
 
 @pytest.mark.seed("S2-7")
 @in_world(1, 2, 3)
-async def test_leaders_move_in_waves_by_name_each_durable_before_the_next(w: World) -> None:
+async def test_leaders_move_in_waves_by_name_each_durable_before_the_next(w: KafkaWorld) -> None:
     await running(w)
     with mock.patch.object(decision, "WAVE_MAX", 2):
         found = await drained(w, 1)
@@ -126,7 +126,7 @@ async def test_leaders_move_in_waves_by_name_each_durable_before_the_next(w: Wor
 
 
 @in_world(1, 2, 3)
-async def test_a_drain_waits_while_a_broker_has_yet_to_acknowledge_more_than_a_wave(w: World) -> None:
+async def test_a_drain_waits_while_a_broker_has_yet_to_acknowledge_more_than_a_wave(w: KafkaWorld) -> None:
     await running(w)
     with mock.patch.object(kind, "brokers_are_behind", return_value=True):
         found = await views(w)[0].drain(DrainRequest(brokers=[1]), "uid 0")
@@ -137,7 +137,9 @@ async def test_a_drain_waits_while_a_broker_has_yet_to_acknowledge_more_than_a_w
 
 
 @in_world(1, 2, 3)
-async def test_elections_choose_a_drained_broker_last_and_never_leave_a_partition_without_a_leader(w: World) -> None:
+async def test_elections_choose_a_drained_broker_last_and_never_leave_a_partition_without_a_leader(
+    w: KafkaWorld,
+) -> None:
     await running(w)
     await drained(w, 2)
     w.die(1)
@@ -149,7 +151,7 @@ async def test_elections_choose_a_drained_broker_last_and_never_leave_a_partitio
 
 
 @in_world(1, 2, 3)
-async def test_the_balance_gives_a_drained_broker_nothing_and_an_operators_election_does(w: World) -> None:
+async def test_the_balance_gives_a_drained_broker_nothing_and_an_operators_election_does(w: KafkaWorld) -> None:
     await running(w)
     await drained(w, 1)
     assert not to_balance(w.term.cluster, 0, 100)
@@ -161,7 +163,7 @@ async def test_the_balance_gives_a_drained_broker_nothing_and_an_operators_elect
 
 
 @in_world(1, 2, 3)
-async def test_marks_outlive_the_daemon_and_are_known_before_the_next_ones_elections(w: World) -> None:
+async def test_marks_outlive_the_daemon_and_are_known_before_the_next_ones_elections(w: KafkaWorld) -> None:
     await running(w)
     await drained(w, 2)
     w.die(1)
@@ -172,7 +174,7 @@ async def test_marks_outlive_the_daemon_and_are_known_before_the_next_ones_elect
 
 
 @in_world(1, 2, 3)
-async def test_a_drain_goes_on_after_a_failover_in_its_middle(w: World) -> None:
+async def test_a_drain_goes_on_after_a_failover_in_its_middle(w: KafkaWorld) -> None:
     await running(w)
 
     def behind(_env: object, _partitions_max: int) -> bool:
@@ -191,7 +193,7 @@ async def test_a_drain_goes_on_after_a_failover_in_its_middle(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_an_abort_in_the_middle_removes_the_marks_that_the_drain_set(w: World) -> None:
+async def test_an_abort_in_the_middle_removes_the_marks_that_the_drain_set(w: KafkaWorld) -> None:
     await running(w)
     drains, cordons = views(w)
     await cordons.cordon(CordonRequest(brokers=[1], reason="disk"), "uid 1")
@@ -200,7 +202,7 @@ async def test_an_abort_in_the_middle_removes_the_marks_that_the_drain_set(w: Wo
         found = await drains.drain(DrainRequest(brokers=[1, 2]), "uid 0")
         await w.settle()
         assert w.term.cluster.drained == {1, 2}
-        with pytest.raises(Refused, match=r"procedure \d+ is draining brokers \[2\]"):
+        with pytest.raises(ViewRefused, match=r"procedure \d+ is draining brokers \[2\]"):
             await drains.undrain(UndrainRequest(brokers=[2, 3]))
         await view_of(w).abort(found.pid)
         assert (await ended(w, found.pid)).state == "rolledback"
@@ -210,7 +212,7 @@ async def test_an_abort_in_the_middle_removes_the_marks_that_the_drain_set(w: Wo
 
 
 @in_world(1, 2, 3)
-async def test_an_abort_leaves_the_mark_of_an_earlier_drain(w: World) -> None:
+async def test_an_abort_leaves_the_mark_of_an_earlier_drain(w: KafkaWorld) -> None:
     await running(w)
     first = await drained(w, 1)
     with mock.patch.object(kind, "brokers_are_behind", return_value=True):
@@ -223,7 +225,7 @@ async def test_an_abort_leaves_the_mark_of_an_earlier_drain(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_undrain_removes_the_cordon_that_the_drain_brought_and_keeps_an_operators(w: World) -> None:
+async def test_undrain_removes_the_cordon_that_the_drain_brought_and_keeps_an_operators(w: KafkaWorld) -> None:
     await running(w)
     drains, cordons = views(w)
     await cordons.cordon(CordonRequest(brokers=[1]), "uid 1")
@@ -234,7 +236,7 @@ async def test_undrain_removes_the_cordon_that_the_drain_brought_and_keeps_an_op
 
 
 @in_world(1, 2, 3)
-async def test_a_cordon_that_an_operator_adds_outlives_the_drain(w: World) -> None:
+async def test_a_cordon_that_an_operator_adds_outlives_the_drain(w: KafkaWorld) -> None:
     await running(w)
     drains, cordons = views(w)
     await drained(w, 1)
@@ -244,24 +246,26 @@ async def test_a_cordon_that_an_operator_adds_outlives_the_drain(w: World) -> No
 
 
 @in_world(1, 2, 3)
-async def test_uncordon_of_a_drained_broker_is_refused_with_the_command_that_works(w: World) -> None:
+async def test_uncordon_of_a_drained_broker_is_refused_with_the_command_that_works(w: KafkaWorld) -> None:
     await running(w)
     await drained(w, 1)
-    with pytest.raises(Refused, match=r"brokers \[1\] are drained") as refused:
+    with pytest.raises(ViewRefused, match=r"brokers \[1\] are drained") as refused:
         await views(w)[1].uncordon([1, 2])
     assert refused.value.remedy == "regent undrain 1"
 
 
 @in_world(1, 2, 3)
-async def test_unknown_brokers_and_the_last_that_can_lead_are_refused_up_front(w: World) -> None:
+async def test_unknown_brokers_and_the_last_that_can_lead_are_refused_up_front(w: KafkaWorld) -> None:
     await running(w)
     drains, _ = views(w)
-    with pytest.raises(Refused, match=r"brokers \[8, 9\] are not registered and host no replica"):
+    with pytest.raises(ViewRefused, match=r"brokers \[8, 9\] are not registered and host no replica"):
         await drains.drain(DrainRequest(brokers=[9, 1, 8]), "uid 0")
-    with pytest.raises(Refused, match=r"no live broker would be left to lead$"):
+    with pytest.raises(ViewRefused, match=r"no live broker would be left to lead$"):
         await drains.drain(DrainRequest(brokers=[1, 2, 3]), "uid 0")
     await drained(w, 1, 2)
-    with pytest.raises(Refused, match=r"no live broker would be left to lead: brokers \[1, 2\] are drained already"):
+    with pytest.raises(
+        ViewRefused, match=r"no live broker would be left to lead: brokers \[1, 2\] are drained already"
+    ):
         await drains.drain(DrainRequest(brokers=[3]), "uid 0")
     w.die(2)
     await w.settle()
@@ -269,7 +273,7 @@ async def test_unknown_brokers_and_the_last_that_can_lead_are_refused_up_front(w
 
 
 @in_world(1, 2, 3)
-async def test_a_nonce_has_one_drain_also_where_it_would_be_refused_now(w: World) -> None:
+async def test_a_nonce_has_one_drain_also_where_it_would_be_refused_now(w: KafkaWorld) -> None:
     await running(w)
     first = await drained(w, 1, 2, nonce="n")
     w.die(3)
@@ -278,7 +282,7 @@ async def test_a_nonce_has_one_drain_also_where_it_would_be_refused_now(w: World
 
 
 @in_world(1, 2, 3)
-async def test_a_drain_of_a_drained_broker_ends_and_moves_what_came_back(w: World) -> None:
+async def test_a_drain_of_a_drained_broker_ends_and_moves_what_came_back(w: KafkaWorld) -> None:
     await running(w)
     await drained(w, 1)
     await w.elect(ElectionType.PREFERRED, ("t", 1))
@@ -287,7 +291,7 @@ async def test_a_drain_of_a_drained_broker_ends_and_moves_what_came_back(w: Worl
 
 
 @in_world(1, 2, 3)
-async def test_a_client_that_elects_the_drained_broker_behind_a_wave_wins(w: World) -> None:
+async def test_a_client_that_elects_the_drained_broker_behind_a_wave_wins(w: KafkaWorld) -> None:
     await running(w)
     await drained(w, 1)
     await w.elect(ElectionType.PREFERRED, ("t", 0))
@@ -299,7 +303,7 @@ async def test_a_client_that_elects_the_drained_broker_behind_a_wave_wins(w: Wor
 
 
 @in_world(1, 2, 3)
-async def test_marks_that_cannot_be_read_hold_the_drain_up_and_leave_leaders_alone(w: World) -> None:
+async def test_marks_that_cannot_be_read_hold_the_drain_up_and_leave_leaders_alone(w: KafkaWorld) -> None:
     await running(w)
     await w.operator.create(PATH, b"{")
     await w.settle()
@@ -318,7 +322,7 @@ async def test_marks_that_cannot_be_read_hold_the_drain_up_and_leave_leaders_alo
 
 @pytest.mark.seed("S1-55", "S3-31")
 @in_world(1, 2, 3, 4)
-async def test_with_replicas_every_replica_leaves_by_a_plan_of_its_own(w: World) -> None:
+async def test_with_replicas_every_replica_leaves_by_a_plan_of_its_own(w: KafkaWorld) -> None:
     await running(w)
     found = await drained(w, 1, replicas=True)
     assert found.result == "5 of 5 leaders moved; 5 of 5 replicas moved"
@@ -339,7 +343,7 @@ async def test_with_replicas_every_replica_leaves_by_a_plan_of_its_own(w: World)
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_bypassed_plan_of_a_drain_is_described_by_its_drain_as_it_ended(w: World) -> None:
+async def test_a_bypassed_plan_of_a_drain_is_described_by_its_drain_as_it_ended(w: KafkaWorld) -> None:
     await running(w)
     found = await views(w)[0].drain(DrainRequest(brokers=[1], replicas=True), "uid 0")
     await w.settle()
@@ -359,7 +363,7 @@ async def test_a_bypassed_plan_of_a_drain_is_described_by_its_drain_as_it_ended(
 
 
 @in_world(1, 2, 3, 4)
-async def test_the_plan_of_a_drain_knows_the_sizes_of_its_replicas(w: World) -> None:
+async def test_the_plan_of_a_drain_knows_the_sizes_of_its_replicas(w: KafkaWorld) -> None:
     await running(w)
     measured_by(w, {leader: dict.fromkeys((TopicPartition(*name) for name in w.states), 1_000) for leader in (1, 2, 3)})
     found = await views(w)[0].drain(DrainRequest(brokers=[1], replicas=True), "uid 0")
@@ -371,12 +375,14 @@ async def test_the_plan_of_a_drain_knows_the_sizes_of_its_replicas(w: World) -> 
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_throttle_below_the_traffic_of_the_replicas_is_refused_before_anything_is_marked(w: World) -> None:
+async def test_a_throttle_below_the_traffic_of_the_replicas_is_refused_before_anything_is_marked(w: KafkaWorld) -> None:
     await running(w)
     logs = {leader: dict.fromkeys((TopicPartition(*name) for name in w.states), 1_000) for leader in (1, 2, 3)}
     measured_by(w, logs, growth_bytes=50_000)
     slow = DrainRequest(brokers=[1], replicas=True, rate_bytes_per_s=100_000)
-    with pytest.raises(Refused, match=r"throttle of 100\.0 kB/s is below the \d+\.0 kB/s that producers") as refused:
+    with pytest.raises(
+        ViewRefused, match=r"throttle of 100\.0 kB/s is below the \d+\.0 kB/s that producers"
+    ) as refused:
         await views(w)[0].drain(slow, "uid 0")
     assert refused.value.remedy.endswith("or more, or no throttle")
     assert (w.node(PATH), marked(w)) == (None, (set(), set()))
@@ -385,7 +391,7 @@ async def test_a_throttle_below_the_traffic_of_the_replicas_is_refused_before_an
 
 
 @in_world(1, 2, 3, 4)
-async def test_an_abort_while_replicas_move_takes_them_back_and_removes_the_marks(w: World) -> None:
+async def test_an_abort_while_replicas_move_takes_them_back_and_removes_the_marks(w: KafkaWorld) -> None:
     await running(w)
     found = await views(w)[0].drain(DrainRequest(brokers=[1], replicas=True), "uid 0")
     await w.settle()
@@ -401,7 +407,7 @@ async def test_an_abort_while_replicas_move_takes_them_back_and_removes_the_mark
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_dry_run_lists_marks_leaders_and_replicas_and_changes_nothing(w: World) -> None:
+async def test_a_dry_run_lists_marks_leaders_and_replicas_and_changes_nothing(w: KafkaWorld) -> None:
     await running(w)
     drains, cordons = views(w)
     await cordons.cordon(CordonRequest(brokers=[1]), "uid 0")
@@ -415,22 +421,22 @@ async def test_a_dry_run_lists_marks_leaders_and_replicas_and_changes_nothing(w:
     assert {row.entity: row.before for row in moved[3:]} == {**{f"t-{n}": "1,2,3" for n in range(4)}, "u-0": "1"}
     assert all("1" not in row.after.split(",") for row in moved[3:])
     assert (marked(w), leaders(w), await view_of(w).list_all()) == ((set(), {1}), [1] * 4, [])
-    with pytest.raises(Refused, match=r"\[9\] are not registered"):
+    with pytest.raises(ViewRefused, match=r"\[9\] are not registered"):
         await drains.planned(DrainRequest(brokers=[9]))
     assert (await drained(w, 1)).result.startswith("4 of 5 leaders moved"), "as it was foretold"
 
 
 @in_world(1, 2, 3)
-async def test_replicas_without_a_place_are_refused_before_anything_is_marked(w: World) -> None:
+async def test_replicas_without_a_place_are_refused_before_anything_is_marked(w: KafkaWorld) -> None:
     await running(w)
-    with pytest.raises(Refused, match=r"replicas cannot leave: t-0 and 3 more: 3 replicas") as refused:
+    with pytest.raises(ViewRefused, match=r"replicas cannot leave: t-0 and 3 more: 3 replicas") as refused:
         await views(w)[0].drain(DrainRequest(brokers=[1], replicas=True), "uid 0")
     assert refused.value.remedy == "mend the reasons, add brokers, or drain without --replicas"
     assert w.node(PATH) is None
 
 
 @in_world(1, 2, 3, 4)
-async def test_replicas_that_another_client_takes_over_stay_and_are_named(w: World) -> None:
+async def test_replicas_that_another_client_takes_over_stay_and_are_named(w: KafkaWorld) -> None:
     await running(w)
     found = await views(w)[0].drain(DrainRequest(brokers=[1], replicas=True), "uid 0")
     await w.settle()
@@ -466,7 +472,7 @@ def test_a_broker_is_behind_with_more_than_a_wave_for_a_while_unless_it_is_unrea
 
 
 @in_world(1, 2, 3)
-async def test_a_drain_beyond_the_bound_of_marks_says_so_and_marks_nothing(w: World) -> None:
+async def test_a_drain_beyond_the_bound_of_marks_says_so_and_marks_nothing(w: KafkaWorld) -> None:
     await running(w)
     entries = ",".join(f'"{broker}":{{}}' for broker in range(10, 10 + BROKERS_MAX))
     await w.operator.create(PATH, f'{{"brokers":{{{entries}}},"version":1}}'.encode())
@@ -480,7 +486,7 @@ async def test_a_drain_beyond_the_bound_of_marks_says_so_and_marks_nothing(w: Wo
 @pytest.mark.parametrize(("times", "ended_well"), [(ROUNDS_MAX - 1, True), (ROUNDS_MAX, False)])
 @in_world(1, 2, 3)
 async def test_marks_that_other_clients_write_meanwhile_are_read_again_up_to_a_bound(
-    w: World, times: int, ended_well: bool
+    w: KafkaWorld, times: int, ended_well: bool
 ) -> None:
     await running(w)
     await views(w)[1].cordon(CordonRequest(brokers=[3]), "uid 0")
@@ -500,7 +506,7 @@ async def test_marks_that_other_clients_write_meanwhile_are_read_again_up_to_a_b
 
 
 @in_world(1, 2, 3)
-async def test_a_znode_that_may_not_be_written_holds_the_drain_up(w: World) -> None:
+async def test_a_znode_that_may_not_be_written_holds_the_drain_up(w: KafkaWorld) -> None:
     await running(w)
     await views(w)[1].cordon(CordonRequest(brokers=[3]), "uid 0")
     w.restrict(PATH)
@@ -511,7 +517,7 @@ async def test_a_znode_that_may_not_be_written_holds_the_drain_up(w: World) -> N
 
 
 @in_world(1, 2, 3)
-async def test_a_drain_that_begins_while_marks_are_removed_keeps_its_own(w: World) -> None:
+async def test_a_drain_that_begins_while_marks_are_removed_keeps_its_own(w: KafkaWorld) -> None:
     """The check and the write are one event: a drain of a broker that was drained before finds no mark to rely on."""
     await running(w)
     await drained(w, 1)
@@ -532,21 +538,21 @@ async def test_a_drain_that_begins_while_marks_are_removed_keeps_its_own(w: Worl
     w.agreed()
 
 
-async def running_beside(w: World) -> None:
+async def running_beside(w: KafkaWorld) -> None:
     """Each of five brokers leads one partition, and has a follower."""
     await w.topic("t", (1, 2), (2, 3), (3, 4), (4, 5), (5, 1), leaders=True)
     await w.begin_term()
     await propagated(w)
 
 
-async def draining(w: World, *brokers: int, reason: str = "") -> int:
+async def draining(w: KafkaWorld, *brokers: int, reason: str = "") -> int:
     """Begins a drain; returns its pid."""
     found = await views(w)[0].drain(DrainRequest(brokers=list(brokers), reason=reason), "uid 0")
     await w.settle()
     return found.pid
 
 
-async def drain_marks(w: World) -> dict[int, DrainMark]:
+async def drain_marks(w: KafkaWorld) -> dict[int, DrainMark]:
     """Returns the marks of drains that are stored, by broker."""
     found = await read_cordons(w.operator)
     assert isinstance(found, Cordons)
@@ -554,7 +560,7 @@ async def drain_marks(w: World) -> dict[int, DrainMark]:
 
 
 @in_world(1, 2, 3, 4, 5)
-async def test_a_drain_waits_for_another_one_of_any_of_its_brokers_and_a_third_one_goes_on(w: World) -> None:
+async def test_a_drain_waits_for_another_one_of_any_of_its_brokers_and_a_third_one_goes_on(w: KafkaWorld) -> None:
     await running_beside(w)
     with mock.patch.object(kind, "brokers_are_behind", return_value=True):
         first = await draining(w, 1, 3)
@@ -571,7 +577,7 @@ async def test_a_drain_waits_for_another_one_of_any_of_its_brokers_and_a_third_o
 
 
 @in_world(1, 2, 3, 4, 5)
-async def test_a_mark_names_the_drain_its_caller_its_reason_and_its_time(w: World) -> None:
+async def test_a_mark_names_the_drain_its_caller_its_reason_and_its_time(w: KafkaWorld) -> None:
     await running_beside(w)
     pid = await draining(w, 2, 1, reason="new disks")
     submitted_ms = w.term.procedures.engine.records[pid].submitted_ms
@@ -580,7 +586,7 @@ async def test_a_mark_names_the_drain_its_caller_its_reason_and_its_time(w: Worl
 
 
 @in_world(1, 2, 3, 4, 5)
-async def test_an_undone_drain_does_not_end_before_its_marks_are_gone(w: World) -> None:
+async def test_an_undone_drain_does_not_end_before_its_marks_are_gone(w: KafkaWorld) -> None:
     await running_beside(w)
     await views(w)[1].cordon(CordonRequest(brokers=[5]), "uid 1")
     with mock.patch.object(kind, "brokers_are_behind", return_value=True):

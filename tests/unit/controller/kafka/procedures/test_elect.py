@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from brokers.outbound.channel import PropagationLag
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.http.procedures import Procedure
 from controller.kafka.procedures import elect as kind
 from controller.operator.elections import ElectionPartition, ElectionRequest, ElectionView
@@ -21,12 +21,12 @@ from state_machines.machines.selectors import NOTHING_LIVE, PREFERRED_BEHIND, PR
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kit.kafka.reassignments import propagated
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.procedures.test_drain import drained, ended
 from tests.unit.controller.operator.test_view_procedures import view_of
 
 
-def view(w: World) -> ElectionView:
+def view(w: KafkaWorld) -> ElectionView:
     return ElectionView(lambda: w.term, view_of(w))
 
 
@@ -35,16 +35,16 @@ def request(*names: str, **more: Any) -> ElectionRequest:
     return ElectionRequest(partitions=found, all_partitions=not names, **more)
 
 
-async def elected(w: World, *names: str, **more: Any) -> Procedure:
+async def elected(w: KafkaWorld, *names: str, **more: Any) -> Procedure:
     """Holds an election to its end."""
     return await ended(w, (await view(w).elect(request(*names, **more), "uid 0")).pid)
 
 
-def leaders(w: World) -> dict[str, int]:
+def leaders(w: KafkaWorld) -> dict[str, int]:
     return {f"{topic}{number}": state.leader for (topic, number), state in sorted(w.states.items())}
 
 
-async def begun(w: World) -> None:
+async def begun(w: KafkaWorld) -> None:
     """Broker 1 is the preferred leader of a and b, and was away: brokers 2 and 3 lead."""
     await w.topic("a", (1, 2, 3), (1, 3, 2), (2, 3, 1), leaders=True)
     await w.topic("b", (1, 2, 3), (3, 1, 2), leaders=True)
@@ -58,7 +58,7 @@ async def begun(w: World) -> None:
     w.forget()
 
 
-async def in_sync(w: World, *names: str) -> None:
+async def in_sync(w: KafkaWorld, *names: str) -> None:
     """Broker 1 is back in the ISR of partitions."""
     for name in names:
         state = w.states[name[0], int(name[1:])]
@@ -68,7 +68,7 @@ async def in_sync(w: World, *names: str) -> None:
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_all_partitions_get_their_preferred_leaders_and_the_result_names_those_that_stay(w: World) -> None:
+async def test_all_partitions_get_their_preferred_leaders_and_the_result_names_those_that_stay(w: KafkaWorld) -> None:
     await begun(w)
     await in_sync(w, "a0", "b0")
     before = leaders(w)
@@ -83,7 +83,7 @@ async def test_all_partitions_get_their_preferred_leaders_and_the_result_names_t
 
 @pytest.mark.seed("S2-7")
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_waves_are_by_name_each_in_the_record_before_it_is_carried_out(w: World) -> None:
+async def test_waves_are_by_name_each_in_the_record_before_it_is_carried_out(w: KafkaWorld) -> None:
     await begun(w)
     await in_sync(w, "a0", "a1", "b0")
     w.forget()
@@ -94,18 +94,20 @@ async def test_waves_are_by_name_each_in_the_record_before_it_is_carried_out(w: 
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_an_election_of_partitions_that_do_not_exist_is_refused_as_a_whole_with_their_names(w: World) -> None:
+async def test_an_election_of_partitions_that_do_not_exist_is_refused_as_a_whole_with_their_names(
+    w: KafkaWorld,
+) -> None:
     await begun(w)
     await in_sync(w, "b0")
     why = "2 partitions do not exist: a-7, z-0; nothing is elected"
     for dry_run in (True, False):
-        with pytest.raises(Refused, match=why):
+        with pytest.raises(ViewRefused, match=why):
             await view(w).elect(request("b0", "a7", "z0", dry_run=dry_run), "uid 0")
     assert leaders(w)["b0"] != 1
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_repeated_election_is_found_although_its_topic_is_gone_since(w: World) -> None:
+async def test_a_repeated_election_is_found_although_its_topic_is_gone_since(w: KafkaWorld) -> None:
     await begun(w)
     first = await view(w).elect(request("b0", nonce="n"), "uid 0")
     await w.settle()
@@ -113,12 +115,12 @@ async def test_a_repeated_election_is_found_although_its_topic_is_gone_since(w: 
     await w.settle()
     assert w.term.cluster.find("b", 0) is None
     assert (await view(w).elect(request("b0", nonce="n"), "uid 0")).pid == first.pid
-    with pytest.raises(Refused, match="1 partition does not exist: b-0"):
+    with pytest.raises(ViewRefused, match="1 partition does not exist: b-0"):
         await view(w).elect(request("b0", nonce="other"), "uid 0")
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_named_partitions_alone_are_elected_and_those_that_vanished_are_counted(w: World) -> None:
+async def test_named_partitions_alone_are_elected_and_those_that_vanished_are_counted(w: KafkaWorld) -> None:
     await begun(w)
     await in_sync(w, "a0", "b0")
     names = (("b", 0), ("a", 7), ("z", 0))
@@ -129,7 +131,7 @@ async def test_named_partitions_alone_are_elected_and_those_that_vanished_are_co
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_pause_of_moves_holds_preferred_elections_up_and_unclean_ones_go_on(w: World) -> None:
+async def test_a_pause_of_moves_holds_preferred_elections_up_and_unclean_ones_go_on(w: KafkaWorld) -> None:
     await begun(w)
     await in_sync(w, "a0")
     pauses = PauseView(lambda: w.term)
@@ -150,7 +152,7 @@ async def test_a_pause_of_moves_holds_preferred_elections_up_and_unclean_ones_go
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_drained_brokers_get_no_leader_back(w: World) -> None:
+async def test_drained_brokers_get_no_leader_back(w: KafkaWorld) -> None:
     await begun(w)
     await in_sync(w, "a0", "b0")
     await drained(w, 1)
@@ -158,7 +160,7 @@ async def test_drained_brokers_get_no_leader_back(w: World) -> None:
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_stopped_election_ends_with_its_wave(w: World) -> None:
+async def test_a_stopped_election_ends_with_its_wave(w: KafkaWorld) -> None:
     await begun(w)
     await in_sync(w, "a0", "a1", "b0")
     with mock.patch.object(kind, "brokers_are_behind", side_effect=lambda *_: leaders(w)["a0"] == 1):
@@ -170,7 +172,7 @@ async def test_a_stopped_election_ends_with_its_wave(w: World) -> None:
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_an_unclean_election_names_the_partitions_that_may_have_lost_records(w: World) -> None:
+async def test_an_unclean_election_names_the_partitions_that_may_have_lost_records(w: KafkaWorld) -> None:
     await w.topic("a", (1, 2), (1,), leaders=True)
     await w.begin_term()
     await propagated(w)
@@ -195,15 +197,15 @@ async def test_an_unclean_election_names_the_partitions_that_may_have_lost_recor
 )
 @in_world(1, 2, 3)
 async def test_an_election_of_nothing_or_an_unclean_one_of_everything_is_refused(
-    w: World, request_: ElectionRequest, why: str
+    w: KafkaWorld, request_: ElectionRequest, why: str
 ) -> None:
     await begun(w)
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(ViewRefused, match=why):
         await view(w).elect(request_, "uid 0")
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_the_result_names_some_partitions_of_a_reason_and_counts_all(w: World) -> None:
+async def test_the_result_names_some_partitions_of_a_reason_and_counts_all(w: KafkaWorld) -> None:
     await w.topic("a", *[(1, 2)] * 5, leaders=True)
     await w.begin_term()
     await propagated(w)
@@ -217,7 +219,9 @@ async def test_the_result_names_some_partitions_of_a_reason_and_counts_all(w: Wo
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_an_election_that_was_stopped_while_its_wave_was_stored_elects_and_counts_that_wave(w: World) -> None:
+async def test_an_election_that_was_stopped_while_its_wave_was_stored_elects_and_counts_that_wave(
+    w: KafkaWorld,
+) -> None:
     await begun(w)
     await in_sync(w, "a0", "a1", "b0")
     election = MassElection(ElectionType.PREFERRED, batch_max=2, wave=(("a", 0), ("a", 1)), after=("a", 1), already=4)
@@ -231,7 +235,7 @@ async def test_an_election_that_was_stopped_while_its_wave_was_stored_elects_and
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_wave_waits_for_brokers_that_are_further_behind_than_a_wave_is_long(w: World) -> None:
+async def test_a_wave_waits_for_brokers_that_are_further_behind_than_a_wave_is_long(w: KafkaWorld) -> None:
     await begun(w)
     await in_sync(w, "a0", "b0")
     lag = {2: PropagationLag(2, 7, connected=True, oldest_s=1.0, partitions=2, last_error=None)}
@@ -246,7 +250,7 @@ async def test_a_wave_waits_for_brokers_that_are_further_behind_than_a_wave_is_l
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_a_second_election_judges_nothing_before_the_first_has_ended(w: World) -> None:
+async def test_a_second_election_judges_nothing_before_the_first_has_ended(w: KafkaWorld) -> None:
     await begun(w)
     await in_sync(w, "a0", "b0")
     engine = w.term.procedures.engine

@@ -15,7 +15,7 @@ from controller.kafka.procedures import drain, elect, reassign, restart, throttl
 from controller.kafka.procedures import environment as module
 from controller.kafka.procedures.environment import MinIsrGuard
 from controller.kafka.term.procedures import NAMES
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.mass_election import MassElection
@@ -90,7 +90,7 @@ def test_a_record_whose_message_cannot_be_read_is_unusable_while_it_is_live_and_
 )
 @pytest.mark.parametrize("command", [b"", b"sto", b"nothing of the kind"])
 def test_a_command_that_a_kind_does_not_have_is_refused(kind: str, why: str, command: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ProcedureRefused) as refused:
         NAMES[kind].changed(record(kind, MESSAGES[kind]), command)
     assert str(refused.value).startswith(why)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.kafka.procedures import reassign
 from controller.kafka.procedures.reassign import MESSAGE_BYTES_MAX, PlanCommand, encode_plan, plan_of
 from controller.operator.plan_requests import encoded
@@ -18,7 +18,7 @@ from state_machines.decisions.plan_checks import WORDS_KEPT_MAX, shortened
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, Superseded
 from state_machines.procedures.states import State
 from tests.kit.kafka.reassignments import alter, caught_up, join, propagated
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     PARTITIONS,
     aborted,
@@ -59,7 +59,9 @@ def test_the_largest_plan_fits_into_its_record_whatever_its_moves_say() -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_whose_words_grow_too_long_ends_as_any_other(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plan_whose_words_grow_too_long_ends_as_any_other(
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await running(w)
     plan = ReassignPlan(moves(), moves_max=3)
     monkeypatch.setattr(plan_checks, "WORDS_KEPT_MAX", 1)
@@ -81,7 +83,7 @@ async def test_a_plan_whose_words_grow_too_long_ends_as_any_other(w: World, monk
     assert (await finished(w, pid)).result == b"3 done, 3 superseded"
 
 
-async def throttled_without_room(w: World, monkeypatch: pytest.MonkeyPatch) -> ReassignPlan:
+async def throttled_without_room(w: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> ReassignPlan:
     """A plan whose record has no room for its throttles."""
     await running(w)
     plan = ReassignPlan(moves(), rate_bytes_per_s=5_000)
@@ -91,10 +93,10 @@ async def throttled_without_room(w: World, monkeypatch: pytest.MonkeyPatch) -> R
 
 @in_world(1, 2, 3, 4)
 async def test_throttles_that_fit_into_no_record_hold_the_plan_up_until_it_goes_without(
-    w: World, monkeypatch: pytest.MonkeyPatch
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = await throttled_without_room(w, monkeypatch)
-    with pytest.raises(Refused, match="bytes with its throttles, at most") as refused:
+    with pytest.raises(ViewRefused, match="bytes with its throttles, at most") as refused:
         encoded(plan, w.term.cluster)
     assert "several plans, or leave --throttle away" in refused.value.remedy
     pid = await applied(w, plan)
@@ -110,7 +112,7 @@ async def test_throttles_that_fit_into_no_record_hold_the_plan_up_until_it_goes_
 
 @in_world(1, 2, 3, 4)
 async def test_a_plan_that_is_accepted_can_be_taken_back_with_its_throttles(
-    w: World, monkeypatch: pytest.MonkeyPatch
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await running(w)
     plan = ReassignPlan(moves(), moves_max=100, broker_moves_max=100, rate_bytes_per_s=5_000)
@@ -127,20 +129,20 @@ async def test_a_plan_that_is_accepted_can_be_taken_back_with_its_throttles(
     assert (await finished(w, pid)).state is State.ROLLEDBACK
 
 
-def fits(w: World, plan: ReassignPlan, size: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+def fits(w: KafkaWorld, plan: ReassignPlan, size: int, monkeypatch: pytest.MonkeyPatch) -> bool:
     """A daemon with this bound accepts the plan."""
     with monkeypatch.context() as changed:
         changed.setattr(reassign, "MESSAGE_BYTES_MAX", size)
         try:
             encoded(plan, w.term.cluster)
-        except Refused:
+        except ViewRefused:
             return False
         return True
 
 
 @in_world(1, 2, 3, 4)
 async def test_a_plan_whose_throttles_do_not_fit_is_cancelled_and_leaves_nothing(
-    w: World, monkeypatch: pytest.MonkeyPatch
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = await throttled_without_room(w, monkeypatch)
     pid = await applied(w, plan)

@@ -34,7 +34,7 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kit.kafka.calls import carried
 from tests.kit.kafka.model import P, make_cluster
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_reassign_plan import applied, finished, moves, record, running
 
 MANY = reassign.DECODED_MAX + 10
@@ -179,7 +179,7 @@ def test_each_finding_is_noted_once_and_the_notes_of_a_plan_are_bounded() -> Non
 
 
 @in_world(1, 2, 3, 4)
-async def test_the_plan_shows_when_and_by_which_recorded_call_a_move_was_superseded(w: World) -> None:
+async def test_the_plan_shows_when_and_by_which_recorded_call_a_move_was_superseded(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=3))
     began_s = time.time()
@@ -202,7 +202,7 @@ async def test_the_plan_shows_when_and_by_which_recorded_call_a_move_was_superse
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_move_that_no_recorded_call_names_has_a_time_and_no_client(w: World) -> None:
+async def test_a_move_that_no_recorded_call_names_has_a_time_and_no_client(w: KafkaWorld) -> None:
     await running(w)
     gone = PlannedMove("gone", 0, (1,), (2,))
     pid = await applied(w, ReassignPlan((*moves(), gone)))

@@ -18,11 +18,11 @@ from controller.kafka.procedures.reassign import PlanCommand, encode_plan, plan_
 from controller.operator.health import live_procedures
 from controller.operator.plans import planned_item
 from controller.operator.throttles import _item
-from controller.procedures.requests import Refused
+from controller.procedures.requests import ProcedureRefused
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.decisions.throttling import BEGINS, CALM_MS, SET, Copy, RateBounds
 from state_machines.model.types import Broker, LogDirectory, ReplicaLog, TopicPartition
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     LISTS,
     RATES,
@@ -42,14 +42,14 @@ LOW, HIGH = 1_000_000, 4_000_000
 PACED = ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=LOW, bounds=RateBounds(LOW, HIGH))
 
 
-async def lasts(w: World, seconds: float) -> None:
+async def lasts(w: KafkaWorld, seconds: float) -> None:
     """Lets time pass in which the plan looks at the cluster."""
     for _ in range(int(seconds // throttle_looks.JUDGEMENT_S)):
         await asyncio.sleep(throttle_looks.JUDGEMENT_S)
         await w.settle()
 
 
-def rate(w: World, pid: int) -> int:
+def rate(w: KafkaWorld, pid: int) -> int:
     """Returns the rate of the plan, which brokers have in force."""
     plan = plan_of(record(w, pid))
     assert plan.rate_in_force == plan.rate_bytes_per_s
@@ -57,20 +57,20 @@ def rate(w: World, pid: int) -> int:
     return plan.rate_bytes_per_s
 
 
-def why(w: World, pid: int) -> str:
+def why(w: KafkaWorld, pid: int) -> str:
     bounds = plan_of(record(w, pid)).bounds
     assert bounds is not None
     return bounds.why
 
 
-async def lags(w: World) -> None:
+async def lags(w: KafkaWorld) -> None:
     """A live replica of a partition that does not move falls out of the ISR."""
     await w.alter_partition(1, w.proposal("b", 2, isr=(1,)))
     await w.settle()
 
 
 @in_world(1, 2, 3, 4)
-async def test_the_rate_rises_while_replicas_keep_up_and_is_halved_when_one_does_not(w: World) -> None:
+async def test_the_rate_rises_while_replicas_keep_up_and_is_halved_when_one_does_not(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, PACED)
     assert (rate(w, pid), why(w, pid)) == (LOW, BEGINS)
@@ -95,7 +95,7 @@ async def test_the_rate_rises_while_replicas_keep_up_and_is_halved_when_one_does
 
 
 @in_world(1, 2, 3, 4)
-async def test_the_next_daemon_goes_on_with_the_rate_and_its_cause(w: World) -> None:
+async def test_the_next_daemon_goes_on_with_the_rate_and_its_cause(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, PACED)
     await lasts(w, 60)
@@ -111,7 +111,7 @@ async def test_the_next_daemon_goes_on_with_the_rate_and_its_cause(w: World) -> 
 
 @in_world(1, 2, 3, 4)
 async def test_a_change_of_the_rate_is_in_the_record_before_a_line_tells_of_it(
-    w: World, monkeypatch: pytest.MonkeyPatch
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await running(w)
     pid = await applied(w, PACED)
@@ -125,7 +125,7 @@ async def test_a_change_of_the_rate_is_in_the_record_before_a_line_tells_of_it(
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_that_stands_calm_at_its_bound_is_not_written_again(w: World) -> None:
+async def test_a_plan_that_stands_calm_at_its_bound_is_not_written_again(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, PACED)
     await lasts(w, 120)
@@ -135,7 +135,7 @@ async def test_a_plan_that_stands_calm_at_its_bound_is_not_written_again(w: Worl
 
 
 @in_world(1, 2, 3, 4)
-async def test_an_operator_changes_the_bounds_and_a_single_rate_ends_them(w: World) -> None:
+async def test_an_operator_changes_the_bounds_and_a_single_rate_ends_them(w: KafkaWorld) -> None:
     await running(w)
     pid = await applied(w, PACED)
     await lasts(w, 120)
@@ -157,11 +157,11 @@ async def test_an_operator_changes_the_bounds_and_a_single_rate_ends_them(w: Wor
     ],
 )
 @in_world(1, 2, 3, 4)
-async def test_bounds_that_are_none_are_refused(w: World, low: int | None, high: int, said: str) -> None:
+async def test_bounds_that_are_none_are_refused(w: KafkaWorld, low: int | None, high: int, said: str) -> None:
     await running(w)
     pid = await applied(w, PACED)
     data = msgspec.json.encode(PlanCommand(rate_bytes_per_s=low, rate_bytes_per_s_max=high))
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(ProcedureRefused, match=said):
         await w.term.procedures.engine.command(pid, data)
 
 
@@ -181,7 +181,7 @@ ALL = {LISTS[0]: "0:1,0:2,1:1,1:2", LISTS[1]: "0:3,0:4,1:3,1:4"}
 class Disks:
     """Brokers that report the logs of their replicas; 1 and 2 have all of each partition, and a-0 is the small one."""
 
-    def __init__(self, w: World) -> None:
+    def __init__(self, w: KafkaWorld) -> None:
         self.copied: dict[tuple[str, int, int], int] = {}
         self.queried: Counter[int] = Counter()
         self.named: set[tuple[str, int]] = set()
@@ -215,13 +215,13 @@ class Disks:
         return full if broker < 3 else self.copied.get((topic, partition, broker), 0)
 
 
-async def look(w: World) -> None:
+async def look(w: KafkaWorld) -> None:
     """Lets the plan look once, and write its lists."""
     await asyncio.sleep(throttle_looks.LOOK_S)
     await gathered(w)
 
 
-async def copying(w: World, plan: ReassignPlan = SLOW) -> tuple[Disks, int]:
+async def copying(w: KafkaWorld, plan: ReassignPlan = SLOW) -> tuple[Disks, int]:
     """Begins a plan whose replicas gain 100 bytes at most between two looks; that of a-0 on broker 3 is ahead."""
     await running(w)
     disks = Disks(w)
@@ -235,7 +235,7 @@ async def copying(w: World, plan: ReassignPlan = SLOW) -> tuple[Disks, int]:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_replica_leaves_the_lists_before_it_has_caught_up_and_stays_out(w: World) -> None:
+async def test_a_replica_leaves_the_lists_before_it_has_caught_up_and_stays_out(w: KafkaWorld) -> None:
     disks, _ = await copying(w)
     assert config(w, "topics", "a") == ALL
     disks.has("a", 0, 3, LEADER_BYTES - 200)
@@ -254,7 +254,7 @@ async def test_a_replica_leaves_the_lists_before_it_has_caught_up_and_stays_out(
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_replica_whose_broker_died_is_throttled_again(w: World) -> None:
+async def test_a_replica_whose_broker_died_is_throttled_again(w: KafkaWorld) -> None:
     disks, _ = await copying(w)
     disks.has("a", 0, 3, LEADER_BYTES - 200)
     await look(w)
@@ -266,7 +266,7 @@ async def test_a_replica_whose_broker_died_is_throttled_again(w: World) -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_size_from_before_a_broker_died_lets_no_replica_go(w: World) -> None:
+async def test_a_size_from_before_a_broker_died_lets_no_replica_go(w: KafkaWorld) -> None:
     disks, _ = await copying(w)
     disks.has("a", 0, 3, LEADER_BYTES - 200)
     disks.responds.clear()
@@ -281,7 +281,7 @@ async def test_a_size_from_before_a_broker_died_lets_no_replica_go(w: World) -> 
 @pytest.mark.parametrize("silent", [1, 3])
 @in_world(1, 2, 3, 4)
 async def test_a_broker_that_sends_no_sizes_leaves_its_replicas_throttled_until_they_are_in_the_isr(
-    w: World, silent: int
+    w: KafkaWorld, silent: int
 ) -> None:
     disks, _ = await copying(w)
     disks.silent = {silent}
@@ -293,7 +293,7 @@ async def test_a_broker_that_sends_no_sizes_leaves_its_replicas_throttled_until_
 
 
 @in_world(1, 2, 3, 4)
-async def test_brokers_are_queried_for_moves_under_way_alone_and_only_while_there_is_a_throttle(w: World) -> None:
+async def test_brokers_are_queried_for_moves_under_way_alone_and_only_while_there_is_a_throttle(w: KafkaWorld) -> None:
     disks, pid = await copying(w)
     assert disks.named == {("a", 0), ("a", 1)}
     assert set(disks.queried) == {1, 3, 4}, "the leader and the destinations"
@@ -313,7 +313,7 @@ async def test_brokers_are_queried_for_moves_under_way_alone_and_only_while_ther
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_plan_without_a_throttle_queries_no_broker(w: World) -> None:
+async def test_a_plan_without_a_throttle_queries_no_broker(w: KafkaWorld) -> None:
     disks, _ = await copying(w, ReassignPlan(moves(), moves_max=2))
     assert not disks.queried
 

@@ -33,7 +33,7 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kit.deadlines import in_virtual_time
 from tests.kit.kafka.calls import CALL, carried, create, created, grow, topic
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 from tests.unit.controller.kafka.clients.test_handlers_clients import request as scram
 from tests.unit.controller.kafka.clients.test_handlers_clients import upsert
 
@@ -94,13 +94,13 @@ CALLS: Final = (
 EACH: Final = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.kind.value)
 
 
-async def prepared(w: World) -> None:
+async def prepared(w: KafkaWorld) -> None:
     """A topic, and a finalised feature."""
     await w.topic("t", (1, 2), (2, 1), leaders=True)
     await w.operator.create(paths.FEATURE, encode_features(Features(2, True, {"f": FeatureRange(1)})))
 
 
-def stored(w: World) -> dict[int, Record]:
+def stored(w: KafkaWorld) -> dict[int, Record]:
     """The records in ZooKeeper."""
     if w.node(own.PROCEDURES) is None:
         return {}
@@ -112,11 +112,11 @@ def stored(w: World) -> dict[int, Record]:
     return found
 
 
-def in_memory(w: World) -> dict[int, Record]:
+def in_memory(w: KafkaWorld) -> dict[int, Record]:
     return dict(w.term.procedures.engine.records)
 
 
-async def warmed(w: World) -> None:
+async def warmed(w: KafkaWorld) -> None:
     """Begins a term whose pids are reserved: the first call of a term does that."""
     await prepared(w)
     await w.serve()
@@ -133,7 +133,7 @@ def lost() -> None:
 
 @EACH
 @in_world(before=warmed)
-async def test_a_call_is_one_multi_with_its_record(w: World, call: Call) -> None:
+async def test_a_call_is_one_multi_with_its_record(w: KafkaWorld, call: Call) -> None:
     await carried(w, call.body, **ALICE)
     multi = next(paths_ for paths_ in w.active.script.writes if FIRST in paths_)
     assert multi == [paths.CONTROLLER_EPOCH, *call.writes, FIRST]
@@ -148,7 +148,7 @@ async def test_a_call_is_one_multi_with_its_record(w: World, call: Call) -> None
 
 @EACH
 @in_world(before=warmed)
-async def test_a_repeated_call_keeps_its_record(w: World, call: Call) -> None:
+async def test_a_repeated_call_keeps_its_record(w: KafkaWorld, call: Call) -> None:
     first = await carried(w, call.body, **ALICE)
     await w.propagated()
     found = stored(w)
@@ -162,18 +162,18 @@ async def test_a_repeated_call_keeps_its_record(w: World, call: Call) -> None:
 
 @EACH
 @in_world(before=warmed)
-async def test_a_reply_that_is_lost_leaves_one_record(w: World, call: Call) -> None:
+async def test_a_reply_that_is_lost_leaves_one_record(w: KafkaWorld, call: Call) -> None:
     await _one_record_although_lost(w, call, "after")
 
 
 @EACH
 @in_world(before=warmed)
-async def test_a_write_that_is_lost_leaves_one_record(w: World, call: Call) -> None:
+async def test_a_write_that_is_lost_leaves_one_record(w: KafkaWorld, call: Call) -> None:
     """Its sender cannot tell it from one whose reply was lost."""
     await _one_record_although_lost(w, call, "before")
 
 
-async def _one_record_although_lost(w: World, call: Call, when: str) -> None:
+async def _one_record_although_lost(w: KafkaWorld, call: Call, when: str) -> None:
     w.active.script.at(FIRST, lost, when=when)
     try:
         await carried(w, call.body, **ALICE)
@@ -187,7 +187,7 @@ async def _one_record_although_lost(w: World, call: Call, when: str) -> None:
 
 @EACH
 @in_world(before=warmed)
-async def test_a_record_that_is_refused_is_never_blamed_on_its_call(w: World, call: Call) -> None:
+async def test_a_record_that_is_refused_is_never_blamed_on_its_call(w: KafkaWorld, call: Call) -> None:
     """Another client made a znode where the record was to be."""
     await w.operator.create(FIRST, b"mine")
     answer = await carried(w, call.body, **ALICE)
@@ -204,7 +204,7 @@ async def test_a_record_that_is_refused_is_never_blamed_on_its_call(w: World, ca
 
 @EACH
 @in_world(before=warmed)
-async def test_a_root_that_is_gone_is_never_blamed_on_the_call(w: World, call: Call) -> None:
+async def test_a_root_that_is_gone_is_never_blamed_on_the_call(w: KafkaWorld, call: Call) -> None:
     await w.operator.delete(own.PROCEDURES, -1)
     answer = await carried(w, call.body, **ALICE)
     assert not failures(answer) - {3, 36}
@@ -217,7 +217,7 @@ async def test_a_root_that_is_gone_is_never_blamed_on_the_call(w: World, call: C
 
 
 @in_world(before=warmed)
-async def test_records_that_are_being_loaded_again_still_let_an_early_request_wait(w: World) -> None:
+async def test_records_that_are_being_loaded_again_still_let_an_early_request_wait(w: KafkaWorld) -> None:
     found, go_on, load = w.term.procedures, asyncio.Event(), ZooKeeperRecords.load
 
     async def slow(records: ZooKeeperRecords) -> Any:
@@ -255,7 +255,7 @@ def failures(answer: Any) -> set[int]:
 
 @EACH
 @in_world(before=prepared)
-async def test_without_permission_for_the_records_calls_go_on(w: World, call: Call) -> None:
+async def test_without_permission_for_the_records_calls_go_on(w: KafkaWorld, call: Call) -> None:
     await w.operator.create(own.ROOT, None)
     await w.operator.create(own.PROCEDURES, b"0")
     await w.operator.set_acls(own.PROCEDURES, (Acl(READ, "world", "anyone"),), -1)
@@ -299,13 +299,13 @@ async def test_killed_before_and_after_each_write_a_call_has_one_pid_and_one_eff
             assert (record.kind, record.result.decode()) == (call.kind.value, call.result)
 
 
-async def begun(w: World) -> None:
+async def begun(w: KafkaWorld) -> None:
     await prepared(w)
     await w.serve()
     w.forget()
 
 
-def effect(w: World) -> Any:
+def effect(w: KafkaWorld) -> Any:
     feature, bob = w.node(paths.FEATURE), w.node(paths.config("users", "bob"))
     return w.assignments(), w.children(paths.DELETE_TOPICS), feature and feature.data, bob and bob.data
 
@@ -314,7 +314,7 @@ def effect(w: World) -> Any:
 
 
 @in_world(before=warmed)
-async def test_two_adjacent_calls_share_a_multi_and_have_two_records(w: World) -> None:
+async def test_two_adjacent_calls_share_a_multi_and_have_two_records(w: KafkaWorld) -> None:
     calls = [created(w, create(topic(f"n{n}", 1, 1)), call_id=b"%16d" % n) for n in (1, 2)]
     assert await asyncio.gather(*calls) == [{"n1": 0}, {"n2": 0}]
     [multi] = [one for one in w.active.script.writes if FIRST in one]
@@ -323,7 +323,7 @@ async def test_two_adjacent_calls_share_a_multi_and_have_two_records(w: World) -
 
 
 @in_world(before=warmed)
-async def test_of_two_adjacent_calls_each_has_its_own_outcome(w: World) -> None:
+async def test_of_two_adjacent_calls_each_has_its_own_outcome(w: KafkaWorld) -> None:
     """Another client creates the topic of one of them first: that call changes nothing, and has no record."""
     w.active.script.at(paths.topic("n1"), lambda: w.topic("n1", (1,)))
     calls = [created(w, create(topic(f"n{n}", 1, 1)), call_id=b"%16d" % n) for n in (1, 2)]
@@ -333,7 +333,7 @@ async def test_of_two_adjacent_calls_each_has_its_own_outcome(w: World) -> None:
 
 
 @in_world(before=warmed)
-async def test_a_result_that_was_not_as_expected_is_corrected_once(w: World) -> None:
+async def test_a_result_that_was_not_as_expected_is_corrected_once(w: KafkaWorld) -> None:
     """The record is durable with the first topics; another client creates one of the last."""
     names = [f"n{number:03}" for number in range(300)]
     w.active.script.at(paths.topic("n299"), lambda: w.topic("n299", (1,)))
@@ -348,7 +348,7 @@ async def test_a_result_that_was_not_as_expected_is_corrected_once(w: World) -> 
 
 @pytest.mark.timeout(600)  # a busy machine takes long
 @in_world(before=warmed)
-async def test_a_call_of_10_000_topics_is_recorded_once(w: World) -> None:
+async def test_a_call_of_10_000_topics_is_recorded_once(w: KafkaWorld) -> None:
     names = [f"n{number}" for number in range(10_000)]
     found = await created(w, create(*(topic(name, 1, 1) for name in names)))
     assert not any(found.values())
@@ -358,7 +358,7 @@ async def test_a_call_of_10_000_topics_is_recorded_once(w: World) -> None:
 
 
 @in_world(before=warmed)
-async def test_a_thousand_small_calls_have_as_many_records_and_few_writes(w: World) -> None:
+async def test_a_thousand_small_calls_have_as_many_records_and_few_writes(w: KafkaWorld) -> None:
     calls = [
         created(w, create(topic(f"n{number}", 1, 1)), call_id=b"%16d" % number, principal=f"User:{number % 7}")
         for number in range(1_000)
@@ -374,7 +374,7 @@ async def test_a_thousand_small_calls_have_as_many_records_and_few_writes(w: Wor
 
 
 @in_world(before=warmed)
-async def test_what_changes_nothing_has_no_record(w: World) -> None:
+async def test_what_changes_nothing_has_no_record(w: KafkaWorld) -> None:
     zxid = w.server.tree.zxid
     await created(w, create(topic("t", 1, 1)))
     await created(w, create(topic("new", 1, 1), validate_only=True))
@@ -388,14 +388,14 @@ async def test_what_changes_nothing_has_no_record(w: World) -> None:
 
 
 @in_world(before=warmed)
-async def test_a_deletion_counts_what_is_refused(w: World) -> None:
+async def test_a_deletion_counts_what_is_refused(w: KafkaWorld) -> None:
     await carried(w, DeleteTopicsRequest(5_000, ("t", "nowhere", "never")))
     [record] = stored(w).values()
     assert record.result.decode() == "marked for deletion 1 topic: t; refused: 2 x UNKNOWN_TOPIC_OR_PARTITION"
 
 
 @in_world(before=warmed)
-async def test_names_that_clients_choose_are_cut(w: World) -> None:
+async def test_names_that_clients_choose_are_cut(w: KafkaWorld) -> None:
     await created(w, create(topic("n" * 249, 1, 1)), principal="User:" + "p" * 5_000, client_id="c" * 5_000)
     [record] = stored(w).values()
     assert (len(record.caller.principal), len(record.caller.client)) == (500, 500)
@@ -403,7 +403,7 @@ async def test_names_that_clients_choose_are_cut(w: World) -> None:
 
 
 @in_world(before=warmed)
-async def test_results_go_after_their_time_in_few_turns(w: World) -> None:
+async def test_results_go_after_their_time_in_few_turns(w: KafkaWorld) -> None:
     for number in range(20):
         await created(w, create(topic(f"n{number}", 1, 1)), call_id=b"%16d" % number)
         await asyncio.sleep(1.0)
@@ -417,7 +417,7 @@ async def test_results_go_after_their_time_in_few_turns(w: World) -> None:
 
 
 @in_world(before=warmed)
-async def test_a_wall_clock_that_is_set_a_day_ahead_removes_no_result(w: World) -> None:
+async def test_a_wall_clock_that_is_set_a_day_ahead_removes_no_result(w: KafkaWorld) -> None:
     await created(w, create(topic("n1", 1, 1)), call_id=b"%16d" % 1)
     set_ns = (wall_ms() + 86_400_000) * 1_000_000
     with mock.patch("controller.process.clock.time_ns", return_value=set_ns):
@@ -428,7 +428,7 @@ async def test_a_wall_clock_that_is_set_a_day_ahead_removes_no_result(w: World) 
 
 
 @in_world(before=warmed)
-async def test_too_many_results_are_evicted_together(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_results_are_evicted_together(w: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "RESULTS_MAX", 10)
     monkeypatch.setattr(requests, "EVICTED_TOGETHER", 5)
     for number in range(15):
@@ -441,7 +441,7 @@ async def test_too_many_results_are_evicted_together(w: World, monkeypatch: pyte
 
 @in_world(before=warmed)
 async def test_a_daemon_that_does_not_know_a_kind_leaves_its_record_alone(
-    w: World, monkeypatch: pytest.MonkeyPatch
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await created(w, create(topic("new", 1, 1)))
     found = stored(w)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from controller.http.documents import Refused
+from controller.http.documents import ViewRefused
 from controller.http.procedures import Procedure
 from controller.kafka.procedures import throttle as kind
 from controller.kafka.procedures.reassign import encode_plan
 from controller.kafka.procedures.throttle import NAME, ThrottleOrder, encode_order, order_of
 from controller.kafka.procedures.throttle_settings import REASSIGN, held_elsewhere, throttles_of
 from controller.operator.throttles import LiftRequest, ThrottleRequest, ThrottleView
-from controller.procedures.requests import Refused as EngineRefused
+from controller.procedures.requests import ProcedureRefused
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import ADMIN, OPEN, READ, Acl
@@ -25,7 +25,7 @@ from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from tests.kit.kafka.reassignments import caught_up
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_reassign_plan import (
     LISTS,
     OPS,
@@ -46,35 +46,35 @@ ALL = (1, 2, 3, 4)
 READ_ONLY = Acl(READ | ADMIN, "world", "anyone")
 
 
-def view(w: World) -> ThrottleView:
+def view(w: KafkaWorld) -> ThrottleView:
     return ThrottleView(lambda: w.term, view_of(w), lambda: w.active.role.zk)
 
 
-async def begun(w: World) -> None:
+async def begun(w: KafkaWorld) -> None:
     await running(w)
     w.knows = {broker: {} for broker in ALL}
 
 
-async def set_rates(w: World, *brokers: int, rate: int = 5_000, **more: Any) -> Procedure:
+async def set_rates(w: KafkaWorld, *brokers: int, rate: int = 5_000, **more: Any) -> Procedure:
     request = ThrottleRequest(brokers=list(brokers), rate_bytes_per_s=rate, **more)
     found = await view(w).set_rates(request, "uid 0")
     await passes(w, 2)
     return await view_of(w).one(found.pid, 0)
 
 
-async def passes(w: World, seconds: float) -> None:
+async def passes(w: KafkaWorld, seconds: float) -> None:
     await w.settle()
     await asyncio.sleep(seconds)
     await w.settle()
 
 
-async def lifted(w: World, *pids: int) -> None:
+async def lifted(w: KafkaWorld, *pids: int) -> None:
     await view(w).lift(LiftRequest(pids=list(pids), all_throttles=not pids, reason="done"), "uid 0")
     await passes(w, 2)
 
 
 @in_world(*ALL)
-async def test_a_throttle_is_set_confirmed_by_each_broker_and_lifted(w: World) -> None:
+async def test_a_throttle_is_set_confirmed_by_each_broker_and_lifted(w: KafkaWorld) -> None:
     await begun(w)
     found = await set_rates(w, 3, 1, topics=["a"], reason="the link is full")
     assert (found.step, found.ended, found.reason) == ("in force", False, "the link is full")
@@ -94,7 +94,9 @@ async def test_a_throttle_is_set_confirmed_by_each_broker_and_lifted(w: World) -
 
 
 @in_world(*ALL)
-async def test_brokers_that_do_not_confirm_are_queried_again_and_reported_and_the_throttle_stands(w: World) -> None:
+async def test_brokers_that_do_not_confirm_are_queried_again_and_reported_and_the_throttle_stands(
+    w: KafkaWorld,
+) -> None:
     await begun(w)
     del w.knows[2]
     w.reports[3] = {RATES[0]: "7"}
@@ -115,7 +117,7 @@ async def test_brokers_that_do_not_confirm_are_queried_again_and_reported_and_th
 
 
 @in_world(*ALL)
-async def test_a_broker_that_is_silent_for_a_while_confirms_later(w: World) -> None:
+async def test_a_broker_that_is_silent_for_a_while_confirms_later(w: KafkaWorld) -> None:
     await begun(w)
     del w.knows[2]
     found = await set_rates(w, 1, 2)
@@ -126,7 +128,7 @@ async def test_a_broker_that_is_silent_for_a_while_confirms_later(w: World) -> N
 
 
 @in_world(*ALL)
-async def test_a_throttle_that_is_lifted_while_a_broker_is_silent_waits_for_no_further_try(w: World) -> None:
+async def test_a_throttle_that_is_lifted_while_a_broker_is_silent_waits_for_no_further_try(w: KafkaWorld) -> None:
     await begun(w)
     del w.knows[2]
     found = await set_rates(w, 1, 2)
@@ -141,7 +143,7 @@ async def test_a_throttle_that_is_lifted_while_a_broker_is_silent_waits_for_no_f
 
 
 @in_world(*ALL)
-async def test_a_setting_that_another_client_changed_meanwhile_stays(w: World) -> None:
+async def test_a_setting_that_another_client_changed_meanwhile_stays(w: KafkaWorld) -> None:
     await begun(w)
     await set_rates(w, 1, 2)
     data = b'{"version":1,"config":{"leader.replication.throttled.rate":"1"}}'
@@ -152,7 +154,9 @@ async def test_a_setting_that_another_client_changed_meanwhile_stays(w: World) -
 
 
 @in_world(*ALL)
-async def test_one_configuration_that_zookeeper_refuses_keeps_no_other_from_being_set_and_restored(w: World) -> None:
+async def test_one_configuration_that_zookeeper_refuses_keeps_no_other_from_being_set_and_restored(
+    w: KafkaWorld,
+) -> None:
     await begun(w)
     theirs = b'{"version":1,"config":{"leader.replication.throttled.rate":"1"}}'
     await w.operator.create(paths.config("brokers", "2"), b'{"version":1,"config":{}}', acl=[READ_ONLY])
@@ -175,7 +179,7 @@ async def test_one_configuration_that_zookeeper_refuses_keeps_no_other_from_bein
     assert "broker 1" in ended.result.decode().partition("brokers confirmed it")[2], "a note of the first round"
 
 
-async def closed_to_writers(w: World, broker: str, *, closed: bool) -> None:
+async def closed_to_writers(w: KafkaWorld, broker: str, *, closed: bool) -> None:
     await w.operator.set_acls(paths.config("brokers", broker), [READ_ONLY] if closed else OPEN, -1)
 
 
@@ -193,24 +197,24 @@ async def test_a_throttle_or_a_plan_holds_each_of_its_settings() -> None:
 
 
 @in_world(*ALL)
-async def test_a_throttle_is_refused_where_another_throttle_or_a_plan_holds_a_setting(w: World) -> None:
+async def test_a_throttle_is_refused_where_another_throttle_or_a_plan_holds_a_setting(w: KafkaWorld) -> None:
     await begun(w)
     first = await set_rates(w, 1)
-    with pytest.raises(Refused, match=rf"throttle {first.pid} throttles broker 1 already"):
+    with pytest.raises(ViewRefused, match=rf"throttle {first.pid} throttles broker 1 already"):
         await set_rates(w, 2, 1)
     assert (await set_rates(w, 2)).step == "in force"
     await lifted(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=7_000))
-    with pytest.raises(Refused, match=rf"reassign {pid} throttles broker 1 already"):
+    with pytest.raises(ViewRefused, match=rf"reassign {pid} throttles broker 1 already"):
         await set_rates(w, 1)
     [listed] = await view(w).listed()
     assert (listed.kind, listed.rate_bytes_per_s, listed.brokers) == ("reassign", 7_000, [1, 2, 3, 4])
-    with pytest.raises(Refused, match="are no throttles of operators"):
+    with pytest.raises(ViewRefused, match="are no throttles of operators"):
         await lifted(w, pid)
 
 
 @in_world(*ALL)
-async def test_of_two_throttles_at_the_same_time_one_is_undone_and_takes_nothing_from_the_other(w: World) -> None:
+async def test_of_two_throttles_at_the_same_time_one_is_undone_and_takes_nothing_from_the_other(w: KafkaWorld) -> None:
     await begun(w)
     engine = w.term.procedures.engine
     orders = [encode_order(ThrottleOrder((1,), rate)) for rate in (5_000, 6_000)]
@@ -227,7 +231,7 @@ async def test_of_two_throttles_at_the_same_time_one_is_undone_and_takes_nothing
 
 
 @in_world(*ALL)
-async def test_of_two_throttles_of_one_topic_at_the_same_time_one_is_undone(w: World) -> None:
+async def test_of_two_throttles_of_one_topic_at_the_same_time_one_is_undone(w: KafkaWorld) -> None:
     await begun(w)
     engine = w.term.procedures.engine
     orders = [encode_order(ThrottleOrder((broker,), 5_000, ("a",))) for broker in (1, 2)]
@@ -246,7 +250,7 @@ CALLERS = (OPS, type(OPS)(principal="User:ops", nonce="two"))
 
 
 @in_world(*ALL)
-async def test_a_plan_with_a_throttle_begins_nothing_before_an_operators_throttle_is_lifted(w: World) -> None:
+async def test_a_plan_with_a_throttle_begins_nothing_before_an_operators_throttle_is_lifted(w: KafkaWorld) -> None:
     await begun(w)
     first = await set_rates(w, 3)
     pid = await applied(w, ReassignPlan(moves(), rate_bytes_per_s=7_000))
@@ -260,7 +264,7 @@ async def test_a_plan_with_a_throttle_begins_nothing_before_an_operators_throttl
 
 
 @in_world(*ALL)
-async def test_a_cancelled_throttle_is_lifted_and_a_bypassed_one_leaves_its_rates_and_names_them(w: World) -> None:
+async def test_a_cancelled_throttle_is_lifted_and_a_bypassed_one_leaves_its_rates_and_names_them(w: KafkaWorld) -> None:
     await begun(w)
     first, second = await set_rates(w, 1), await set_rates(w, 2)
     await view_of(w).cancel(first.pid, "uid 7", "the link is idle")
@@ -278,7 +282,7 @@ async def test_a_cancelled_throttle_is_lifted_and_a_bypassed_one_leaves_its_rate
 
 
 @in_world(*ALL)
-async def test_a_hand_back_lifts_throttles(w: World) -> None:
+async def test_a_hand_back_lifts_throttles(w: KafkaWorld) -> None:
     await begun(w)
     await set_rates(w, 1)
     holding = asyncio.ensure_future(w.term.procedures.hold(5.0))
@@ -297,14 +301,14 @@ async def test_a_hand_back_lifts_throttles(w: World) -> None:
     ],
 )
 @in_world(*ALL)
-async def test_a_throttle_of_what_does_not_exist_is_refused(w: World, request_: ThrottleRequest, why: str) -> None:
+async def test_a_throttle_of_what_does_not_exist_is_refused(w: KafkaWorld, request_: ThrottleRequest, why: str) -> None:
     await begun(w)
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(ViewRefused, match=why):
         await view(w).set_rates(request_, "uid 0")
 
 
 @in_world(*ALL)
-async def test_a_dry_run_lists_each_setting_with_what_stands_there_and_writes_nothing(w: World) -> None:
+async def test_a_dry_run_lists_each_setting_with_what_stands_there_and_writes_nothing(w: KafkaWorld) -> None:
     await begun(w)
     await w.operator.create("/config/brokers/1", b'{"version":1,"config":{"leader.replication.throttled.rate":"7"}}')
     asked = ThrottleRequest(rate_bytes_per_s=5_000, brokers=[1, 3], topics=["a"])
@@ -316,15 +320,15 @@ async def test_a_dry_run_lists_each_setting_with_what_stands_there_and_writes_no
     assert found == wanted | {("broker 1", "leader.replication.throttled.rate"): ("7", "5000")}
     assert {path: config(w, *path) for path in before} == before
     assert await view_of(w).list_all() == []
-    with pytest.raises(Refused, match="do not exist"):
+    with pytest.raises(ViewRefused, match="do not exist"):
         await view(w).planned(asked.model_copy(update={"topics": ["zz"]}))
     await set_rates(w, 1)
-    with pytest.raises(Refused):
+    with pytest.raises(ViewRefused):
         await view(w).planned(asked)
 
 
 @in_world(*ALL)
-async def test_all_brokers_are_the_registered_ones_and_those_that_host_replicas(w: World) -> None:
+async def test_all_brokers_are_the_registered_ones_and_those_that_host_replicas(w: KafkaWorld) -> None:
     await w.topic("old", (1, 9), leaders=True)
     await begun(w)
     request = ThrottleRequest(rate_bytes_per_s=5_000, all_brokers=True)
@@ -335,7 +339,7 @@ async def test_all_brokers_are_the_registered_ones_and_those_that_host_replicas(
     assert config(w, "brokers", "9") == dict.fromkeys(RATES, "5000")
 
 
-async def configured(w: World, broker: int, data: bytes, **more: Any) -> None:
+async def configured(w: KafkaWorld, broker: int, data: bytes, **more: Any) -> None:
     """Gives a broker a configuration before any throttle."""
     if w.node("/config/brokers") is None:
         await w.operator.create("/config/brokers", None)
@@ -345,7 +349,7 @@ async def configured(w: World, broker: int, data: bytes, **more: Any) -> None:
 @pytest.mark.parametrize("of_a_plan", [False, True])
 @in_world(*ALL)
 async def test_a_configuration_that_cannot_be_read_is_named_and_the_throttle_waits_for_it(
-    w: World, of_a_plan: bool
+    w: KafkaWorld, of_a_plan: bool
 ) -> None:
     await begun(w)
     await configured(w, 3, b"{")
@@ -364,7 +368,7 @@ async def test_a_configuration_that_cannot_be_read_is_named_and_the_throttle_wai
 
 
 @in_world(*ALL)
-async def test_a_plan_begins_no_move_before_each_configuration_was_written(w: World) -> None:
+async def test_a_plan_begins_no_move_before_each_configuration_was_written(w: KafkaWorld) -> None:
     await begun(w)
     await configured(w, 3, b'{"version":1,"config":{}}', acl=[READ_ONLY])
     pid = await applied(w, ReassignPlan(moves(), rate_bytes_per_s=7_000))
@@ -378,7 +382,7 @@ async def test_a_plan_begins_no_move_before_each_configuration_was_written(w: Wo
 
 @in_world(*ALL)
 async def test_a_configuration_that_cannot_be_read_at_the_end_keeps_its_throttle_in_the_record_until_it_can(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     await begun(w)
     found = await set_rates(w, 1, 3)
@@ -395,7 +399,7 @@ async def test_a_configuration_that_cannot_be_read_at_the_end_keeps_its_throttle
 
 
 @in_world(*ALL)
-async def test_a_rate_that_changes_while_a_plan_runs_names_the_brokers_of_moves_that_have_ended(w: World) -> None:
+async def test_a_rate_that_changes_while_a_plan_runs_names_the_brokers_of_moves_that_have_ended(w: KafkaWorld) -> None:
     """Their settings are in the record, and are given their former values with the others."""
     await begun(w)
     pid = await applied(w, ReassignPlan(moves(target=(2, 4))[:1] + moves(target=(2, 3))[1:], moves_max=1,
@@ -409,7 +413,7 @@ async def test_a_rate_that_changes_while_a_plan_runs_names_the_brokers_of_moves_
 
 
 @in_world(*ALL)
-async def test_a_broker_that_is_down_is_set_and_named_and_holds_up_no_confirmation(w: World) -> None:
+async def test_a_broker_that_is_down_is_set_and_named_and_holds_up_no_confirmation(w: KafkaWorld) -> None:
     await begun(w)
     w.die(2)
     await w.settle()
@@ -419,13 +423,13 @@ async def test_a_broker_that_is_down_is_set_and_named_and_holds_up_no_confirmati
     assert order_of(record(w, found.pid).data).down == (2,)
     assert 2 not in w.queried
     assert config(w, "brokers", "2") == dict.fromkeys(RATES, "5000"), "it reads them when it starts"
-    with pytest.raises(EngineRefused, match="a throttle has one command, lift"):
+    with pytest.raises(ProcedureRefused, match="a throttle has one command, lift"):
         await w.term.procedures.engine.command(found.pid, b"stop")
     assert config(w, "brokers", "1") == dict.fromkeys(RATES, "5000")
 
 
 @in_world(*ALL)
-async def test_a_throttle_that_is_lifted_before_it_could_be_set_ends_and_sets_nothing(w: World) -> None:
+async def test_a_throttle_that_is_lifted_before_it_could_be_set_ends_and_sets_nothing(w: KafkaWorld) -> None:
     await begun(w)
     await configured(w, 3, b"{")
     found = await set_rates(w, 1, 3)
@@ -440,7 +444,7 @@ async def test_a_throttle_that_is_lifted_before_it_could_be_set_ends_and_sets_no
 @pytest.mark.parametrize("times", [1, 3])
 @in_world(*ALL)
 async def test_a_configuration_that_another_client_writes_meanwhile_is_set_and_restored_all_the_same(
-    w: World, times: int
+    w: KafkaWorld, times: int
 ) -> None:
     await begun(w)
     path = paths.config("brokers", "2")
@@ -466,7 +470,9 @@ async def test_a_configuration_that_another_client_writes_meanwhile_is_set_and_r
 
 @pytest.mark.parametrize("of_a_plan", [False, True])
 @in_world(*ALL)
-async def test_former_values_are_in_the_record_before_a_configuration_is_written(w: World, of_a_plan: bool) -> None:
+async def test_former_values_are_in_the_record_before_a_configuration_is_written(
+    w: KafkaWorld, of_a_plan: bool
+) -> None:
     await begun(w)
     data = b'{"version":1,"config":{"leader.replication.throttled.rate":"99"}}'
     for broker in ALL:

@@ -31,13 +31,13 @@ from tests.kit.kafka.reassignments import (
     requested_by_znode,
     written,
 )
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 from tests.kit.wire import unframe
 
 MOVING = Assignment((2, 3, 1), (3,), (1,))
 
 
-async def running(w: World, ibp: str = "3.9", *replicas: tuple[int, ...]) -> None:
+async def running(w: KafkaWorld, ibp: str = "3.9", *replicas: tuple[int, ...]) -> None:
     """t has one partition on brokers 1 and 2, led by 1, unless said otherwise; everybody knows."""
     await w.topic("t", *(replicas or ((1, 2),)), leaders=True)
     await w.begin_term(ibp)
@@ -49,7 +49,7 @@ def refused(found: Mapping[tuple[str, int], NotReassigned]) -> dict[tuple[str, i
     return {name: int(why.error) for name, why in found.items()}
 
 
-def new_to(w: World, broker: int) -> dict[tuple[str, int], bool]:
+def new_to(w: KafkaWorld, broker: int) -> dict[tuple[str, int], bool]:
     """Partitions of which a broker heard LeaderAndIsr, and whether it heard its last leader epoch as a new replica."""
     heard: dict[tuple[str, int], tuple[int, bool]] = {}
     for name, p in w.wires.partitions(broker, LEADER_AND_ISR):
@@ -57,7 +57,7 @@ def new_to(w: World, broker: int) -> dict[tuple[str, int], bool]:
     return {name: is_new for name, (_, is_new) in heard.items()}
 
 
-async def left_while_it_should_stop(w: World) -> None:
+async def left_while_it_should_stop(w: KafkaWorld) -> None:
     """Broker 1 is gone: it was told to delete its replica, and did not answer."""
     await running(w)
     exchange = Wire.exchange
@@ -80,7 +80,7 @@ async def left_while_it_should_stop(w: World) -> None:
 
 @pytest.mark.seed("S4-51", "S4-52", "S4-53", "S4-54", "S4-57", "S4-58", "S4-59", "S4-60", "S4-62", "S4-63")
 @in_world(1, 2, 3, 4, 5, 6)
-async def test_the_protocols_table(w: World) -> None:
+async def test_the_protocols_table(w: KafkaWorld) -> None:
     """{1,2,3} to {4,5,6}: what ZooKeeper holds, and who was told what, when each of the writes is made."""
     await running(w, "3.9", (1, 2, 3))
     seen = [row(w)]
@@ -116,14 +116,14 @@ async def test_the_protocols_table(w: World) -> None:
     w.agreed()
 
 
-def row(w: World) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+def row(w: KafkaWorld) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
     held = w.states["t", 0]
     return written(w, "t").replicas, held.leader, tuple(sorted(held.isr))
 
 
 @pytest.mark.seed("S4-51", "S4-52", "S4-53", "S4-57", "S4-60")
 @in_world(1, 2, 3, 4)
-async def test_many_partitions_are_a_few_multis_and_one_request_pair_per_broker(w: World) -> None:
+async def test_many_partitions_are_a_few_multis_and_one_request_pair_per_broker(w: KafkaWorld) -> None:
     await w.topic("u", *[(2, 1)] * 60, leaders=True)
     await running(w, "3.9", *[(1, 2)] * 60)
     everything = {(topic, p): (3, 4) for topic in "tu" for p in range(60)}
@@ -151,7 +151,7 @@ async def test_many_partitions_are_a_few_multis_and_one_request_pair_per_broker(
 
 @pytest.mark.seed("S4-56", "S4-60")
 @in_world()
-async def test_what_needs_no_new_replica_is_done_without_any_leader(w: World) -> None:
+async def test_what_needs_no_new_replica_is_done_without_any_leader(w: KafkaWorld) -> None:
     await running(w, "3.9", (1, 2), (1, 2, 3))
     assert await alter(w, {("t", 0): (2, 1), ("t", 1): (2,)}) == {}
     assert await listed(w) == {}, "what only waits for its topic znode is done"
@@ -163,7 +163,7 @@ async def test_what_needs_no_new_replica_is_done_without_any_leader(w: World) ->
 
 @pytest.mark.seed("S4-59", "S4-60")
 @in_world(before=running)
-async def test_the_final_rewrite_waits_for_replicas_to_stop_for_a_bounded_time(w: World) -> None:
+async def test_the_final_rewrite_waits_for_replicas_to_stop_for_a_bounded_time(w: KafkaWorld) -> None:
     started_s = asyncio.get_running_loop().time()
     silent = asyncio.Event()
     exchange = Wire.exchange
@@ -190,7 +190,7 @@ async def test_the_final_rewrite_waits_for_replicas_to_stop_for_a_bounded_time(w
 @pytest.mark.seed("S4-59", "S4-60")
 @in_world()
 async def test_a_second_reassignment_waits_for_its_own_replicas_although_those_of_the_first_have_stopped(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     await running(w, "3.9", (1, 2, 3))
     silent, writes_on = asyncio.Event(), True
@@ -222,7 +222,7 @@ async def test_a_second_reassignment_waits_for_its_own_replicas_although_those_o
 
 @pytest.mark.seed("S4-59", "S4-60")
 @in_world(before=left_while_it_should_stop)
-async def test_a_broker_that_returns_before_the_final_rewrite_is_sent_the_removal_again(w: World) -> None:
+async def test_a_broker_that_returns_before_the_final_rewrite_is_sent_the_removal_again(w: KafkaWorld) -> None:
     """Its former life may not have heard of it, and once the topic znode forgets the replica nobody would tell it."""
     await w.boot(1)
     await propagated(w)
@@ -232,7 +232,7 @@ async def test_a_broker_that_returns_before_the_final_rewrite_is_sent_the_remova
 
 @pytest.mark.seed("S4-60", "S4-86")
 @in_world(before=left_while_it_should_stop)
-async def test_a_fenced_term_sends_no_removal_to_a_returning_broker(w: World) -> None:
+async def test_a_fenced_term_sends_no_removal_to_a_returning_broker(w: KafkaWorld) -> None:
     w.active.script.at(paths.CONTROLLER_EPOCH, w.seize)
     await w.boot(1)
     assert "another controller" in await w.active.ended()
@@ -241,7 +241,7 @@ async def test_a_fenced_term_sends_no_removal_to_a_returning_broker(w: World) ->
 
 @pytest.mark.seed("S4-60")
 @in_world(before=left_while_it_should_stop)
-async def test_a_returning_broker_is_sent_the_removal_once_the_connection_is_back(w: World) -> None:
+async def test_a_returning_broker_is_sent_the_removal_once_the_connection_is_back(w: KafkaWorld) -> None:
     session = w.active.zk.session_id
     w.active.script.at(paths.CONTROLLER_EPOCH, lambda: w.server.suspend(session))
     await w.boot(1)
@@ -255,7 +255,9 @@ async def test_a_returning_broker_is_sent_the_removal_once_the_connection_is_bac
 
 @pytest.mark.seed("S4-60")
 @in_world(before=left_while_it_should_stop)
-async def test_a_removal_that_lost_connections_keep_from_being_sent_again_is_not_taken_for_stopped(w: World) -> None:
+async def test_a_removal_that_lost_connections_keep_from_being_sent_again_is_not_taken_for_stopped(
+    w: KafkaWorld,
+) -> None:
     session, c = w.active.zk.session_id, w.term.controller
     w.active.script.at(paths.CONTROLLER_EPOCH, lambda: w.server.suspend(session))
     await w.boot(1)
@@ -272,7 +274,7 @@ async def test_a_removal_that_lost_connections_keep_from_being_sent_again_is_not
 
 @pytest.mark.seed("S4-60")
 @in_world(before=left_while_it_should_stop)
-async def test_a_broker_that_goes_away_again_before_its_removal_is_sent_is_not_waited_for(w: World) -> None:
+async def test_a_broker_that_goes_away_again_before_its_removal_is_sent_is_not_waited_for(w: KafkaWorld) -> None:
     session = w.active.zk.session_id
     w.active.script.at(paths.CONTROLLER_EPOCH, lambda: w.server.suspend(session), times=2)
     await w.boot(1)
@@ -287,7 +289,7 @@ async def test_a_broker_that_goes_away_again_before_its_removal_is_sent_is_not_w
 
 @pytest.mark.seed("S4-69", "S4-78")
 @in_world(before=running)
-async def test_a_deletion_that_waits_for_a_reassignment_goes_on_once_that_is_cancelled(w: World) -> None:
+async def test_a_deletion_that_waits_for_a_reassignment_goes_on_once_that_is_cancelled(w: KafkaWorld) -> None:
     await alter(w, {("t", 0): (2, 3)})
     w.die(3)
     await w.mark("t")
@@ -300,7 +302,7 @@ async def test_a_deletion_that_waits_for_a_reassignment_goes_on_once_that_is_can
 
 @pytest.mark.seed("S4-54")
 @in_world()
-async def test_a_target_that_is_in_sync_by_its_election_completes(w: World) -> None:
+async def test_a_target_that_is_in_sync_by_its_election_completes(w: KafkaWorld) -> None:
     """Nobody but the controller changes the ISR: the only replica is on a broker that never was."""
     await w.topic("t", (9,))
     await w.serve()
@@ -315,7 +317,7 @@ async def test_a_target_that_is_in_sync_by_its_election_completes(w: World) -> N
 
 @pytest.mark.seed("S4-84")
 @in_world()
-async def test_each_partition_of_a_call_has_its_own_error(w: World) -> None:
+async def test_each_partition_of_a_call_has_its_own_error(w: KafkaWorld) -> None:
     await running(w, "3.9", (1, 2), (1, 2), (1, 2), (1, 2))
     found = await alter(
         w, {("t", 0): (2, 3), ("t", 1): (2, 9), ("t", 2): None, ("t", 3): (), ("t", 4): (1,), ("no", 0): (1,)}
@@ -329,7 +331,7 @@ async def test_each_partition_of_a_call_has_its_own_error(w: World) -> None:
 
 @pytest.mark.seed("S4-84")
 @in_world(before=running)
-async def test_a_call_that_is_repeated_begins_once_more_and_ends_the_same(w: World) -> None:
+async def test_a_call_that_is_repeated_begins_once_more_and_ends_the_same(w: KafkaWorld) -> None:
     """As in Kafka: a new leader epoch each time, no further write of the topic znode."""
     assert await alter(w, {("t", 0): (2, 3)}) == {}
     version = w.assignment("t").version
@@ -350,7 +352,7 @@ async def test_a_call_that_is_repeated_begins_once_more_and_ends_the_same(w: Wor
 @pytest.mark.seed("S4-84")
 @pytest.mark.parametrize("phase", ["begun", "in sync, not all", "done"])
 @in_world(1, 2, 3, 4, before=running)
-async def test_a_reassignment_is_cancelled_at_each_phase(w: World, phase: str) -> None:
+async def test_a_reassignment_is_cancelled_at_each_phase(w: KafkaWorld, phase: str) -> None:
     await alter(w, {("t", 0): (3, 4)})
     await propagated(w)
     if phase != "begun":
@@ -372,7 +374,7 @@ async def test_a_reassignment_is_cancelled_at_each_phase(w: World, phase: str) -
 
 @pytest.mark.seed("S4-84")
 @in_world()
-async def test_the_last_copy_in_sync_is_not_cancelled_away(w: World) -> None:
+async def test_the_last_copy_in_sync_is_not_cancelled_away(w: KafkaWorld) -> None:
     await running(w, "3.9", (1,))
     await alter(w, {("t", 0): (2, 3)})
     await w.alter_partition(1, w.proposal("t", 0, (1, 2)))
@@ -387,7 +389,7 @@ async def test_the_last_copy_in_sync_is_not_cancelled_away(w: World) -> None:
 
 @pytest.mark.seed("S4-84")
 @in_world(1, 2, 3, 4, before=running)
-async def test_an_override_drops_the_replicas_of_the_first_target_alone(w: World) -> None:
+async def test_an_override_drops_the_replicas_of_the_first_target_alone(w: KafkaWorld) -> None:
     await alter(w, {("t", 0): (2, 3)})
     await propagated(w)
     await alter(w, {("t", 0): (2, 4)})
@@ -401,7 +403,7 @@ async def test_an_override_drops_the_replicas_of_the_first_target_alone(w: World
 
 @pytest.mark.seed("S4-84")
 @in_world()
-async def test_overlapping_calls_each_have_their_partitions(w: World) -> None:
+async def test_overlapping_calls_each_have_their_partitions(w: KafkaWorld) -> None:
     await running(w, "3.9", (1, 2), (1, 2), (1, 2))
     first = alter(w, {("t", 0): (2, 3), ("t", 1): (2, 3)})
     second = alter(w, {("t", 1): (3, 1), ("t", 2): (3, 1)})
@@ -415,7 +417,7 @@ async def test_overlapping_calls_each_have_their_partitions(w: World) -> None:
 
 @pytest.mark.seed("S4-61", "S4-84")
 @in_world()
-async def test_the_znode_shrinks_as_its_partitions_are_done_and_may_be_used_again(w: World) -> None:
+async def test_the_znode_shrinks_as_its_partitions_are_done_and_may_be_used_again(w: KafkaWorld) -> None:
     await running(w, "3.9", (1, 2), (1, 2), (1, 2))
     await request_by_znode(w, {("t", 0): (2, 3), ("t", 1): (2, 3), ("t", 2): (2, 1), ("t", 7): (1,), ("no", 0): (1,)})
     await propagated(w)
@@ -433,7 +435,7 @@ async def test_the_znode_shrinks_as_its_partitions_are_done_and_may_be_used_agai
 
 @pytest.mark.seed("S4-84")
 @in_world()
-async def test_a_znode_that_is_changed_is_read_again(w: World) -> None:
+async def test_a_znode_that_is_changed_is_read_again(w: KafkaWorld) -> None:
     await running(w, "3.9", (1, 2), (1, 2))
     await request_by_znode(w, {("t", 0): (2, 3)})
     await request_by_znode(w, {("t", 0): (1, 3), ("t", 1): (2, 3)})
@@ -443,7 +445,7 @@ async def test_a_znode_that_is_changed_is_read_again(w: World) -> None:
 
 
 @in_world()
-async def test_a_topic_that_vanishes_leaves_the_znode_of_requests(w: World) -> None:
+async def test_a_topic_that_vanishes_leaves_the_znode_of_requests(w: KafkaWorld) -> None:
     await running(w, "3.9", (1, 2))
     await w.topic("u", (1, 2), leaders=True)
     await propagated(w)
@@ -461,7 +463,7 @@ async def test_a_topic_that_vanishes_leaves_the_znode_of_requests(w: World) -> N
 
 
 @in_world(before=running)
-async def test_a_malformed_znode_of_requests_is_reported_and_holds_up_no_call(w: World) -> None:
+async def test_a_malformed_znode_of_requests_is_reported_and_holds_up_no_call(w: KafkaWorld) -> None:
     await w.operator.create(paths.REASSIGN_PARTITIONS, b"{")
     await w.settle()
     assert paths.REASSIGN_PARTITIONS in w.counters.malformed
@@ -476,7 +478,7 @@ async def test_a_malformed_znode_of_requests_is_reported_and_holds_up_no_call(w:
 
 @in_world()
 async def test_an_unusable_entry_of_the_znode_leaves_it_and_holds_up_no_other(
-    w: World, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     await running(w, "3.9", (1, 2), (1, 2))
     good = {"topic": "t", "partition": 0, "replicas": [2, 3]}
@@ -495,7 +497,7 @@ async def test_an_unusable_entry_of_the_znode_leaves_it_and_holds_up_no_other(
 
 
 @in_world()
-async def test_a_znode_of_unusable_entries_alone_is_deleted(w: World) -> None:
+async def test_a_znode_of_unusable_entries_alone_is_deleted(w: KafkaWorld) -> None:
     await running(w, "3.9", (1, 2))
     await request_by_znode(w, {("t", 0): (2, -3)})
     assert (w.node(paths.REASSIGN_PARTITIONS), written(w, "t")) == (None, Assignment((1, 2)))
@@ -503,7 +505,7 @@ async def test_a_znode_of_unusable_entries_alone_is_deleted(w: World) -> None:
 
 @pytest.mark.seed("S4-61", "S4-84")
 @in_world(1, 2, 3, 4)
-async def test_a_call_for_a_partition_of_the_znode_wins_and_leaves_the_others(w: World) -> None:
+async def test_a_call_for_a_partition_of_the_znode_wins_and_leaves_the_others(w: KafkaWorld) -> None:
     """The znode is rewritten first: whoever comes after a controller that dies in between begins neither again."""
     await running(w, "3.9", (1, 2), (1, 2))
     await request_by_znode(w, {("t", 0): (2, 3), ("t", 1): (2, 3)})
@@ -525,7 +527,7 @@ async def test_a_call_for_a_partition_of_the_znode_wins_and_leaves_the_others(w:
 )
 @pytest.mark.seed("S4-50", "S4-61")
 @in_world(1, 3)
-async def test_by_znode_a_destination_may_be_down_and_it_goes_on_when_that_comes(w: World) -> None:
+async def test_by_znode_a_destination_may_be_down_and_it_goes_on_when_that_comes(w: KafkaWorld) -> None:
     """Leader epochs as Kafka's own tests have them: one while it waits, one at the return, two more at the end."""
     await running(w, "3.9", (1,))
     await request_by_znode(w, {("t", 0): (2,)})
@@ -544,7 +546,7 @@ async def test_by_znode_a_destination_may_be_down_and_it_goes_on_when_that_comes
 
 @pytest.mark.seed("S4-50", "S4-54")
 @in_world(1, 2, 3)
-async def test_an_added_replica_that_returns_as_the_last_one_in_sync_is_not_sent_as_new(w: World) -> None:
+async def test_an_added_replica_that_returns_as_the_last_one_in_sync_is_not_sent_as_new(w: KafkaWorld) -> None:
     """On another disk it would begin an empty log, and lead with it."""
     await running(w, "3.9", (1, 2))
     await alter(w, {("t", 0): (2, 3)})
@@ -564,7 +566,7 @@ async def test_an_added_replica_that_returns_as_the_last_one_in_sync_is_not_sent
 
 @pytest.mark.seed("S4-50", "S4-54")
 @in_world(before=running)
-async def test_a_reassignment_waits_for_a_destination_that_dies_and_returns(w: World) -> None:
+async def test_a_reassignment_waits_for_a_destination_that_dies_and_returns(w: KafkaWorld) -> None:
     await alter(w, {("t", 0): (2, 3)})
     await propagated(w)
     w.die(3)
@@ -580,7 +582,7 @@ async def test_a_reassignment_waits_for_a_destination_that_dies_and_returns(w: W
 
 @pytest.mark.seed("S4-54", "S4-59")
 @in_world(before=running)
-async def test_the_leader_and_origin_dies_before_the_end(w: World) -> None:
+async def test_the_leader_and_origin_dies_before_the_end(w: KafkaWorld) -> None:
     """Nobody stops a replica on a broker that is gone: the end does not wait for it."""
     await alter(w, {("t", 0): (2, 3)})
     w.die(1)
@@ -590,7 +592,7 @@ async def test_the_leader_and_origin_dies_before_the_end(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_partitions_that_a_broker_adds_meanwhile_are_kept(w: World) -> None:
+async def test_partitions_that_a_broker_adds_meanwhile_are_kept(w: KafkaWorld) -> None:
     """Kafka's controller rewrites topic znodes whatever their version: partitions would be lost."""
     w.active.script.at(paths.topic("t"), lambda: w.expand("t", (3, 1)), exact=True)
     assert await alter(w, {("t", 0): (2, 3)}) == {}
@@ -604,7 +606,7 @@ async def test_partitions_that_a_broker_adds_meanwhile_are_kept(w: World) -> Non
 
 @pytest.mark.parametrize("which", ["rewrite", "states", "final rewrite"])
 @in_world(before=running)
-async def test_a_write_of_unknown_outcome_is_read_back(w: World, which: str) -> None:
+async def test_a_write_of_unknown_outcome_is_read_back(w: KafkaWorld, which: str) -> None:
     """It was applied, and nobody was told so."""
     path = paths.state("t", 0) if which == "states" else paths.topic("t")
     if which != "final rewrite":
@@ -625,7 +627,9 @@ def lost() -> None:
 
 
 @in_world()
-async def test_a_topic_znode_that_others_write_all_the_time_is_given_up_with_its_partitions_alone(w: World) -> None:
+async def test_a_topic_znode_that_others_write_all_the_time_is_given_up_with_its_partitions_alone(
+    w: KafkaWorld,
+) -> None:
     await w.topic("u", (1, 2), leaders=True)
     await running(w)
 
@@ -638,7 +642,7 @@ async def test_a_topic_znode_that_others_write_all_the_time_is_given_up_with_its
 
 
 @in_world(before=running)
-async def test_a_topic_that_was_recreated_meanwhile_is_another_topic(w: World) -> None:
+async def test_a_topic_that_was_recreated_meanwhile_is_another_topic(w: KafkaWorld) -> None:
     """Its znode may have the version that the former one had."""
     store = w.term.controller.store
     commit = store.commit_topics
@@ -662,7 +666,7 @@ async def test_a_topic_that_was_recreated_meanwhile_is_another_topic(w: World) -
 @pytest.mark.seed("S4-54", "S4-60")
 @pytest.mark.parametrize("notified", [False, True])
 @in_world()
-async def test_isrs_that_leaders_write_themselves_complete_it(w: World, notified: bool) -> None:
+async def test_isrs_that_leaders_write_themselves_complete_it(w: KafkaWorld, notified: bool) -> None:
     """Their state znodes are watched: the notification comes seconds later, or never where the leader dies."""
     await running(w, "2.7-IV1")
     await alter(w, {("t", 0): (2, 3)})
@@ -676,7 +680,7 @@ async def test_isrs_that_leaders_write_themselves_complete_it(w: World, notified
 
 @pytest.mark.seed("S4-54")
 @in_world()
-async def test_only_changed_state_znodes_are_read_again(w: World) -> None:
+async def test_only_changed_state_znodes_are_read_again(w: KafkaWorld) -> None:
     await running(w, "2.7-IV1", (1, 2), (1, 2))
     await alter(w, {("t", 0): (2, 3), ("t", 1): (2, 3)})
     await propagated(w)
@@ -689,7 +693,7 @@ async def test_only_changed_state_znodes_are_read_again(w: World) -> None:
 
 @pytest.mark.seed("S4-54")
 @in_world()
-async def test_a_state_znode_that_is_behind_is_read_before_it_is_begun(w: World) -> None:
+async def test_a_state_znode_that_is_behind_is_read_before_it_is_begun(w: KafkaWorld) -> None:
     """The leader had shrunk its ISR, and nobody noticed yet: the target is not in sync."""
     await running(w, "2.7-IV1", (1, 2))
     await w.leader_writes("t", 0, (1,))
@@ -718,7 +722,7 @@ async def test_many_reassignments_are_decided_on_in_several_turns(monkeypatch: p
 
 @pytest.mark.seed("S4-64", "S4-69")
 @in_world()
-async def test_the_next_term_resumes_reassignments(w: World) -> None:
+async def test_the_next_term_resumes_reassignments(w: KafkaWorld) -> None:
     await running(w, "3.9", (1, 2), (1, 2))
     await alter(w, {("t", 0): (2, 3)})
     await w.active.crash()
@@ -734,7 +738,7 @@ async def test_the_next_term_resumes_reassignments(w: World) -> None:
     w.agreed()
 
 
-async def request_by_operator(w: World) -> None:
+async def request_by_operator(w: KafkaWorld) -> None:
     """While nobody is in office."""
     data = b'{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[2,3]}]}'
     await w.operator.create(paths.REASSIGN_PARTITIONS, data)

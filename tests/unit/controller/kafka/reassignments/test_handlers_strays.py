@@ -38,17 +38,17 @@ from tests.kit.kafka.reassignments import (
     stops,
     written,
 )
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 T = ("t", 0)
 
 
-async def returned(w: World) -> None:
+async def returned(w: KafkaWorld) -> None:
     await w.boot(1)
     await propagated(w)
 
 
-async def added_and_away(w: World, *names: str) -> None:
+async def added_and_away(w: KafkaWorld, *names: str) -> None:
     """Adds broker 3 to topics, of which it is away when that is taken back: they end together."""
     for name in names:
         await w.topic(name, (1, 2), leaders=True)
@@ -64,7 +64,7 @@ async def added_and_away(w: World, *names: str) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_the_multi_that_drops_a_replica_remembers_it(w: World) -> None:
+async def test_the_multi_that_drops_a_replica_remembers_it(w: KafkaWorld) -> None:
     await moved_while_away(w)
     [content] = remembered(w).values()
     czxid = w.term.cluster.topics[0].czxid
@@ -76,7 +76,7 @@ async def test_the_multi_that_drops_a_replica_remembers_it(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_nothing_is_remembered_of_replicas_whose_brokers_acknowledged(w: World) -> None:
+async def test_nothing_is_remembered_of_replicas_whose_brokers_acknowledged(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
     await propagated(w)
@@ -90,7 +90,7 @@ async def test_nothing_is_remembered_of_replicas_whose_brokers_acknowledged(w: W
 
 
 @in_world(1, 2, 3)
-async def test_a_replica_that_its_broker_refused_to_delete_is_remembered(w: World) -> None:
+async def test_a_replica_that_its_broker_refused_to_delete_is_remembered(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
     await propagated(w)
@@ -101,7 +101,7 @@ async def test_a_replica_that_its_broker_refused_to_delete_is_remembered(w: Worl
 
 
 @in_world(1, 2, 3)
-async def test_replicas_that_a_cancel_drops_are_remembered_as_those_of_a_move(w: World) -> None:
+async def test_replicas_that_a_cancel_drops_are_remembered_as_those_of_a_move(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
     await propagated(w)
@@ -121,7 +121,7 @@ async def test_replicas_that_a_cancel_drops_are_remembered_as_those_of_a_move(w:
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_replica_that_came_back_before_it_was_removed_again_is_not_taken_for_deleted(w: World) -> None:
+async def test_a_replica_that_came_back_before_it_was_removed_again_is_not_taken_for_deleted(w: KafkaWorld) -> None:
     await w.topic("t", (1, 4, 2), leaders=True)
     await w.begin_term()
     await propagated(w)
@@ -145,7 +145,7 @@ async def test_a_replica_that_came_back_before_it_was_removed_again_is_not_taken
 
 @in_world(1, 2, 3)
 async def test_a_row_that_becomes_due_while_memories_are_written_gets_its_own(
-    w: World, monkeypatch: pytest.MonkeyPatch
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in "tu":
         await w.topic(name, (1, 2), leaders=True)
@@ -181,7 +181,7 @@ async def test_a_row_that_becomes_due_while_memories_are_written_gets_its_own(
 
 
 @in_world(1, 2, 3)
-async def test_many_topics_are_few_multis(w: World) -> None:
+async def test_many_topics_are_few_multis(w: KafkaWorld) -> None:
     names = [f"t{number:03}" for number in range(120)]
     await added_and_away(w, *names)
     w.forget()
@@ -201,7 +201,7 @@ async def test_many_topics_are_few_multis(w: World) -> None:
 
 
 @in_world(1, 2, 3, 4)
-async def test_two_partitions_and_a_second_broker_are_added_to_what_is_remembered(w: World) -> None:
+async def test_two_partitions_and_a_second_broker_are_added_to_what_is_remembered(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), (1, 2), leaders=True)
     await w.begin_term()
     await propagated(w)
@@ -223,7 +223,7 @@ async def test_two_partitions_and_a_second_broker_are_added_to_what_is_remembere
 
 
 @in_world(1, 2, 3)
-async def test_a_memory_of_a_newer_daemon_is_left_as_it_is(w: World) -> None:
+async def test_a_memory_of_a_newer_daemon_is_left_as_it_is(w: KafkaWorld) -> None:
     await w.operator.create("/regent", b"")
     await w.operator.create(PARENT, b"")
     newer = b'{"version":2,"partitions":{}}'
@@ -237,7 +237,7 @@ async def test_a_memory_of_a_newer_daemon_is_left_as_it_is(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_a_memory_that_cannot_be_written_takes_no_other_along(w: World) -> None:
+async def test_a_memory_that_cannot_be_written_takes_no_other_along(w: KafkaWorld) -> None:
     await w.operator.create("/regent", b"")
     await w.operator.create(PARENT, b"")
     await w.operator.create(f"{PARENT}/3-s", b'{"version":2,"partitions":{}}')
@@ -250,7 +250,7 @@ async def test_a_memory_that_cannot_be_written_takes_no_other_along(w: World) ->
 
 
 @in_world(1, 2, 3)
-async def test_a_parent_that_cannot_be_created_holds_up_no_reassignment(w: World) -> None:
+async def test_a_parent_that_cannot_be_created_holds_up_no_reassignment(w: KafkaWorld) -> None:
     await added_and_away(w, "t")
     w.restrict("/regent")
     await alter(w, {T: None})
@@ -260,7 +260,7 @@ async def test_a_parent_that_cannot_be_created_holds_up_no_reassignment(w: World
 
 
 @in_world(1, 2, 3)
-async def test_memories_that_cannot_be_read_end_no_term_and_hold_up_no_reassignment(w: World) -> None:
+async def test_memories_that_cannot_be_read_end_no_term_and_hold_up_no_reassignment(w: KafkaWorld) -> None:
     await w.operator.create("/regent", b"")
     await w.operator.create(PARENT, b"")
     w.restrict(PARENT, 0)
@@ -271,7 +271,7 @@ async def test_memories_that_cannot_be_read_end_no_term_and_hold_up_no_reassignm
 
 
 @in_world(1, 2, 3)
-async def test_a_memory_without_permission_is_counted_and_blamed_on_no_topic(w: World) -> None:
+async def test_a_memory_without_permission_is_counted_and_blamed_on_no_topic(w: KafkaWorld) -> None:
     await w.operator.create("/regent", b"")
     await w.operator.create(PARENT, b"")
     w.restrict(PARENT)
@@ -281,7 +281,7 @@ async def test_a_memory_without_permission_is_counted_and_blamed_on_no_topic(w: 
 
 
 @in_world(1, 2, 3)
-async def test_the_number_of_memories_is_bounded(w: World) -> None:
+async def test_the_number_of_memories_is_bounded(w: KafkaWorld) -> None:
     with mock.patch("controller.kafka.reassignments.strays.ENTRIES_MAX", 1):
         await moved_while_away(w, "s", "t")
     assert list(remembered(w)) == ["1-s"], "the first that was finished"
@@ -289,7 +289,7 @@ async def test_the_number_of_memories_is_bounded(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_another_writer_of_a_memory_is_read_and_added_to(w: World) -> None:
+async def test_another_writer_of_a_memory_is_read_and_added_to(w: KafkaWorld) -> None:
     """A former controller may have written the znode after this term read it."""
 
     async def first() -> None:
@@ -313,7 +313,7 @@ async def test_another_writer_of_a_memory_is_read_and_added_to(w: World) -> None
 
 
 @in_world(1, 2, 3)
-async def test_a_returned_broker_is_sent_the_removal_and_the_memory_goes(w: World) -> None:
+async def test_a_returned_broker_is_sent_the_removal_and_the_memory_goes(w: KafkaWorld) -> None:
     await moved_while_away(w)
     assert stops(w, 1) == []
     await returned(w)
@@ -323,7 +323,7 @@ async def test_a_returned_broker_is_sent_the_removal_and_the_memory_goes(w: Worl
 
 
 @in_world(1, 2, 3)
-async def test_the_memory_outlives_failovers(w: World) -> None:
+async def test_the_memory_outlives_failovers(w: KafkaWorld) -> None:
     await moved_while_away(w)
     await next_term(w)
     await next_term(w)
@@ -335,7 +335,7 @@ async def test_the_memory_outlives_failovers(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_a_term_that_begins_with_the_broker_live_stops_its_replica(w: World) -> None:
+async def test_a_term_that_begins_with_the_broker_live_stops_its_replica(w: KafkaWorld) -> None:
     """The broker returned under Kafka's controller, which knows nothing of the replica."""
     await moved_while_away(w)
     await w.active.crash()
@@ -348,7 +348,7 @@ async def test_a_term_that_begins_with_the_broker_live_stops_its_replica(w: Worl
 
 
 @in_world(1, 2, 3)
-async def test_a_registered_broker_that_does_not_respond_is_stopped_when_it_does(w: World) -> None:
+async def test_a_registered_broker_that_does_not_respond_is_stopped_when_it_does(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
     await propagated(w)
@@ -367,7 +367,7 @@ async def test_a_registered_broker_that_does_not_respond_is_stopped_when_it_does
     assert set(w.wires.deleted(1)) == {T}
 
 
-async def caught_up_without(w: World) -> None:
+async def caught_up_without(w: KafkaWorld) -> None:
     """The leader takes broker 3 into the ISR; broker 1 responds to no StopReplica."""
     state = w.states[T]
     await w.alter_partition(state.leader, w.proposal(*T, (*state.isr, 3)))
@@ -378,7 +378,7 @@ async def caught_up_without(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_the_log_of_a_topic_that_is_gone_is_deleted_by_name(w: World) -> None:
+async def test_the_log_of_a_topic_that_is_gone_is_deleted_by_name(w: KafkaWorld) -> None:
     await moved_while_away(w)
     await w.delete_topics("t")
     await propagated(w)
@@ -393,7 +393,7 @@ async def test_the_log_of_a_topic_that_is_gone_is_deleted_by_name(w: World) -> N
 @pytest.mark.parametrize(("replicas", "deleted"), [((2, 3), [(T, -1, True)]), ((1, 2), [])])
 @in_world(1, 2, 3)
 async def test_the_log_of_a_former_topic_goes_unless_the_new_one_is_there(
-    w: World, replicas: tuple[int, ...], deleted: list[object]
+    w: KafkaWorld, replicas: tuple[int, ...], deleted: list[object]
 ) -> None:
     await moved_while_away(w)
     await w.delete_topics("t")
@@ -407,7 +407,7 @@ async def test_the_log_of_a_former_topic_goes_unless_the_new_one_is_there(
 
 
 @in_world(1, 2, 3)
-async def test_a_replica_that_is_assigned_again_keeps_its_log(w: World) -> None:
+async def test_a_replica_that_is_assigned_again_keeps_its_log(w: KafkaWorld) -> None:
     await moved_while_away(w)
     await w.operator.create(
         paths.REASSIGN_PARTITIONS, b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
@@ -424,7 +424,7 @@ async def test_a_replica_that_is_assigned_again_keeps_its_log(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_nothing_is_deleted_of_a_topic_that_is_being_deleted_until_it_is_gone(w: World) -> None:
+async def test_nothing_is_deleted_of_a_topic_that_is_being_deleted_until_it_is_gone(w: KafkaWorld) -> None:
     await moved_while_away(w)
     w.wires.silent = {2}
     await w.mark("t")
@@ -443,7 +443,7 @@ async def test_nothing_is_deleted_of_a_topic_that_is_being_deleted_until_it_is_g
 
 
 @in_world(1, 2, 3)
-async def test_a_topic_that_cannot_be_read_keeps_its_logs(w: World) -> None:
+async def test_a_topic_that_cannot_be_read_keeps_its_logs(w: KafkaWorld) -> None:
     await moved_while_away(w)
     await w.active.crash()
     node = w.node(paths.topic("t"))
@@ -468,7 +468,7 @@ async def test_a_topic_that_cannot_be_read_keeps_its_logs(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_a_refused_log_rests_until_a_while_has_passed(w: World) -> None:
+async def test_a_refused_log_rests_until_a_while_has_passed(w: KafkaWorld) -> None:
     await moved_while_away(w)
     w.wires.refused = {1: {T: Error.KAFKA_STORAGE_ERROR}}
     await returned(w)
@@ -484,7 +484,7 @@ async def test_a_refused_log_rests_until_a_while_has_passed(w: World) -> None:
 
 
 @in_world(1, 2, 3)
-async def test_a_refused_log_is_tried_again_at_once_when_its_broker_restarts(w: World) -> None:
+async def test_a_refused_log_is_tried_again_at_once_when_its_broker_restarts(w: KafkaWorld) -> None:
     await moved_while_away(w)
     w.wires.refused = {1: {T: Error.KAFKA_STORAGE_ERROR}}
     await returned(w)
@@ -496,7 +496,7 @@ async def test_a_refused_log_is_tried_again_at_once_when_its_broker_restarts(w: 
 
 @in_world(1, 2, 3)
 async def test_a_log_of_a_higher_leader_epoch_is_named_once_and_tried_again(
-    w: World, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     await moved_while_away(w)
@@ -520,7 +520,7 @@ async def test_a_log_of_a_higher_leader_epoch_is_named_once_and_tried_again(
 
 
 @in_world(1, 2, 3)
-async def test_a_memory_that_changed_meanwhile_is_read_again_before_it_goes(w: World) -> None:
+async def test_a_memory_that_changed_meanwhile_is_read_again_before_it_goes(w: KafkaWorld) -> None:
     await moved_while_away(w)
 
     async def changes() -> None:
@@ -537,7 +537,7 @@ async def test_a_memory_that_changed_meanwhile_is_read_again_before_it_goes(w: W
 
 
 @in_world(1, 2, 3)
-async def test_a_memory_that_cannot_be_deleted_is_counted_and_tried_again(w: World) -> None:
+async def test_a_memory_that_cannot_be_deleted_is_counted_and_tried_again(w: KafkaWorld) -> None:
     await moved_while_away(w)
     w.restrict(PARENT)
     await returned(w)
@@ -547,7 +547,7 @@ async def test_a_memory_that_cannot_be_deleted_is_counted_and_tried_again(w: Wor
 
 
 @in_world(1, 2, 3)
-async def test_no_log_is_deleted_before_the_claim_is_confirmed(w: World) -> None:
+async def test_no_log_is_deleted_before_the_claim_is_confirmed(w: KafkaWorld) -> None:
     await moved_while_away(w)
     confirm = mock.AsyncMock(side_effect=[NotConnected("the connection is lost"), None])
     with mock.patch("controller.kafka.reassignments.strays.confirm", confirm):
@@ -558,7 +558,7 @@ async def test_no_log_is_deleted_before_the_claim_is_confirmed(w: World) -> None
 
 
 @in_world(1, 2, 3)
-async def test_a_topic_that_is_repaired_while_the_claim_is_confirmed_keeps_its_logs(w: World) -> None:
+async def test_a_topic_that_is_repaired_while_the_claim_is_confirmed_keeps_its_logs(w: KafkaWorld) -> None:
     await moved_while_away(w)
     await w.active.crash()
     await w.operator.set(paths.topic("t"), b"{", -1)
@@ -580,7 +580,7 @@ async def test_a_topic_that_is_repaired_while_the_claim_is_confirmed_keeps_its_l
 
 
 @in_world(1, 2, 3)
-async def test_what_is_on_a_broker_that_never_returns_is_forgotten_in_the_end(w: World) -> None:
+async def test_what_is_on_a_broker_that_never_returns_is_forgotten_in_the_end(w: KafkaWorld) -> None:
     await moved_while_away(w)
     content = remembered(w)["1-t"]
     content["partitions"]["0"] -= FORGOTTEN_MS_MIN - 100_000

@@ -22,18 +22,18 @@ from tests.kit.kafka.reassignments import (
     requested_by_znode,
     written,
 )
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.path.test_controller_kills import Scenario, deaths, first_term, next_term, once_more
 
 OLD_IBP = "2.7-IV1"
 
 
-async def two_partitions(w: World) -> None:
+async def two_partitions(w: KafkaWorld) -> None:
     await w.boot(4)
     await w.topic("m", (1, 2), (2, 1), leaders=True)
 
 
-async def two_that_wait_for_the_next_term(w: World) -> None:
+async def two_that_wait_for_the_next_term(w: KafkaWorld) -> None:
     await two_partitions(w)
     await w.operator.create(
         paths.REASSIGN_PARTITIONS, b'{"version":1,"partitions":[{"topic":"m","partition":0,"replicas":[2,3]}]}'
@@ -41,13 +41,13 @@ async def two_that_wait_for_the_next_term(w: World) -> None:
     await moving(w, 1, Assignment((3, 1, 2), (3,), (2,)), (2, 1))
 
 
-async def one_under_way(w: World) -> None:
+async def one_under_way(w: KafkaWorld) -> None:
     """m-0 goes from 1, 2 to 2, 3; 3 is in sync, 2 is not."""
     await two_partitions(w)
     await moving(w, 0, Assignment((2, 3, 1), (3,), (1,)), (1, 3))
 
 
-async def moving(w: World, partition: int, assignment: Assignment, isr: tuple[int, ...]) -> None:
+async def moving(w: KafkaWorld, partition: int, assignment: Assignment, isr: tuple[int, ...]) -> None:
     """As an earlier controller left it."""
     found = w.assignment("m")
     data = encode_topic({**found.partitions, partition: assignment}, found.topic_id)
@@ -57,33 +57,33 @@ async def moving(w: World, partition: int, assignment: Assignment, isr: tuple[in
     await w.operator.set(paths.state("m", partition), state, held.version)
 
 
-async def asked(w: World, targets: ReassignmentRequest, *, by_call: bool = True) -> None:
+async def asked(w: KafkaWorld, targets: ReassignmentRequest, *, by_call: bool = True) -> None:
     await alter(w, targets)
     await caught_up(w, by_call=by_call)
 
 
-async def both_move(w: World) -> None:
+async def both_move(w: KafkaWorld) -> None:
     await asked(w, {("m", 0): (2, 3), ("m", 1): (3, 1)})
 
 
-async def both_move_at_an_old_ibp(w: World) -> None:
+async def both_move_at_an_old_ibp(w: KafkaWorld) -> None:
     await asked(w, {("m", 0): (2, 3), ("m", 1): (3, 1)}, by_call=False)
 
 
-async def cancelled(w: World) -> None:
+async def cancelled(w: KafkaWorld) -> None:
     await asked(w, {("m", 0): None})
 
 
-async def overridden(w: World) -> None:
+async def overridden(w: KafkaWorld) -> None:
     await asked(w, {("m", 0): (2, 4)})
 
 
-async def asked_of_the_znode(w: World) -> None:
+async def asked_of_the_znode(w: KafkaWorld) -> None:
     await request_by_znode(w, {("m", 0): (2, 3), ("m", 1): (3, 1), ("m", 5): (1,)})
     await caught_up(w)
 
 
-async def leaders_join(w: World) -> None:
+async def leaders_join(w: KafkaWorld) -> None:
     await caught_up(w)
 
 
@@ -105,7 +105,7 @@ DELETED = {
 }
 
 
-def ended(w: World) -> dict[str, Any]:
+def ended(w: KafkaWorld) -> dict[str, Any]:
     """What a reassignment leaves behind."""
     return {
         "assigned": [written(w, "m", p) for p in (0, 1)],
@@ -142,7 +142,7 @@ OVERRIDDEN = Assignment((2, 4, 1, 3), (4, 3), (1, 3))
 BEGUN = Assignment((2, 4, 1), (4,), (1,))
 
 
-async def serving(w: World, moved: Assignment, state: bytes) -> None:
+async def serving(w: KafkaWorld, moved: Assignment, state: bytes) -> None:
     """A term of a topic whose partition is being moved."""
     await w.topic("t", (1, 2), leaders=True)
     await w.operator.set(paths.topic("t"), encode_topic({0: moved}, id_of("t")), ANY_VERSION)
@@ -153,7 +153,7 @@ async def serving(w: World, moved: Assignment, state: bytes) -> None:
 
 @pytest.mark.parametrize("moved", [OVERRIDDEN, BEGUN])
 @in_world(1, 2, 3, 4)
-async def test_nothing_is_dropped_of_a_partition_before_its_isr_is_known(w: World, moved: Assignment) -> None:
+async def test_nothing_is_dropped_of_a_partition_before_its_isr_is_known(w: KafkaWorld, moved: Assignment) -> None:
     await serving(w, moved, b"{")
     assert written(w, "t") == moved
     assert not any(w.wires.partitions(broker, LEADER_AND_ISR) for broker in (1, 2, 3, 4))

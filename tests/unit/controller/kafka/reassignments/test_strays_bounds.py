@@ -29,7 +29,7 @@ from tests.kit.kafka.reassignments import (
     request_by_znode,
     written,
 )
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.path.test_controller_kills import Scenario, deaths, first_term, next_term, once_more
 
 NAMES = "rstuv"
@@ -81,7 +81,7 @@ def test_a_remembered_replica_that_was_spared_is_judged_again(name: TopicPartiti
 
 @in_world(1, 2, 3)
 async def test_replicas_that_rest_or_whose_brokers_are_away_go_by_in_portions(
-    w: World, monkeypatch: pytest.MonkeyPatch
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await moved_while_away(w, *NAMES)
     w.wires.refused = {1: {(name, 0): Error.KAFKA_STORAGE_ERROR for name in NAMES}}
@@ -111,7 +111,7 @@ async def test_replicas_that_rest_or_whose_brokers_are_away_go_by_in_portions(
 
 
 @in_world(1, 2, 3)
-async def test_a_multi_forgets_a_bounded_number_of_partitions(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_multi_forgets_a_bounded_number_of_partitions(w: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     await moved_while_away(w, *NAMES)
     monkeypatch.setattr(strays, "PARTITIONS_MAX", 2)
     w.forget()
@@ -126,7 +126,7 @@ async def test_a_multi_forgets_a_bounded_number_of_partitions(w: World, monkeypa
 
 @in_world(1, 2, 3)
 async def test_a_memory_that_is_too_large_for_a_write_with_its_topic_has_a_way_out(
-    w: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in "tu":
         await w.topic(name, (1, 2), leaders=True)
@@ -148,20 +148,20 @@ async def test_a_memory_that_is_too_large_for_a_write_with_its_topic_has_a_way_o
     assert "t: the topic and what is remembered of it have too many bytes for one write: start broker 1, or" in line
 
 
-async def two_topics(w: World) -> None:
+async def two_topics(w: KafkaWorld) -> None:
     await w.topic("m", (1, 2), (1, 2), leaders=True)
     await w.topic("n", (1, 2), leaders=True)
     w.die(1)
 
 
-async def both_move(w: World) -> None:
+async def both_move(w: KafkaWorld) -> None:
     """m-0 and n-0 move away from broker 1 while it is away; then it returns."""
     await alter(w, {("m", 0): (2, 3), ("n", 0): (2, 3)})
     await caught_up(w)
     await is_back(w)
 
 
-async def one_goes_back(w: World) -> None:
+async def one_goes_back(w: KafkaWorld) -> None:
     """m-0 moves away from broker 1 and back to it before the broker returns; n-0 stays away."""
     await alter(w, {("m", 0): (2, 3), ("n", 0): (2, 3)})
     await caught_up(w)
@@ -170,7 +170,7 @@ async def one_goes_back(w: World) -> None:
     await caught_up(w)
 
 
-async def is_back(w: World) -> None:
+async def is_back(w: KafkaWorld) -> None:
     if 1 not in w.brokers:
         await w.boot(1)
     await propagated(w)
@@ -183,7 +183,7 @@ SCENARIOS = [
 DELETED = {"both move": {("m", 0), ("n", 0)}, "one goes back": {("n", 0)}}
 
 
-def ended(w: World) -> dict[str, Any]:
+def ended(w: KafkaWorld) -> dict[str, Any]:
     return {
         "assigned": {name: written(w, *name).replicas for name in (("m", 0), ("m", 1), ("n", 0))},
         "remembered": remembered(w),

@@ -18,12 +18,14 @@ from state_machines.model.types import Assignment
 from tests.kit.kafka.cluster import id_of
 from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.kit.kafka.reassignments import alter, caught_up, propagated, written
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 OTHER_ID = b"another topic id"
 
 
-async def rewrite(w: World, name: str, replicas: Mapping[int, tuple[int, ...]], topic_id: bytes | None = None) -> None:
+async def rewrite(
+    w: KafkaWorld, name: str, replicas: Mapping[int, tuple[int, ...]], topic_id: bytes | None = None
+) -> None:
     """As CMAK and tools before topic ids do it."""
     fields: dict[str, Any] = {"version": 1, "partitions": {str(p): list(found) for p, found in replicas.items()}}
     if topic_id is not None:
@@ -31,7 +33,7 @@ async def rewrite(w: World, name: str, replicas: Mapping[int, tuple[int, ...]], 
     await w.operator.set(paths.topic(name), json.dumps(fields).encode(), ANY_VERSION)
 
 
-async def running(w: World, *replicas: tuple[int, ...]) -> None:
+async def running(w: KafkaWorld, *replicas: tuple[int, ...]) -> None:
     await w.topic("t", *(replicas or ((1, 2, 3), (2, 3, 1))), leaders=True)
     await w.topic("other", (3, 1), leaders=True)
     await w.serve()
@@ -40,7 +42,7 @@ async def running(w: World, *replicas: tuple[int, ...]) -> None:
 
 
 def ids_sent(
-    w: World, name: str = "t", api: int = LEADER_AND_ISR, brokers: Iterable[int] = (1, 2, 3)
+    w: KafkaWorld, name: str = "t", api: int = LEADER_AND_ISR, brokers: Iterable[int] = (1, 2, 3)
 ) -> set[bytes | None]:
     """Every id that any of the brokers was told with LeaderAndIsr."""
     return {
@@ -52,7 +54,7 @@ def ids_sent(
     }
 
 
-def metadata_ids(w: World, name: str = "t") -> set[bytes | None]:
+def metadata_ids(w: KafkaWorld, name: str = "t") -> set[bytes | None]:
     """Every id that any broker was told with UpdateMetadata."""
     return ids_sent(w, name, UPDATE_METADATA)
 
@@ -64,7 +66,7 @@ def metadata_ids(w: World, name: str = "t") -> set[bytes | None]:
 @pytest.mark.parametrize("topic_id", [None, OTHER_ID])
 @in_world(before=running)
 async def test_a_topic_rewritten_without_its_id_keeps_it(
-    w: World, topic_id: bytes | None, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, topic_id: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, topic_id)
     await w.propagated()
@@ -84,7 +86,7 @@ async def test_a_topic_rewritten_without_its_id_keeps_it(
 @pytest.mark.seed("S4-85")
 @in_world(before=running)
 async def test_another_id_is_believed_where_brokers_refused_the_known_one(
-    w: World, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Kafka's controller gave a topic another id than its logs have (KAFKA-14190), and an operator mends it."""
     broker, row = w.term.cluster.brokers[2], w.term.cluster.find("t", 1)
@@ -104,7 +106,7 @@ async def test_another_id_is_believed_where_brokers_refused_the_known_one(
 
 
 @in_world(before=running)
-async def test_an_id_is_in_doubt_until_brokers_have_deleted_the_logs_that_refused_it(w: World) -> None:
+async def test_an_id_is_in_doubt_until_brokers_have_deleted_the_logs_that_refused_it(w: KafkaWorld) -> None:
     row = w.term.cluster.find("t", 1)
     assert row is not None
     [topic] = [topic for topic in w.term.cluster.topics if topic.name == "t"]
@@ -125,7 +127,7 @@ async def test_an_id_is_in_doubt_until_brokers_have_deleted_the_logs_that_refuse
 
 
 @in_world()
-async def test_a_topic_that_was_never_propagated_takes_the_id_of_its_znode(w: World) -> None:
+async def test_a_topic_that_was_never_propagated_takes_the_id_of_its_znode(w: KafkaWorld) -> None:
     """Kafka's controller writes a znode without partitions, and another id, where it cannot read a topic."""
     await w.topic("t", (1, 2), leaders=True)
     await rewrite(w, "t", {}, OTHER_ID)
@@ -137,7 +139,7 @@ async def test_a_topic_that_was_never_propagated_takes_the_id_of_its_znode(w: Wo
 
 
 @in_world()
-async def test_below_ibp_2_8_a_known_id_is_kept_too(w: World) -> None:
+async def test_below_ibp_2_8_a_known_id_is_kept_too(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term("2.7-IV1")
     await rewrite(w, "t", {0: (1, 2)})
@@ -147,7 +149,7 @@ async def test_below_ibp_2_8_a_known_id_is_kept_too(w: World) -> None:
 
 @pytest.mark.seed("S4-79")
 @in_world(before=running)
-async def test_partitions_that_were_cut_are_written_back_and_added_ones_start(w: World) -> None:
+async def test_partitions_that_were_cut_are_written_back_and_added_ones_start(w: KafkaWorld) -> None:
     """Somebody adds a partition to what was there before others were added."""
     before = w.leaders()
     await rewrite(w, "t", {0: (1, 2, 3), 2: (3, 2)})
@@ -159,7 +161,9 @@ async def test_partitions_that_were_cut_are_written_back_and_added_ones_start(w:
 
 @pytest.mark.seed("S4-51", "S4-60")
 @in_world(1, 2, 3)
-async def test_a_reassignment_that_was_cut_goes_on_to_its_target(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reassignment_that_was_cut_goes_on_to_its_target(
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     await running(w, (1, 2))
     await alter(w, {("t", 0): (2, 3)})
     await propagated(w)
@@ -175,7 +179,7 @@ async def test_a_reassignment_that_was_cut_goes_on_to_its_target(w: World, caplo
 
 
 @in_world(1, 2, 3)
-async def test_a_reassignment_that_is_cut_right_before_its_last_rewrite_ends_at_its_target(w: World) -> None:
+async def test_a_reassignment_that_is_cut_right_before_its_last_rewrite_ends_at_its_target(w: KafkaWorld) -> None:
     await running(w, (1, 2))
     await alter(w, {("t", 0): (2, 3)})
     await propagated(w)
@@ -188,7 +192,7 @@ async def test_a_reassignment_that_is_cut_right_before_its_last_rewrite_ends_at_
 
 
 @in_world()
-async def test_other_replicas_in_the_znode_are_left_alone(w: World) -> None:
+async def test_other_replicas_in_the_znode_are_left_alone(w: KafkaWorld) -> None:
     """What runs is only changed by a reassignment; whoever writes it there means the next controller."""
     await running(w, (1, 2))
     await rewrite(w, "t", {0: (3, 2)}, id_of("t"))
@@ -200,7 +204,7 @@ async def test_other_replicas_in_the_znode_are_left_alone(w: World) -> None:
 # -- when a term begins
 
 
-async def lost(w: World, *names: str) -> None:
+async def lost(w: KafkaWorld, *names: str) -> None:
     """While no daemon ran; ``other`` has its id."""
     for name in names or ("t",):
         await w.topic(name, (1, 2, 3), leaders=True)
@@ -211,7 +215,7 @@ async def lost(w: World, *names: str) -> None:
 @pytest.mark.seed("S4-85")
 @pytest.mark.parametrize("knowing", [1, 3])
 @in_world(before=lost)
-async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(w: World, knowing: int) -> None:
+async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(w: KafkaWorld, knowing: int) -> None:
     w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3)}
     w.knows[knowing]["t"] = id_of("t")
     await w.serve()
@@ -227,7 +231,7 @@ async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(w: World, kno
 
 @pytest.mark.seed("S4-85")
 @in_world(before=lost)
-async def test_an_id_that_no_broker_knows_is_not_made_up(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_id_that_no_broker_knows_is_not_made_up(w: KafkaWorld, caplog: pytest.LogCaptureFixture) -> None:
     w.knows = {1: {}, 2: {"other": id_of("other"), "t": None}, 3: {}}
     await w.serve()
     assert w.assignment("t").topic_id is None
@@ -245,7 +249,7 @@ async def test_an_id_that_no_broker_knows_is_not_made_up(w: World, caplog: pytes
 
 
 @in_world(before=lost)
-async def test_ids_that_contradict_each_other_are_not_believed(w: World) -> None:
+async def test_ids_that_contradict_each_other_are_not_believed(w: KafkaWorld) -> None:
     w.knows = {1: {"t": id_of("t")}, 2: {"t": OTHER_ID}}
     await w.serve()
     assert w.assignment("t").topic_id is None
@@ -253,7 +257,7 @@ async def test_ids_that_contradict_each_other_are_not_believed(w: World) -> None
 
 @pytest.mark.parametrize("name", ["other", "another"])
 @in_world()
-async def test_an_id_that_two_topics_would_have_is_given_to_none(w: World, name: str) -> None:
+async def test_an_id_that_two_topics_would_have_is_given_to_none(w: KafkaWorld, name: str) -> None:
     """``other`` has its own in its znode; that of ``another`` is lost, too."""
     await lost(w, "t", "another")
     w.knows = {1: {"t": id_of(name), "another": id_of("another")}}
@@ -263,7 +267,7 @@ async def test_an_id_that_two_topics_would_have_is_given_to_none(w: World, name:
 
 
 @in_world()
-async def test_no_broker_is_queried_where_no_id_is_lost(w: World) -> None:
+async def test_no_broker_is_queried_where_no_id_is_lost(w: KafkaWorld) -> None:
     await w.topic("fresh", (1, 2), topic_id=None)
     await running(w)
     await w.expand("t", (2, 3))
@@ -275,7 +279,9 @@ async def test_no_broker_is_queried_where_no_id_is_lost(w: World) -> None:
 
 @pytest.mark.parametrize("fault", ["reconnect", "lose_replies", "lose_requests"])
 @in_world(before=running)
-async def test_a_topic_that_appears_without_its_id_is_not_forgotten_with_the_connection(w: World, fault: str) -> None:
+async def test_a_topic_that_appears_without_its_id_is_not_forgotten_with_the_connection(
+    w: KafkaWorld, fault: str
+) -> None:
     w.knows = {2: {"late": id_of("late"), "t": id_of("t")}}
     session = w.active.zk.session_id
     w.active.script.at(paths.topic("late"), lambda: getattr(w.server, fault)(session))

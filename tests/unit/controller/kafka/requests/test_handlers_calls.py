@@ -28,14 +28,14 @@ from tests.kit.deadlines import eventually
 from tests.kit.kafka.calls import carried, create, grow, topic
 from tests.kit.kafka.cluster import id_of
 from tests.kit.kafka.parts import LEADER_AND_ISR
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.partitions.test_handlers_isr import only, running
 
 
 @pytest.mark.kafka("ControllerChannelManagerTest.testLeaderAndIsrRequestSentToLiveOrShuttingDownBrokers")
 @pytest.mark.seed("S4-72", "S4-73", "S4-74", "S4-86")
 @in_world(before=running)
-async def test_a_broker_that_stops_leads_nothing_and_follows_nothing(w: World) -> None:
+async def test_a_broker_that_stops_leads_nothing_and_follows_nothing(w: KafkaWorld) -> None:
     reply = await w.controlled_shutdown(1)
     assert (reply.error, reply.remaining) == (Error.NONE, [])
     assert w.leaders() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("u", 0): (1, (1,))}
@@ -53,7 +53,9 @@ async def test_a_broker_that_stops_leads_nothing_and_follows_nothing(w: World) -
 
 @pytest.mark.seed("S4-72")
 @in_world()
-async def test_a_controlled_shutdown_waits_for_new_leaders_and_not_for_leaders_that_lose_a_follower(w: World) -> None:
+async def test_a_controlled_shutdown_waits_for_new_leaders_and_not_for_leaders_that_lose_a_follower(
+    w: KafkaWorld,
+) -> None:
     await w.topic("v", (1, 3), (2, 1), leaders=True)
     await running(w)
     rows, waited = w.term.cluster.rows, list[list[int]]()
@@ -73,7 +75,7 @@ async def test_a_controlled_shutdown_waits_for_new_leaders_and_not_for_leaders_t
 
 @pytest.mark.seed("S4-72")
 @in_world()
-async def test_a_controlled_shutdown_returns_the_partitions_without_another_leader(w: World) -> None:
+async def test_a_controlled_shutdown_returns_the_partitions_without_another_leader(w: KafkaWorld) -> None:
     await w.topic("alone", (1, 2), (1, 3), leaders=True, isr=(1,))
     await running(w)
     reply = await w.controlled_shutdown(1)
@@ -85,7 +87,7 @@ async def test_a_controlled_shutdown_returns_the_partitions_without_another_lead
 @pytest.mark.kafka("ControllerIntegrationTest.testControllerRejectControlledShutdownRequestWithStaleBrokerEpoch")
 @pytest.mark.seed("S4-72", "S4-86")
 @in_world(before=running)
-async def test_controlled_shutdowns_of_a_former_incarnation_and_of_unknown_brokers_are_refused(w: World) -> None:
+async def test_controlled_shutdowns_of_a_former_incarnation_and_of_unknown_brokers_are_refused(w: KafkaWorld) -> None:
     former = w.broker_epoch(1)
     await w.bounce(1)
     await w.settle()
@@ -98,7 +100,7 @@ async def test_controlled_shutdowns_of_a_former_incarnation_and_of_unknown_broke
 
 @pytest.mark.kafka("ControllerIntegrationTest.testShutdownBrokerNotAddedToIsr")
 @in_world(before=running)
-async def test_a_broker_that_stopped_and_came_back_is_live_again(w: World) -> None:
+async def test_a_broker_that_stopped_and_came_back_is_live_again(w: KafkaWorld) -> None:
     await w.controlled_shutdown(1)
     w.die(1)
     await w.propagated()
@@ -110,7 +112,7 @@ async def test_a_broker_that_stopped_and_came_back_is_live_again(w: World) -> No
 
 
 @in_world(before=running)
-async def test_a_silent_new_leader_delays_a_controlled_shutdown_by_a_bounded_time(w: World) -> None:
+async def test_a_silent_new_leader_delays_a_controlled_shutdown_by_a_bounded_time(w: KafkaWorld) -> None:
     async def unreachable(*_: Any) -> Any:
         await asyncio.sleep(3_600)
 
@@ -123,7 +125,7 @@ async def test_a_silent_new_leader_delays_a_controlled_shutdown_by_a_bounded_tim
 
 
 @in_world(before=running)
-async def test_a_controlled_shutdown_is_refused_if_the_term_ends_before_the_new_leaders_respond(w: World) -> None:
+async def test_a_controlled_shutdown_is_refused_if_the_term_ends_before_the_new_leaders_respond(w: KafkaWorld) -> None:
     async def never(*_: Any) -> None:
         await asyncio.sleep(3_600)
 
@@ -135,7 +137,7 @@ async def test_a_controlled_shutdown_is_refused_if_the_term_ends_before_the_new_
             await asked
 
 
-async def shut_by_operator(w: World, broker: int) -> None:
+async def shut_by_operator(w: KafkaWorld, broker: int) -> None:
     """Shuts a broker down in its place; every broker has the change."""
     call = ControlledShutdownCall(3, broker, w.broker_epoch(broker))
     assert (await Calls(w.term.queue).controlled_shutdown(call, by_operator=True)).error == Error.NONE
@@ -146,7 +148,7 @@ async def shut_by_operator(w: World, broker: int) -> None:
 @pytest.mark.seed("S4-73", "S4-80")
 @in_world(before=running)
 async def test_a_follower_that_its_leader_wants_back_during_a_shutdown_is_stopped_and_follows_after_the_undo(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     await shut_by_operator(w, 1)
     asked = w.proposal("t", 0, (2, 3, 1))
@@ -167,7 +169,7 @@ async def test_a_follower_that_its_leader_wants_back_during_a_shutdown_is_stoppe
 
 @pytest.mark.seed("S4-73", "S4-80")
 @in_world(before=running)
-async def test_a_new_term_lets_followers_follow_that_were_kept_out(w: World) -> None:
+async def test_a_new_term_lets_followers_follow_that_were_kept_out(w: KafkaWorld) -> None:
     await shut_by_operator(w, 1)
     await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))
     await w.propagated()
@@ -181,7 +183,7 @@ async def test_a_new_term_lets_followers_follow_that_were_kept_out(w: World) -> 
 
 @pytest.mark.seed("S4-73", "S4-80")
 @in_world(before=running)
-async def test_a_follower_that_is_kept_out_stays_out_of_the_isr_that_another_wrote_first(w: World) -> None:
+async def test_a_follower_that_is_kept_out_stays_out_of_the_isr_that_another_wrote_first(w: KafkaWorld) -> None:
     await shut_by_operator(w, 1)
     w.active.script.at("t/partitions/0/state", lambda: w.leader_writes("t", 0, (2,)))
     await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))
@@ -192,7 +194,7 @@ async def test_a_follower_that_is_kept_out_stays_out_of_the_isr_that_another_wro
 
 @pytest.mark.seed("S4-73", "S4-80")
 @in_world(before=running)
-async def test_a_follower_whose_state_cannot_be_written_goes_on_until_the_next_request(w: World) -> None:
+async def test_a_follower_whose_state_cannot_be_written_goes_on_until_the_next_request(w: KafkaWorld) -> None:
     """StopReplica in an epoch that the broker knows would stop it for good."""
     await shut_by_operator(w, 1)
     asked, path = w.proposal("t", 0, (2, 3, 1)), paths.state("t", 0)
@@ -208,7 +210,7 @@ async def test_a_follower_whose_state_cannot_be_written_goes_on_until_the_next_r
 
 @pytest.mark.seed("S4-87")
 @in_world(before=running)
-async def test_blocks_of_producer_ids_follow_each_other(w: World) -> None:
+async def test_blocks_of_producer_ids_follow_each_other(w: KafkaWorld) -> None:
     found = [await w.producer_ids(broker) for broker in (1, 2, 3, 1)]
     assert [(reply.error, reply.start, reply.length) for reply in found] == [
         (0, start, 1000) for start in range(0, 4000, 1000)
@@ -219,7 +221,7 @@ async def test_blocks_of_producer_ids_follow_each_other(w: World) -> None:
 
 @pytest.mark.seed("S4-87", "S4-86")
 @in_world(before=running)
-async def test_producer_ids_only_for_the_present_life_of_a_registered_broker(w: World) -> None:
+async def test_producer_ids_only_for_the_present_life_of_a_registered_broker(w: KafkaWorld) -> None:
     former = w.broker_epoch(1)
     await w.bounce(1)
     await w.settle()
@@ -238,7 +240,7 @@ async def test_producer_ids_only_for_the_present_life_of_a_registered_broker(w: 
     ids=["broken", "used up"],
 )
 @in_world(before=running)
-async def test_producer_ids_that_cannot_be_given_end_no_term(w: World, data: bytes, error: Error) -> None:
+async def test_producer_ids_that_cannot_be_given_end_no_term(w: KafkaWorld, data: bytes, error: Error) -> None:
     await w.operator.set(paths.PRODUCER_IDS, data, -1)
     assert (await w.producer_ids(1)).error == error
     await w.settle()
@@ -250,7 +252,7 @@ async def test_producer_ids_that_cannot_be_given_end_no_term(w: World, data: byt
 
 @pytest.mark.seed("S4-87")
 @in_world(before=running)
-async def test_a_block_whose_outcome_is_unknown_is_skipped(w: World) -> None:
+async def test_a_block_whose_outcome_is_unknown_is_skipped(w: KafkaWorld) -> None:
     w.server.lose_replies(w.active.zk.session_id)
     with pytest.raises(NotController):
         await w.producer_ids(1)
@@ -285,7 +287,7 @@ def errors(answer: Any) -> list[int]:
     return [one.error_code for topic in answer.responses for one in topic.partitions]
 
 
-async def running_repeated(w: World) -> None:
+async def running_repeated(w: KafkaWorld) -> None:
     """t-0 and t-1 are led by 3 although they prefer 1 and 2; u is led by its preferred replica."""
     await w.topic("t", (1, 2, 3), (2, 1, 3), leaders=True, led_by=3)
     await w.topic("u", (3, 1), leaders=True)
@@ -294,7 +296,7 @@ async def running_repeated(w: World) -> None:
 
 @pytest.mark.seed("S4-78")
 @in_world(before=running_repeated)
-async def test_a_deletion_that_an_earlier_attempt_finished_is_a_success(w: World) -> None:
+async def test_a_deletion_that_an_earlier_attempt_finished_is_a_success(w: KafkaWorld) -> None:
     assert errors(await carried(w, deletion("t", id_of("u")))) == [0, 0]
     again = await carried(w, deletion("t", id_of("u")), attempt=1)
     assert [(one.name, one.topic_id, one.error_code) for one in again.responses] == [
@@ -308,7 +310,7 @@ async def test_a_deletion_that_an_earlier_attempt_finished_is_a_success(w: World
 @pytest.mark.seed("S4-70")
 @pytest.mark.parametrize("kind", [PREFERRED, UNCLEAN])
 @in_world(before=running_repeated)
-async def test_an_election_that_an_earlier_attempt_held_is_a_success(w: World, kind: ElectionType) -> None:
+async def test_an_election_that_an_earlier_attempt_held_is_a_success(w: KafkaWorld, kind: ElectionType) -> None:
     if kind is PREFERRED:
         assert errors(await carried(w, election(kind, 0))) == [0]
     assert errors(await carried(w, election(kind, 0), attempt=1)) == [0]
@@ -317,7 +319,7 @@ async def test_an_election_that_an_earlier_attempt_held_is_a_success(w: World, k
 
 
 @in_world(before=running_repeated)
-async def test_the_success_of_an_earlier_attempt_waits_for_the_new_leader(w: World) -> None:
+async def test_the_success_of_an_earlier_attempt_waits_for_the_new_leader(w: KafkaWorld) -> None:
     waited: list[Sequence[int]] = []
 
     async def told(_: Channels, rows: Sequence[int], __: float) -> frozenset[int]:
@@ -332,7 +334,7 @@ async def test_the_success_of_an_earlier_attempt_waits_for_the_new_leader(w: Wor
 
 @pytest.mark.seed("S4-84")
 @in_world(1, 2, 3, 4, before=running_repeated)
-async def test_a_cancel_that_an_earlier_attempt_made_is_a_success(w: World) -> None:
+async def test_a_cancel_that_an_earlier_attempt_made_is_a_success(w: KafkaWorld) -> None:
     assert errors(await carried(w, reassignment((4, 2, 3)))) == [0]
     assert errors(await carried(w, reassignment(None))) == [0]
     assert errors(await carried(w, reassignment(None), attempt=1)) == [0]
@@ -342,7 +344,7 @@ async def test_a_cancel_that_an_earlier_attempt_made_is_a_success(w: World) -> N
 @pytest.mark.seed("S4-51")
 @in_world(1, 2, 3, 4, before=running_repeated)
 async def test_a_reassignment_that_an_earlier_attempt_began_is_a_success_although_its_broker_died_since(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     assert errors(await carried(w, reassignment((4, 2, 3)))) == [0]
     w.die(4)
@@ -352,7 +354,7 @@ async def test_a_reassignment_that_an_earlier_attempt_began_is_a_success_althoug
     assert errors(await carried(w, reassignment((4, 2, 3)))) == [ReassignError.INVALID_REPLICA_ASSIGNMENT]
 
 
-CALLS: dict[str, Struct | Callable[[World], Awaitable[Any]]] = {
+CALLS: dict[str, Struct | Callable[[KafkaWorld], Awaitable[Any]]] = {
     "DeleteTopics": deletion("t"),
     "ElectLeaders": election(PREFERRED, 0),
     "CreateTopics": create(topic("new", 1, 1)),
@@ -363,7 +365,7 @@ CALLS: dict[str, Struct | Callable[[World], Awaitable[Any]]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 @in_world(before=running_repeated)
-async def test_a_call_whose_term_ends_before_its_waiter_begins_is_refused(w: World, name: str) -> None:
+async def test_a_call_whose_term_ends_before_its_waiter_begins_is_refused(w: KafkaWorld, name: str) -> None:
     spawn = Controller.spawn
 
     def and_end(c: Controller, *args: Any, **options: Any) -> None:

@@ -17,7 +17,7 @@ from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.nodes.entity_configs import read_rates
 from tests.kit.kafka.calls import carried, create, grow, topic
 from tests.kit.kafka.cluster import id_of
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 DEFAULT = "<default>"
 THROTTLED = 89
@@ -30,7 +30,7 @@ def delete(*names: str) -> t.DeleteTopicsRequest:
 
 
 async def asked(
-    w: World, body: Struct, *, user: str = "alice", client: str = "c", version: int | None = None, attempt: int = 0
+    w: KafkaWorld, body: Struct, *, user: str = "alice", client: str = "c", version: int | None = None, attempt: int = 0
 ) -> tuple[dict[str, int], int]:
     """Error by topic, and the throttle time in seconds, rounded: brokers take some milliseconds to learn."""
     if isinstance(body, t.DeleteTopicsRequest):
@@ -49,7 +49,7 @@ async def asked(
     return {one.name: int(one.error_code) for one in found}, round(answer.throttle_time_ms / 1000)
 
 
-async def set_rate(w: World, kind: str, name: str, value: str | None) -> None:
+async def set_rate(w: KafkaWorld, kind: str, name: str, value: str | None) -> None:
     """As kafka-configs does it."""
     parts = name.split("/")
     for depth in range(1, len(parts) + 1):
@@ -62,20 +62,20 @@ async def set_rate(w: World, kind: str, name: str, value: str | None) -> None:
     await w.operator.create(paths.CONFIG_CHANGE_PREFIX, note, sequential=True)
 
 
-async def rate(w: World, kind: str, name: str, value: str | None = "1") -> None:
+async def rate(w: KafkaWorld, kind: str, name: str, value: str | None = "1") -> None:
     """Sets a rate, and waits until the daemon has heard of it."""
     await set_rate(w, kind, name, value)
     await w.settle()
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     await w.topic("old", (1, 2), (2, 3), leaders=True)
     await w.serve()
 
 
 @pytest.mark.kafka("ControllerMutationQuotaTest.testStrict*")
 @in_world(before=running, **BURST)
-async def test_strict_callers_overdraw_once_and_are_refused_until_the_bucket_is_filled_again(w: World) -> None:
+async def test_strict_callers_overdraw_once_and_are_refused_until_the_bucket_is_filled_again(w: KafkaWorld) -> None:
     """``ControllerMutationQuotaTest``, the strict half: what was refused is not there."""
     await rate(w, "users", "alice")
     assert await asked(w, create(topic("a", 8, 1), topic("b", 8, 1), topic("d", 1, 1))) == (
@@ -101,7 +101,7 @@ async def test_strict_callers_overdraw_once_and_are_refused_until_the_bucket_is_
     ids=["CreateTopics", "CreatePartitions", "DeleteTopics"],
 )
 @in_world(**BURST)
-async def test_older_clients_are_let_through_with_a_throttle_time(w: World, body: Struct, version: int) -> None:
+async def test_older_clients_are_let_through_with_a_throttle_time(w: KafkaWorld, body: Struct, version: int) -> None:
     """The permissive half; one version later the same call is refused."""
     await w.topic("wide", *[(1, 2)] * 13, leaders=True)
     await running(w)
@@ -118,7 +118,7 @@ def _name(body: Any) -> str:
 @pytest.mark.kafka("ControllerMutationQuotaTest.testUnbounded*")
 @pytest.mark.parametrize("version", [6, 7])
 @in_world(before=running, **BURST)
-async def test_without_a_rate_nothing_is_throttled(w: World, version: int) -> None:
+async def test_without_a_rate_nothing_is_throttled(w: KafkaWorld, version: int) -> None:
     await rate(w, "users", "bob", "0")
     assert await asked(w, create(topic("a", 500, 1)), version=version) == ({"a": 0}, 0)
     assert await asked(w, grow("a", 600)) == ({"a": 0}, 0)
@@ -126,7 +126,7 @@ async def test_without_a_rate_nothing_is_throttled(w: World, version: int) -> No
 
 
 @in_world(before=running, **BURST)
-async def test_failed_and_validating_calls_are_not_charged(w: World) -> None:
+async def test_failed_and_validating_calls_are_not_charged(w: KafkaWorld) -> None:
     await rate(w, "users", DEFAULT, "0.1")
     assert await asked(w, create(topic("a", 50, 1), validate_only=True)) == ({"a": 0}, 0)
     assert await asked(w, grow("old", 50, validate_only=True)) == ({"old": 0}, 0)
@@ -139,7 +139,7 @@ async def test_failed_and_validating_calls_are_not_charged(w: World) -> None:
 
 
 @in_world(**BURST)
-async def test_a_repeated_call_is_not_refused_for_its_earlier_attempt(w: World) -> None:
+async def test_a_repeated_call_is_not_refused_for_its_earlier_attempt(w: KafkaWorld) -> None:
     await w.topic("going", *[(1, 2)] * 5, leaders=True)
     await running(w)
     await rate(w, "users", "alice", "0.1")
@@ -158,7 +158,7 @@ async def test_a_repeated_call_is_not_refused_for_its_earlier_attempt(w: World) 
 
 
 @in_world(before=running, **BURST)
-async def test_users_clients_and_defaults_have_buckets_of_their_own(w: World) -> None:
+async def test_users_clients_and_defaults_have_buckets_of_their_own(w: KafkaWorld) -> None:
     await rate(w, "users", DEFAULT, "0.1")
     await rate(w, "users", "alice/clients/tool", "0.1")
     names = iter("abcdefgh")
@@ -177,7 +177,7 @@ async def test_users_clients_and_defaults_have_buckets_of_their_own(w: World) ->
 
 @pytest.mark.kafka("ControllerMutationQuotaTest.testSetUnsetQuota")
 @in_world(before=running, **BURST)
-async def test_rates_are_read_once_for_each_caller_and_again_when_something_changed(w: World) -> None:
+async def test_rates_are_read_once_for_each_caller_and_again_when_something_changed(w: KafkaWorld) -> None:
     with mock.patch("controller.kafka.requests.admission.read_rates", side_effect=read_rates) as reads:
         for name in ("a", "b"):
             assert await asked(w, create(topic(name, 20, 1))) == ({name: 0}, 0)
@@ -197,7 +197,7 @@ async def test_rates_are_read_once_for_each_caller_and_again_when_something_chan
 
 
 @in_world(before=running, **BURST)
-async def test_calls_that_wait_together_are_charged_one_after_the_other(w: World) -> None:
+async def test_calls_that_wait_together_are_charged_one_after_the_other(w: KafkaWorld) -> None:
     await rate(w, "clients", "c", "0.2")
     calls = [asyncio.create_task(asked(w, create(topic(f"n{n}", 2, 1)), user=f"u{n}")) for n in range(4)]
     codes = [next(iter((await call)[0].values())) for call in calls]
@@ -206,7 +206,7 @@ async def test_calls_that_wait_together_are_charged_one_after_the_other(w: World
 
 @pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf"])
 @in_world(before=running, **BURST)
-async def test_a_malformed_rate_is_reported_and_throttles_nothing(w: World, value: str) -> None:
+async def test_a_malformed_rate_is_reported_and_throttles_nothing(w: KafkaWorld, value: str) -> None:
     await rate(w, "users", "alice", value)
     assert await asked(w, create(topic("a", 50, 1))) == ({"a": 0}, 0)
     assert list(w.counters.malformed) == ["/config/users/alice"]
@@ -217,7 +217,7 @@ async def test_a_malformed_rate_is_reported_and_throttles_nothing(w: World, valu
 
 
 @in_world(before=running, **BURST)
-async def test_a_rate_that_changed_while_the_connection_was_lost_is_found(w: World) -> None:
+async def test_a_rate_that_changed_while_the_connection_was_lost_is_found(w: KafkaWorld) -> None:
     assert await asked(w, create(topic("a", 1, 1))) == ({"a": 0}, 0)
     w.server.suspend(w.active.zk.session_id)
     await set_rate(w, "users", "alice", "0.1")
@@ -229,7 +229,7 @@ async def test_a_rate_that_changed_while_the_connection_was_lost_is_found(w: Wor
 
 
 @in_world(before=running, **BURST)
-async def test_callers_and_buckets_that_are_kept_are_bounded(w: World) -> None:
+async def test_callers_and_buckets_that_are_kept_are_bounded(w: KafkaWorld) -> None:
     await rate(w, "clients", DEFAULT, "0.1")
     with mock.patch("controller.kafka.access.CALLERS_MAX", 2):
         for n, client in enumerate(["x", "y", "x", "z"]):
@@ -239,7 +239,7 @@ async def test_callers_and_buckets_that_are_kept_are_bounded(w: World) -> None:
 
 
 @in_world(before=running, **BURST)
-async def test_what_is_judged_again_after_a_foreign_write_is_charged_once(w: World) -> None:
+async def test_what_is_judged_again_after_a_foreign_write_is_charged_once(w: KafkaWorld) -> None:
     await rate(w, "users", "alice", "0.1")
     w.active.script.at(paths.topic("old"), lambda: w.expand("old", (3, 1)))
     assert await asked(w, grow("old", 6)) == ({"old": 0}, 0)
@@ -248,7 +248,7 @@ async def test_what_is_judged_again_after_a_foreign_write_is_charged_once(w: Wor
 
 
 @in_world(before=running, **BURST)
-async def test_a_topic_that_is_named_by_its_id_too_is_charged_once(w: World) -> None:
+async def test_a_topic_that_is_named_by_its_id_too_is_charged_once(w: KafkaWorld) -> None:
     await rate(w, "users", "alice", "0.1")
     both = (t.TopicToDelete("old", ZERO_ID), t.TopicToDelete(None, id_of("old")))
     assert await asked(w, t.DeleteTopicsRequest(30_000, (), both)) == ({"old": 0}, 0)

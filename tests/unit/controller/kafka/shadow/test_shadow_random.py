@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.kafka.shadow.unmatched import EXCUSE_SHARE
 from state_machines.model.types import NO_LEADER, Leadership
-from tests.kit.kafka.shadow import WAIT_S, Name, Watcher, World
+from tests.kit.kafka.shadow import WAIT_S, Name, ShadowWorld, Watcher
 
 REPLICAS = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1), (3, 2), (1, 3), (1,), (2,), (3,))
 BROKERS = st.sampled_from((1, 2, 3))
@@ -32,7 +32,7 @@ class Play:
     """Carries out the possible actions and skips the others. ``tame``: the shadow reads after every action."""
 
     def __init__(self, *, tame: bool) -> None:
-        self.world = World()
+        self.world = ShadowWorld()
         self.world.create("t", *REPLICAS)
         self.world.controller.finish()
         self.watcher = Watcher(self.world)

@@ -9,7 +9,7 @@ import pytest
 from controller.kafka.shadow.events import Kind
 from controller.kafka.shadow.tracker import ORDER_UNKNOWN, PREFERRED
 from state_machines.model.types import Leadership
-from tests.kit.kafka.shadow import MIXED, TRIPLES, WAIT_S, Name, Watcher, World, watched
+from tests.kit.kafka.shadow import MIXED, TRIPLES, WAIT_S, Name, ShadowWorld, Watcher, watched
 
 T0 = ("t", 0)
 
@@ -248,7 +248,7 @@ def test_after_a_planted_state_and_a_withdrawn_inference_the_next_events_agree()
 
 
 def test_the_controller_of_this_kit_writes_each_step_alone() -> None:
-    w = World()
+    w = ShadowWorld()
     w.create("t", (1, 2, 3), (2, 1, 3))
     w.controller.finish()
     w.deregister(1)

@@ -11,7 +11,7 @@ from controller.kafka.shadow.timeline import FORGOTTEN, READ_LATE, SEVERAL, UNSE
 from controller.kafka.shadow.tracker import BARE_EPOCH, BEGUN_BEFORE, BEHIND, ISR_UNSEEN, PREFERRED, PREFERRED_UNSEEN
 from controller.kafka.shadow.unmatched import BEING_DELETED, BEING_REASSIGNED
 from state_machines.model.types import NO_LEADER, Leadership
-from tests.kit.kafka.shadow import TRIPLES, WAIT_S, Watcher, World, watched
+from tests.kit.kafka.shadow import TRIPLES, WAIT_S, ShadowWorld, Watcher, watched
 
 T0 = ("t", 0)
 
@@ -113,7 +113,7 @@ def test_writes_that_were_due_when_the_shadow_began_are_uncomparable() -> None:
 
 @pytest.mark.parametrize("behind", [True, False])
 def test_another_decision_of_a_controller_that_is_several_events_behind_is_uncomparable(behind: bool) -> None:
-    w = World((1, 2, 3, 4, 5, 9))
+    w = ShadowWorld((1, 2, 3, 4, 5, 9))
     w.create("t", (1, 2, 3, 4, 5), (2, 3, 1, 5, 4))
     w.controller.finish()
     watcher = Watcher(w)
@@ -130,24 +130,26 @@ def test_another_decision_of_a_controller_that_is_several_events_behind_is_uncom
     assert (BEHIND in watcher.statistics.uncomparable) is behind
 
 
-def late(w: World) -> None:
+def late(w: ShadowWorld) -> None:
     w.deregister(1)
 
 
-def several(w: World) -> None:
+def several(w: ShadowWorld) -> None:
     w.write(T0, 3, 1, (2, 3))
     w.deregister(1)
     w.register(4)
 
 
-def unseen_term(w: World) -> None:
+def unseen_term(w: ShadowWorld) -> None:
     w.deregister(1)
     w.elect(9)
     w.elect(9)
 
 
 @pytest.mark.parametrize(("doubt", "cause"), [(READ_LATE, late), (SEVERAL, several), (UNSEEN_TERM, unseen_term)])
-def test_a_state_that_unread_events_may_explain_is_uncomparable(doubt: str, cause: Callable[[World], None]) -> None:
+def test_a_state_that_unread_events_may_explain_is_uncomparable(
+    doubt: str, cause: Callable[[ShadowWorld], None]
+) -> None:
     w, watcher = watched((1, 2, 3), (2, 3, 1))
     cause(w)
     w.controller.tamper = lambda name, found: found if name != T0 else Leadership(3, found.leader_epoch, (2, 3), 0, 0)

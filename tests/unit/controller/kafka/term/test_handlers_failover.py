@@ -23,16 +23,16 @@ from state_machines.model.types import Leadership, TopicAssignment, TopicPartiti
 from testing.memory import MemoryZooKeeper
 from tests.kit.deadlines import VirtualTimeLoop
 from tests.kit.kafka.parts import DAEMON, LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 
-def led(w: World) -> dict[tuple[str, int], tuple[int, int]]:
+def led(w: KafkaWorld) -> dict[tuple[str, int], tuple[int, int]]:
     return {name: (state.leader, state.leader_epoch) for name, state in w.states.items()}
 
 
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68")
 @in_world()
-async def test_a_term_decides_the_open_elections_and_sends_everything_to_every_broker(w: World) -> None:
+async def test_a_term_decides_the_open_elections_and_sends_everything_to_every_broker(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("single", (1,), leaders=True)
     await w.topic("new", (3, 2))
@@ -53,7 +53,7 @@ async def test_a_term_decides_the_open_elections_and_sends_everything_to_every_b
 
 @pytest.mark.seed("S4-66")
 @in_world()
-async def test_a_commit_that_an_earlier_term_did_not_propagate_is_propagated(w: World) -> None:
+async def test_a_commit_that_an_earlier_term_did_not_propagate_is_propagated(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.serve()
     w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("dies now"), when="after")
@@ -69,7 +69,7 @@ async def test_a_commit_that_an_earlier_term_did_not_propagate_is_propagated(w: 
 
 
 @in_world()
-async def test_update_metadata_comes_before_the_first_leader_and_isr(w: World) -> None:
+async def test_update_metadata_comes_before_the_first_leader_and_isr(w: KafkaWorld) -> None:
     """A follower that hears of a leader outside of its live list ignores it for good (KAFKA-4443)."""
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.serve()
@@ -85,7 +85,7 @@ async def test_update_metadata_comes_before_the_first_leader_and_isr(w: World) -
     ("ibp", "version", "enabled"), [("2.6", 1, False), ("2.7-IV1", 1, True), ("3.2", 1, True), ("3.9", 2, True)]
 )
 @in_world()
-async def test_the_feature_znode_follows_the_ibp(w: World, ibp: str, version: int, enabled: bool) -> None:
+async def test_the_feature_znode_follows_the_ibp(w: KafkaWorld, ibp: str, version: int, enabled: bool) -> None:
     await w.begin_term(ibp)
     node = w.node(paths.FEATURE)
     assert node is not None
@@ -99,7 +99,7 @@ async def test_the_feature_znode_follows_the_ibp(w: World, ibp: str, version: in
 
 
 @in_world()
-async def test_a_feature_znode_that_cannot_be_understood_is_reported_and_left(w: World) -> None:
+async def test_a_feature_znode_that_cannot_be_understood_is_reported_and_left(w: KafkaWorld) -> None:
     await w.operator.create(paths.FEATURE, b"broken")
     await w.begin_term()
     assert w.term.serving.is_set()
@@ -110,7 +110,7 @@ async def test_a_feature_znode_that_cannot_be_understood_is_reported_and_left(w:
 
 
 @in_world()
-async def test_a_term_begins_although_others_rewrite_features_all_the_time(w: World) -> None:
+async def test_a_term_begins_although_others_rewrite_features_all_the_time(w: KafkaWorld) -> None:
     w.restrict(paths.LOG_DIR_EVENTS, CREATE | READ)
     await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
     contended = mock.AsyncMock(side_effect=Contended("/feature was changed by others"))
@@ -124,7 +124,7 @@ async def test_a_term_begins_although_others_rewrite_features_all_the_time(w: Wo
     "KafkaZkClientTest.testIsrChangeNotificationsDeletion", "KafkaZkClientTest.testLogDirEventNotificationsDeletion"
 )
 @in_world()
-async def test_notes_of_brokers_for_the_controller_before_us_are_discarded(w: World) -> None:
+async def test_notes_of_brokers_for_the_controller_before_us_are_discarded(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.leader_writes("t", 0, (1, 2), notify=True)
     await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
@@ -134,7 +134,7 @@ async def test_notes_of_brokers_for_the_controller_before_us_are_discarded(w: Wo
 
 
 @in_world()
-async def test_a_term_creates_the_znodes_that_every_broker_creates(w: World) -> None:
+async def test_a_term_creates_the_znodes_that_every_broker_creates(w: KafkaWorld) -> None:
     w.die(1, 2, 3)
     await w.operator.delete(paths.ISR_CHANGES, -1)
     await w.operator.delete(paths.LOG_DIR_EVENTS, -1)
@@ -148,7 +148,7 @@ async def test_a_term_creates_the_znodes_that_every_broker_creates(w: World) -> 
 
 @pytest.mark.seed("S4-67")
 @in_world()
-async def test_events_at_the_begin_of_a_term_are_handled_after_it(w: World) -> None:
+async def test_events_at_the_begin_of_a_term_are_handled_after_it(w: KafkaWorld) -> None:
     """Watches are armed before anything is read: nothing falls between the two."""
     await w.topic("t", (1, 2, 3), leaders=True)
     seat = await w.seat()
@@ -170,7 +170,7 @@ async def test_events_at_the_begin_of_a_term_are_handled_after_it(w: World) -> N
 
 
 @in_world()
-async def test_the_events_between_two_reads_of_the_start_are_not_lost_either(w: World) -> None:
+async def test_the_events_between_two_reads_of_the_start_are_not_lost_either(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     seat = await w.seat()
     claim = await seat.role.claim()
@@ -200,7 +200,7 @@ async def test_the_events_between_two_reads_of_the_start_are_not_lost_either(w: 
 
 
 @in_world()
-async def test_a_term_that_ends_while_reading_decides_and_sends_nothing(w: World) -> None:
+async def test_a_term_that_ends_while_reading_decides_and_sends_nothing(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     w.die(1)
     seat = await w.seat()
@@ -249,7 +249,7 @@ def counted() -> Iterator[dict[str, Counter[int]]]:
         yield found
 
 
-async def skewed(w: World) -> int:
+async def skewed(w: KafkaWorld) -> int:
     """Creates small topics, then large ones, then one beyond a turn, in the order of names; returns partitions."""
     for number in range(SMALL):
         await w.topic(f"a-{number:02d}", (1, 2, 3), leaders=True)
@@ -260,7 +260,7 @@ async def skewed(w: World) -> int:
 
 
 @in_world()
-async def test_a_turn_of_the_loop_has_a_bounded_number_of_partitions(w: World) -> None:
+async def test_a_turn_of_the_loop_has_a_bounded_number_of_partitions(w: KafkaWorld) -> None:
     partitions = await skewed(w)
     with counted() as found:
         await w.begin_term()
@@ -276,7 +276,7 @@ async def test_a_turn_of_the_loop_has_a_bounded_number_of_partitions(w: World) -
 
 
 @in_world()
-async def test_reads_grow_by_a_bounded_factor_after_small_topics(w: World) -> None:
+async def test_reads_grow_by_a_bounded_factor_after_small_topics(w: KafkaWorld) -> None:
     reads_of: list[int] = []
     read_many = MemoryZooKeeper.read_many
 

@@ -16,23 +16,23 @@ from state_machines.journal.events import Kind
 from tests.kit.deadlines import VirtualTimeLoop, eventually
 from tests.kit.kafka.cluster import registration
 from tests.kit.kafka.parts import UPDATE_METADATA
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.term.test_term_ends import delete_controller, raise_epoch, rewrite_controller
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     """Topic t led by broker 1, and a term that has told everything."""
     await w.topic("t", (1, 2, 3), (1, 2, 3), leaders=True)
     await w.serve()
 
 
-def session(w: World) -> int:
+def session(w: KafkaWorld) -> int:
     return w.active.zk.session_id
 
 
 @pytest.mark.seed("S4-75")
 @in_world(before=running)
-async def test_what_was_missed_while_suspended_is_found_and_every_watch_is_armed_again(w: World) -> None:
+async def test_what_was_missed_while_suspended_is_found_and_every_watch_is_armed_again(w: KafkaWorld) -> None:
     w.server.suspend(session(w))
     w.die(1)
     await w.topic("new", (2, 3))
@@ -69,7 +69,7 @@ async def test_what_was_missed_while_suspended_is_found_and_every_watch_is_armed
 
 
 @in_world(before=running)
-async def test_two_lost_connections_in_a_row_lose_no_event(w: World) -> None:
+async def test_two_lost_connections_in_a_row_lose_no_event(w: KafkaWorld) -> None:
     w.server.suspend(session(w))
     await w.expand("t", (3, 2))
     w.server.resume(session(w))
@@ -81,7 +81,7 @@ async def test_two_lost_connections_in_a_row_lose_no_event(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_connection_that_comes_and_goes_is_compared_again_each_time(w: World) -> None:
+async def test_a_connection_that_comes_and_goes_is_compared_again_each_time(w: KafkaWorld) -> None:
     """Ready only if the claim was compared on the connection that stands."""
     for _ in range(40):
         w.server.reconnect(session(w))
@@ -98,7 +98,7 @@ async def test_a_connection_that_comes_and_goes_is_compared_again_each_time(w: W
 
 
 @in_world(before=running)
-async def test_nothing_is_sent_between_reconnecting_and_comparing_the_claim(w: World) -> None:
+async def test_nothing_is_sent_between_reconnecting_and_comparing_the_claim(w: KafkaWorld) -> None:
     compared = asyncio.Event()
     really = w.active.role.is_ours
 
@@ -123,7 +123,7 @@ async def test_nothing_is_sent_between_reconnecting_and_comparing_the_claim(w: W
 
 @pytest.mark.seed("S4-86")
 @in_world(before=running)
-async def test_a_foreign_claim_meanwhile_ends_the_term(w: World) -> None:
+async def test_a_foreign_claim_meanwhile_ends_the_term(w: KafkaWorld) -> None:
     w.server.suspend(session(w))
     await w.seize()
     w.die(1)
@@ -134,7 +134,7 @@ async def test_a_foreign_claim_meanwhile_ends_the_term(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_waiting_for_the_connection_costs_nothing(w: World) -> None:
+async def test_waiting_for_the_connection_costs_nothing(w: KafkaWorld) -> None:
     w.active.script.at("t/partitions/0/state", lambda: w.server.suspend(session(w)))
     w.die(1)
     await eventually(lambda: not w.term.gate.ready.is_set())
@@ -151,7 +151,7 @@ async def test_waiting_for_the_connection_costs_nothing(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_without_a_lease_nothing_is_written_or_sent_though_connected(w: World) -> None:
+async def test_without_a_lease_nothing_is_written_or_sent_though_connected(w: KafkaWorld) -> None:
     w.clock.now_s += 4.81
     frames, zxid = len(w.wires.frames), w.server.tree.zxid
     w.term.channels.live_list_changed()
@@ -169,7 +169,7 @@ async def test_without_a_lease_nothing_is_written_or_sent_though_connected(w: Wo
 LEASE_S = 4.81
 
 
-async def stand_still(w: World) -> None:
+async def stand_still(w: KafkaWorld) -> None:
     """Loses the connection for longer than the lease."""
     w.server.suspend(session(w))
     await asyncio.sleep(0)
@@ -177,7 +177,7 @@ async def stand_still(w: World) -> None:
     await eventually(lambda: w.term.stands_still)
 
 
-async def go_on(w: World) -> None:
+async def go_on(w: KafkaWorld) -> None:
     """Brings the connection back, with the response to a heartbeat."""
     w.server.resume(session(w))
     w.active.renew()
@@ -187,7 +187,7 @@ async def go_on(w: World) -> None:
 
 @pytest.mark.seed("S4-86")
 @in_world(before=running)
-async def test_a_lease_that_runs_out_while_suspended_costs_no_term_where_the_session_survives(w: World) -> None:
+async def test_a_lease_that_runs_out_while_suspended_costs_no_term_where_the_session_survives(w: KafkaWorld) -> None:
     epoch = w.term.claim.epoch
     await stand_still(w)
     zxid, frames = w.server.tree.zxid, len(w.wires.frames)
@@ -204,7 +204,7 @@ async def test_a_lease_that_runs_out_while_suspended_costs_no_term_where_the_ses
 
 
 @in_world(before=running)
-async def test_callers_are_refused_from_the_end_of_the_lease_until_what_changed_was_read(w: World) -> None:
+async def test_callers_are_refused_from_the_end_of_the_lease_until_what_changed_was_read(w: KafkaWorld) -> None:
     w.server.suspend(session(w))
     first, waiting = (asyncio.create_task(w.controlled_shutdown(broker)) for broker in (1, 2))
     await eventually(lambda: len(w.term.queue) == 1)
@@ -235,7 +235,7 @@ async def test_callers_are_refused_from_the_end_of_the_lease_until_what_changed_
 
 
 @in_world(before=running)
-async def test_a_connection_alone_lets_nothing_go_on_before_a_heartbeat_has_its_response(w: World) -> None:
+async def test_a_connection_alone_lets_nothing_go_on_before_a_heartbeat_has_its_response(w: KafkaWorld) -> None:
     await stand_still(w)
     w.term.channels.live_list_changed()
     frames = len(w.wires.frames)
@@ -251,7 +251,7 @@ async def test_a_connection_alone_lets_nothing_go_on_before_a_heartbeat_has_its_
 
 
 @in_world(before=running)
-async def test_a_lease_alone_lets_nothing_go_on_before_the_claim_was_compared(w: World) -> None:
+async def test_a_lease_alone_lets_nothing_go_on_before_the_claim_was_compared(w: KafkaWorld) -> None:
     """Also where the connection stands all the time: ZooKeeper answered no heartbeat."""
     compared, really = asyncio.Event(), w.active.role.is_ours
 
@@ -272,10 +272,10 @@ async def test_a_lease_alone_lets_nothing_go_on_before_the_claim_was_compared(w:
     assert (w.counters.standstills, w.wires.sent_while_closed) == (1, 0)
 
 
-@pytest.mark.parametrize("foreign", [rewrite_controller, delete_controller, raise_epoch, World.seize])
+@pytest.mark.parametrize("foreign", [rewrite_controller, delete_controller, raise_epoch, KafkaWorld.seize])
 @in_world(before=running)
 async def test_another_claim_or_epoch_ends_a_term_that_stands_still(
-    w: World, foreign: Callable[[World], Awaitable[object]]
+    w: KafkaWorld, foreign: Callable[[KafkaWorld], Awaitable[object]]
 ) -> None:
     await stand_still(w)
     await foreign(w)
@@ -288,14 +288,14 @@ async def test_another_claim_or_epoch_ends_a_term_that_stands_still(
 
 
 @in_world(before=running)
-async def test_an_expired_session_ends_a_term_that_stands_still(w: World) -> None:
+async def test_an_expired_session_ends_a_term_that_stands_still(w: KafkaWorld) -> None:
     await stand_still(w)
     w.server.expire(session(w))
     assert await w.active.ended() == "the ZooKeeper session is lost"
 
 
 @in_world(before=running)
-async def test_a_lease_that_runs_out_during_the_comparison_stops_it(w: World) -> None:
+async def test_a_lease_that_runs_out_during_the_comparison_stops_it(w: KafkaWorld) -> None:
     really, compared = w.active.role.is_ours, 0
 
     async def slow(claim: Claim) -> bool:
@@ -318,7 +318,7 @@ async def test_a_lease_that_runs_out_during_the_comparison_stops_it(w: World) ->
 
 
 @in_world(before=running)
-async def test_a_term_stands_still_each_time_that_its_lease_runs_out(w: World) -> None:
+async def test_a_term_stands_still_each_time_that_its_lease_runs_out(w: KafkaWorld) -> None:
     for number in (1, 2, 3):
         await stand_still(w)
         await go_on(w)
@@ -331,7 +331,7 @@ async def test_a_term_stands_still_each_time_that_its_lease_runs_out(w: World) -
 
 
 @in_world(before=running)
-async def test_a_short_outage_is_not_journaled(w: World) -> None:
+async def test_a_short_outage_is_not_journaled(w: KafkaWorld) -> None:
     w.server.reconnect(session(w))
     await w.propagated()
     assert sum(row.kind is Kind.CTL_PHASE for row in w.book.rows()) == 1

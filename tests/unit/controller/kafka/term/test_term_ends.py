@@ -25,22 +25,22 @@ from tests.kit.deadlines import eventually, in_exact_time, in_virtual_time
 from tests.kit.kafka.calls import carried, create, grow, topic
 from tests.kit.kafka.parts import DAEMON
 from tests.kit.kafka.reassignments import alter
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 from tests.unit.controller.kafka.path.test_conflict_rounds import ACTS, REASSIGNMENT, Interruption, prepared
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     """Topic t led by broker 1, and a term that has told everything."""
     await w.topic("t", (1, 2, 3), (1, 2, 3), leaders=True)
     await w.serve()
 
 
-def session(w: World) -> int:
+def session(w: KafkaWorld) -> int:
     return w.active.zk.session_id
 
 
 @in_world(before=running)
-async def test_a_lost_session_ends_the_term_before_the_loop_turns(w: World) -> None:
+async def test_a_lost_session_ends_the_term_before_the_loop_turns(w: KafkaWorld) -> None:
     term = w.term
     w.server.expire(session(w))
     assert term.gate.ended, "on the adapter's own thread"
@@ -48,27 +48,27 @@ async def test_a_lost_session_ends_the_term_before_the_loop_turns(w: World) -> N
     assert await w.active.ended() == "the ZooKeeper session is lost"
 
 
-async def rewrite_controller(w: World) -> None:
+async def rewrite_controller(w: KafkaWorld) -> None:
     await w.operator.set(paths.CONTROLLER, b'{"version":2,"brokerid":1,"timestamp":"0"}', -1)
 
 
-async def delete_controller(w: World) -> None:
+async def delete_controller(w: KafkaWorld) -> None:
     await w.operator.delete(paths.CONTROLLER, -1)
 
 
-async def raise_epoch(w: World) -> None:
+async def raise_epoch(w: KafkaWorld) -> None:
     await w.operator.set(paths.CONTROLLER_EPOCH, b"99", -1)
 
 
-@pytest.mark.parametrize("foreign", [rewrite_controller, delete_controller, raise_epoch, World.seize])
+@pytest.mark.parametrize("foreign", [rewrite_controller, delete_controller, raise_epoch, KafkaWorld.seize])
 @in_world(before=running)
-async def test_a_foreign_write_of_the_claim_ends_the_term(w: World, foreign) -> None:  # type: ignore[no-untyped-def]
+async def test_a_foreign_write_of_the_claim_ends_the_term(w: KafkaWorld, foreign) -> None:  # type: ignore[no-untyped-def]
     await foreign(w)
     assert "no longer ours" in await w.active.ended()
 
 
 @in_world(before=running)
-async def test_a_watch_that_fired_for_nothing_is_armed_again(w: World) -> None:
+async def test_a_watch_that_fired_for_nothing_is_armed_again(w: KafkaWorld) -> None:
     for _ in range(3):
         node = w.node(paths.CONTROLLER)
         assert node is not None
@@ -80,7 +80,7 @@ async def test_a_watch_that_fired_for_nothing_is_armed_again(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_claim_lost_between_comparing_and_arming_is_seen(w: World) -> None:
+async def test_a_claim_lost_between_comparing_and_arming_is_seen(w: KafkaWorld) -> None:
     really = w.active.role.is_ours
 
     async def just_before(claim: Claim) -> bool:
@@ -96,7 +96,7 @@ async def test_a_claim_lost_between_comparing_and_arming_is_seen(w: World) -> No
 
 @pytest.mark.seed("S4-86")
 @in_world(before=running)
-async def test_most_brokers_that_saw_a_higher_epoch_than_zookeeper_holds_stop_us(w: World) -> None:
+async def test_most_brokers_that_saw_a_higher_epoch_than_zookeeper_holds_stop_us(w: KafkaWorld) -> None:
     w.wires.errors[2] = w.wires.errors[3] = 11
     w.die(1)
     assert await w.active.ended() == OUTRANKED
@@ -105,7 +105,7 @@ async def test_most_brokers_that_saw_a_higher_epoch_than_zookeeper_holds_stop_us
 
 @in_world(before=running)
 async def test_one_broker_that_saw_a_higher_epoch_is_named_and_the_others_are_controlled(
-    w: World,
+    w: KafkaWorld,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     w.wires.errors[2] = 11
@@ -131,7 +131,7 @@ async def test_one_broker_that_saw_a_higher_epoch_is_named_and_the_others_are_co
 
 
 @in_world(1)
-async def test_the_only_broker_of_a_cluster_stops_us(w: World) -> None:
+async def test_the_only_broker_of_a_cluster_stops_us(w: KafkaWorld) -> None:
     await w.topic("t", (1,), leaders=True)
     await w.serve()
     w.wires.errors[1] = 11
@@ -140,7 +140,7 @@ async def test_the_only_broker_of_a_cluster_stops_us(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_broker_that_obeys_the_successor_ends_the_term(w: World) -> None:
+async def test_a_broker_that_obeys_the_successor_ends_the_term(w: KafkaWorld) -> None:
     w.server.hold_watches(session(w))
     await w.seize()
     w.wires.errors[2] = 11
@@ -149,7 +149,7 @@ async def test_a_broker_that_obeys_the_successor_ends_the_term(w: World) -> None
 
 
 @in_world(before=running)
-async def test_a_higher_epoch_reported_while_suspended_is_not_forgotten(w: World) -> None:
+async def test_a_higher_epoch_reported_while_suspended_is_not_forgotten(w: KafkaWorld) -> None:
     w.wires.errors[2] = w.wires.errors[3] = 11
     really = w.active.role.is_ours
 
@@ -168,7 +168,7 @@ async def test_a_higher_epoch_reported_while_suspended_is_not_forgotten(w: World
 
 @pytest.mark.kafka("ControllerFailoverTest.testHandleIllegalStateException")
 @in_world(before=running)
-async def test_an_error_in_a_handler_ends_the_term(w: World) -> None:
+async def test_an_error_in_a_handler_ends_the_term(w: KafkaWorld) -> None:
     with mock.patch("controller.kafka.brokers.broker_change.compare", side_effect=ValueError("a bug")):
         w.die(1)
         assert await w.active.ended() == "error: ValueError: a bug"
@@ -188,20 +188,20 @@ async def test_an_error_beside_the_queue_is_logged_and_ends_no_term(caplog: pyte
 
 
 @in_world(before=running)
-async def test_an_error_while_comparing_the_claim_ends_the_term_instead_of_waiting_for_ever(w: World) -> None:
+async def test_an_error_while_comparing_the_claim_ends_the_term_instead_of_waiting_for_ever(w: KafkaWorld) -> None:
     with mock.patch.object(w.active.role, "is_ours", side_effect=ValueError("a bug")):
         w.server.reconnect(session(w))
         assert await w.active.ended() == "error: ValueError: a bug"
 
 
 @in_world(before=running)
-async def test_a_channel_that_failed_ends_the_term(w: World) -> None:
+async def test_a_channel_that_failed_ends_the_term(w: KafkaWorld) -> None:
     w.witness.receive(ChannelFailed(2, "a bug"))
     assert await w.active.ended() == "error: the channel to broker 2 failed: a bug"
 
 
 @in_world(before=running)
-async def test_a_parent_that_was_deleted_ends_the_term_and_the_next_one_creates_it(w: World) -> None:
+async def test_a_parent_that_was_deleted_ends_the_term_and_the_next_one_creates_it(w: KafkaWorld) -> None:
     await w.operator.delete(paths.ISR_CHANGES, -1)
     why = await w.active.ended()
     assert why.startswith("error: /isr_change_notification was deleted")
@@ -213,7 +213,7 @@ async def test_a_parent_that_was_deleted_ends_the_term_and_the_next_one_creates_
 
 @pytest.mark.parametrize("fault", ["suspend", "lose_replies", "lose_requests"])
 @in_world()
-async def test_a_connection_lost_at_the_begin_of_a_term_ends_it_and_is_no_error(w: World, fault: str) -> None:
+async def test_a_connection_lost_at_the_begin_of_a_term_ends_it_and_is_no_error(w: KafkaWorld, fault: str) -> None:
     await w.topic("t", (1, 2), leaders=True)
     seat = await w.seat()
     seat.script.at(paths.FEATURE, lambda: getattr(w.server, fault)(seat.zk.session_id))
@@ -228,7 +228,7 @@ async def test_a_connection_lost_at_the_begin_of_a_term_ends_it_and_is_no_error(
 
 @pytest.mark.kafka("ControllerIntegrationTest.testPreemptionWithCallbacks")
 @in_world(before=running)
-async def test_waiting_and_later_calls_are_refused_after_the_end_of_a_term(w: World) -> None:
+async def test_waiting_and_later_calls_are_refused_after_the_end_of_a_term(w: KafkaWorld) -> None:
     may_go_on = asyncio.Event()
     w.active.script.at("t/partitions/0/state", may_go_on.wait)
     w.die(1)
@@ -248,7 +248,7 @@ async def test_waiting_and_later_calls_are_refused_after_the_end_of_a_term(w: Wo
 
 
 @in_world()
-async def test_a_term_leaves_nothing_behind(w: World) -> None:
+async def test_a_term_leaves_nothing_behind(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     seat = await w.seat()
     before = asyncio.all_tasks()
@@ -268,7 +268,7 @@ async def test_a_term_leaves_nothing_behind(w: World) -> None:
 
 
 @in_world()
-async def test_the_model_of_a_former_term_is_not_kept_in_memory(w: World) -> None:
+async def test_the_model_of_a_former_term_is_not_kept_in_memory(w: KafkaWorld) -> None:
     """Frozen objects are not collected, so it goes without the collector, and before the next term begins."""
     await w.topic("t", (1, 2, 3), leaders=True)
     seat = await w.seat()
@@ -321,7 +321,7 @@ async def test_what_was_frozen_in_a_term_before_is_thawed_in_the_next_one() -> N
         assert kept() is None
 
 
-Call = Callable[[World], Awaitable[Any]]
+Call = Callable[[KafkaWorld], Awaitable[Any]]
 SCRAM: Final = AlterUserScramCredentialsRequest((), (ScramUpsertion("u", 1, 4_096, b"salt", bytes(32)),))
 CALLS: Final[dict[str, Call]] = {
     "AlterPartition": lambda w: w.alter_partition(2, w.proposal("t", 1, isr=(2,))),
@@ -336,7 +336,7 @@ CALLS: Final[dict[str, Call]] = {
 }
 
 
-async def recreated(w: World) -> None:
+async def recreated(w: KafkaWorld) -> None:
     """A topic is another one before the daemon's watches fire."""
     w.server.hold_watches(w.active.zk.session_id)
     await w.delete_topic("u")
@@ -360,7 +360,7 @@ EVENTS: Final[dict[str, Call]] = {
 }
 
 
-def state(w: World) -> tuple[Any, ...]:
+def state(w: KafkaWorld) -> tuple[Any, ...]:
     """The model of the term, and how much it has written."""
     cluster = w.term.cluster
     model = list(cluster.rows), dict(cluster.topic_index), dict(cluster.brokers), set(cluster.deletions)
@@ -373,7 +373,7 @@ async def ended_at(number: int, event: Call, *, is_call: bool) -> bool:
     responses: list[object] = []
     responded = 0
 
-    async def end(w: World) -> None:
+    async def end(w: KafkaWorld) -> None:
         nonlocal before, responded
         for _ in range(3):
             await asyncio.sleep(0)  # a response that was given before the end arrives
@@ -381,7 +381,7 @@ async def ended_at(number: int, event: Call, *, is_call: bool) -> bool:
         w.term.gate.end("a test")
         before = state(w)
 
-    async def call(w: World) -> None:
+    async def call(w: KafkaWorld) -> None:
         responses.append(await event(w))
 
     async with world(1, 2, 3, 4) as w:

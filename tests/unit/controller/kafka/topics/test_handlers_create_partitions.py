@@ -15,17 +15,17 @@ from tests.kit.deadlines import eventually, in_virtual_time
 from tests.kit.kafka.calls import carried, create, created, grow, topic
 from tests.kit.kafka.parts import UPDATE_METADATA
 from tests.kit.kafka.reassignments import alter
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), (2, 3), leaders=True)
     await w.serve()
 
 
 @pytest.mark.kafka("AddPartitionsTest.testIncrementPartitions")
 @in_world(before=running)
-async def test_a_topic_grows_and_its_new_partitions_have_leaders(w: World) -> None:
+async def test_a_topic_grows_and_its_new_partitions_have_leaders(w: KafkaWorld) -> None:
     before = w.assignment("t")
     assert await created(w, grow("t", 5)) == {"t": 0}
     found = w.assignment("t")
@@ -40,7 +40,7 @@ async def test_a_topic_grows_and_its_new_partitions_have_leaders(w: World) -> No
 @pytest.mark.kafka("TopicCommandTest.testAlter*")
 @pytest.mark.kafka("AddPartitionsTest.testManualAssignmentOfReplicas")
 @in_world(before=running)
-async def test_given_replicas_are_taken_and_validation_writes_nothing(w: World) -> None:
+async def test_given_replicas_are_taken_and_validation_writes_nothing(w: KafkaWorld) -> None:
     zxid = w.server.tree.zxid
     assert await created(w, grow("t", 3, (3, 1), validate_only=True)) == {"t": 0}
     assert w.server.tree.zxid == zxid
@@ -49,7 +49,7 @@ async def test_given_replicas_are_taken_and_validation_writes_nothing(w: World) 
 
 
 @in_world(1, 2, 3, 4)
-async def test_a_refused_growth_has_kafkas_error(w: World) -> None:
+async def test_a_refused_growth_has_kafkas_error(w: KafkaWorld) -> None:
     await w.topic("going", (1, 4), leaders=True)
     w.die(4)
     await w.mark("going")
@@ -66,7 +66,7 @@ async def test_a_refused_growth_has_kafkas_error(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_each_topic_of_a_request_grows_or_is_refused_on_its_own(w: World) -> None:
+async def test_each_topic_of_a_request_grows_or_is_refused_on_its_own(w: KafkaWorld) -> None:
     for name in ("u", "v"):
         await w.topic(name, (1, 2), leaders=True)
     await w.propagated()
@@ -79,7 +79,7 @@ async def test_each_topic_of_a_request_grows_or_is_refused_on_its_own(w: World) 
 
 
 @in_world(before=running)
-async def test_a_reassignment_under_way_holds_it_up(w: World) -> None:
+async def test_a_reassignment_under_way_holds_it_up(w: KafkaWorld) -> None:
     found = w.assignment("t")
     moving = {**found.partitions, 0: Assignment((1, 2, 3), (3,), (2,))}
     await w.operator.set(paths.topic("t"), encode_topic(moving, found.topic_id), found.version)
@@ -87,7 +87,7 @@ async def test_a_reassignment_under_way_holds_it_up(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_topic_grows_while_a_cancelled_reassignment_waits_for_a_replica_to_stop(w: World) -> None:
+async def test_a_topic_grows_while_a_cancelled_reassignment_waits_for_a_replica_to_stop(w: KafkaWorld) -> None:
     """Who lists reassignments does not see it any more; the topic znode names the replica until it has stopped."""
     await alter(w, {("t", 0): (1, 3)})
     w.wires.silent.add(3)
@@ -102,7 +102,7 @@ async def test_a_topic_grows_while_a_cancelled_reassignment_waits_for_a_replica_
 
 
 @in_world(before=running)
-async def test_partitions_that_another_client_adds_in_between_are_kept(w: World) -> None:
+async def test_partitions_that_another_client_adds_in_between_are_kept(w: KafkaWorld) -> None:
     w.active.script.at(paths.topic("t"), lambda: w.expand("t", (3, 1)))
     assert await created(w, grow("t", 4)) == {"t": 0}
     await w.propagated()
@@ -125,7 +125,7 @@ async def test_a_write_whose_reply_is_lost_is_found_again() -> None:
 
 
 @in_world(before=running)
-async def test_partitions_that_were_written_and_are_not_known_yet_are_waited_for(w: World) -> None:
+async def test_partitions_that_were_written_and_are_not_known_yet_are_waited_for(w: KafkaWorld) -> None:
     """The connection is lost between the znode and the model: those that were there before are led."""
     session = w.active.zk.session_id
     w.active.script.at(paths.topic("t"), lambda: w.server.suspend(session), when="after")
@@ -140,14 +140,14 @@ async def test_partitions_that_were_written_and_are_not_known_yet_are_waited_for
 
 
 @in_world(before=running)
-async def test_a_repeated_call_succeeds_by_its_earlier_attempt(w: World) -> None:
+async def test_a_repeated_call_succeeds_by_its_earlier_attempt(w: KafkaWorld) -> None:
     assert await created(w, grow("t", 4)) == {"t": 0}
     assert await created(w, grow("t", 4), attempt=1) == {"t": 0}
     assert await created(w, grow("t", 4)) == {"t": 37}
 
 
 @in_world()
-async def test_a_topic_grows_right_after_it_was_created(w: World) -> None:
+async def test_a_topic_grows_right_after_it_was_created(w: KafkaWorld) -> None:
     await w.begin_term()
     first = asyncio.create_task(created(w, create(topic("t", 1, 1))))
     second = asyncio.create_task(created(w, grow("t", 3)))
@@ -157,7 +157,7 @@ async def test_a_topic_grows_right_after_it_was_created(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_call_that_waits_when_the_term_ends_is_refused(w: World) -> None:
+async def test_a_call_that_waits_when_the_term_ends_is_refused(w: KafkaWorld) -> None:
     w.die(1, 2, 3)
     await w.settle()
     await w.boot(9)

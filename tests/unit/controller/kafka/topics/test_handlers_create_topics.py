@@ -17,23 +17,23 @@ from state_machines.model.types import PartitionState
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.calls import CALL, call, carried, create, created, grow, topic
 from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 
-def config(w: World, name: str) -> dict[str, str]:
+def config(w: KafkaWorld, name: str) -> dict[str, str]:
     node = w.node(paths.topic_config(name))
     assert node is not None
     found: dict[str, str] = json.loads(node.data or b"")["config"]
     return found
 
 
-def notified(w: World) -> list[str]:
+def notified(w: KafkaWorld) -> list[str]:
     """Entities whose configurations brokers have to read again."""
     return [json.loads(data)["entity_path"] for data in w.notifications()]
 
 
 @in_world()
-async def test_a_topic_is_created_started_and_propagated_before_the_response(w: World) -> None:
+async def test_a_topic_is_created_started_and_propagated_before_the_response(w: KafkaWorld) -> None:
     await w.begin_term()
     answer = await carried(w, create(topic("t", 6, 2, retention_ms="1000")))
     [made] = answer.topics
@@ -53,7 +53,7 @@ async def test_a_topic_is_created_started_and_propagated_before_the_response(w: 
 
 
 @in_world()
-async def test_validation_changes_nothing_and_returns_what_would_be_created(w: World) -> None:
+async def test_validation_changes_nothing_and_returns_what_would_be_created(w: KafkaWorld) -> None:
     await w.begin_term()
     zxid = w.server.tree.zxid
     answer = await carried(w, create(topic("t", 3, 2), topic("u", 1, 9), validate_only=True))
@@ -63,7 +63,7 @@ async def test_validation_changes_nothing_and_returns_what_would_be_created(w: W
 
 
 @in_world()
-async def test_a_call_waits_a_second_for_a_silent_leader(w: World) -> None:
+async def test_a_call_waits_a_second_for_a_silent_leader(w: KafkaWorld) -> None:
     await w.serve()
     w.wires.silent_to = None
     w.wires.silent.add(2)
@@ -75,7 +75,7 @@ async def test_a_call_waits_a_second_for_a_silent_leader(w: World) -> None:
 
 
 @in_world()
-async def test_a_topic_that_no_broker_shows_times_out(w: World) -> None:
+async def test_a_topic_that_no_broker_shows_times_out(w: KafkaWorld) -> None:
     await w.serve()
     w.wires.silent_to = UPDATE_METADATA
     w.wires.silent.update((1, 2, 3))
@@ -83,7 +83,7 @@ async def test_a_topic_that_no_broker_shows_times_out(w: World) -> None:
 
 
 @in_world()
-async def test_a_topic_that_is_deleted_before_it_had_a_leader_is_not_called_created(w: World) -> None:
+async def test_a_topic_that_is_deleted_before_it_had_a_leader_is_not_called_created(w: KafkaWorld) -> None:
     await w.begin_term()
     w.die(3)
     await w.settle()
@@ -94,7 +94,7 @@ async def test_a_topic_that_is_deleted_before_it_had_a_leader_is_not_called_crea
 
 
 @in_world()
-async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it(w: World) -> None:
+async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it(w: KafkaWorld) -> None:
     await w.topic("t", (1, 3), leaders=True)
     await w.begin_term()
     w.die(3)
@@ -107,7 +107,7 @@ async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it(w: World) ->
 
 
 @in_world()
-async def test_a_topic_that_never_had_a_leader_exists_for_zookeeper_alone(w: World) -> None:
+async def test_a_topic_that_never_had_a_leader_exists_for_zookeeper_alone(w: KafkaWorld) -> None:
     """No broker shows it, so other reasons come first, as with Kafka's controller."""
     await w.begin_term()
     w.die(3)
@@ -118,7 +118,7 @@ async def test_a_topic_that_never_had_a_leader_exists_for_zookeeper_alone(w: Wor
 
 
 @in_world()
-async def test_each_topic_of_a_request_is_on_its_own(w: World) -> None:
+async def test_each_topic_of_a_request_is_on_its_own(w: KafkaWorld) -> None:
     await w.topic("there", (1,), leaders=True)
     await w.begin_term()
     asked = create(topic("t", 1, 1), topic("there", 1, 1), topic("no/slash"), topic("two", 1, 1), topic("two", 2, 1))
@@ -130,7 +130,7 @@ async def test_each_topic_of_a_request_is_on_its_own(w: World) -> None:
 
 
 @in_world()
-async def test_a_time_out_of_nothing_creates_and_does_not_wait(w: World) -> None:
+async def test_a_time_out_of_nothing_creates_and_does_not_wait(w: KafkaWorld) -> None:
     await w.begin_term()
     assert await created(w, create(topic("t", 1, 1), timeout_ms=0)) == {"t": 7}
     await w.propagated()
@@ -138,7 +138,7 @@ async def test_a_time_out_of_nothing_creates_and_does_not_wait(w: World) -> None
 
 
 @in_world()
-async def test_a_call_waits_for_a_live_replica(w: World) -> None:
+async def test_a_call_waits_for_a_live_replica(w: KafkaWorld) -> None:
     await w.begin_term()
     waiting = asyncio.create_task(created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))))
     await eventually(lambda: w.term.cluster.topic("t") is not None)
@@ -148,7 +148,7 @@ async def test_a_call_waits_for_a_live_replica(w: World) -> None:
 
 
 @in_world()
-async def test_a_smaller_topic_of_the_same_name_that_was_made_meanwhile_is_not_the_requested_one(w: World) -> None:
+async def test_a_smaller_topic_of_the_same_name_that_was_made_meanwhile_is_not_the_requested_one(w: KafkaWorld) -> None:
     await w.begin_term()
     wanted = create(topic("t", -1, -1, (1,), (9,)), timeout_ms=5_000)
     waiting = asyncio.create_task(created(w, wanted))
@@ -162,7 +162,7 @@ async def test_a_smaller_topic_of_the_same_name_that_was_made_meanwhile_is_not_t
 
 @pytest.mark.parametrize(("timeout_ms", "seconds"), [(0, 0.0), (1_700, 1.7), (299_000, 299.0), (600_000, 300.0)])
 @in_world()
-async def test_a_topic_without_a_live_replica_times_out_alone(w: World, timeout_ms: int, seconds: float) -> None:
+async def test_a_topic_without_a_live_replica_times_out_alone(w: KafkaWorld, timeout_ms: int, seconds: float) -> None:
     await w.begin_term()
     before_s = asyncio.get_running_loop().time()
     wanted = create(topic("t", -1, -1, (9,)), topic("u", 1, 1), timeout_ms=timeout_ms)
@@ -174,7 +174,7 @@ async def test_a_topic_without_a_live_replica_times_out_alone(w: World, timeout_
 
 
 @in_world()
-async def test_a_configuration_from_before_is_replaced_and_brokers_notice(w: World) -> None:
+async def test_a_configuration_from_before_is_replaced_and_brokers_notice(w: KafkaWorld) -> None:
     await w.operator.create(paths.topic_config("t"), b'{"version":1,"config":{"retention.ms":"1"}}')
     await w.begin_term()
     assert await created(w, create(topic("t", 1, 1))) == {"t": 0}
@@ -183,7 +183,7 @@ async def test_a_configuration_from_before_is_replaced_and_brokers_notice(w: Wor
 
 
 @in_world()
-async def test_below_ibp_2_8_there_is_no_topic_id(w: World) -> None:
+async def test_below_ibp_2_8_there_is_no_topic_id(w: KafkaWorld) -> None:
     await w.begin_term("2.7-IV1")
     answer = await carried(w, create(topic("t", 1, 1)))
     assert (answer.topics[0].error_code, answer.topics[0].topic_id) == (0, bytes(16))
@@ -191,7 +191,7 @@ async def test_below_ibp_2_8_there_is_no_topic_id(w: World) -> None:
 
 
 @in_world()
-async def test_racks_of_brokers_count(w: World) -> None:
+async def test_racks_of_brokers_count(w: KafkaWorld) -> None:
     await w.begin_term()
     for broker, rack in ((1, "a"), (2, "a"), (3, "b")):
         node = w.node(paths.broker(broker))
@@ -207,7 +207,7 @@ async def test_racks_of_brokers_count(w: World) -> None:
 
 
 @in_world()
-async def test_calls_that_wait_together_are_written_together(w: World) -> None:
+async def test_calls_that_wait_together_are_written_together(w: KafkaWorld) -> None:
     await w.serve()
     w.active.script.writes.clear()
     calls = [created(w, create(topic(f"t{n}", 2, 2)), call_id=b"%16d" % n) for n in range(50)]
@@ -217,7 +217,7 @@ async def test_calls_that_wait_together_are_written_together(w: World) -> None:
 
 
 @in_world()
-async def test_of_two_calls_for_one_name_the_first_creates(w: World) -> None:
+async def test_of_two_calls_for_one_name_the_first_creates(w: KafkaWorld) -> None:
     await w.begin_term()
     calls = [created(w, create(topic("t", n, 1)), call_id=b"%16d" % n) for n in (1, 2)]
     assert await asyncio.gather(*calls) == [{"t": 0}, {"t": 36}]
@@ -227,7 +227,7 @@ async def test_of_two_calls_for_one_name_the_first_creates(w: World) -> None:
 @pytest.mark.parametrize(("ibp", "replicas"), [("3.9", (2,)), ("3.9", (3,)), ("2.7-IV1", (3,))])
 @in_world()
 async def test_a_topic_that_another_client_creates_first_exists_whatever_its_replicas(
-    w: World, ibp: str, replicas: tuple[int, ...]
+    w: KafkaWorld, ibp: str, replicas: tuple[int, ...]
 ) -> None:
     await w.begin_term(ibp)
     topic_id = b"" if ibp == "3.9" else None
@@ -238,7 +238,7 @@ async def test_a_topic_that_another_client_creates_first_exists_whatever_its_rep
 
 
 @in_world()
-async def test_a_topic_that_does_not_fit_into_a_znode_is_refused_by_itself(w: World) -> None:
+async def test_a_topic_that_does_not_fit_into_a_znode_is_refused_by_itself(w: KafkaWorld) -> None:
     await w.begin_term()
     many = topic("many", 90_000, 3)
     assert await created(w, create(many, topic("t", 1, 1))) == {"many": 37, "t": 0}
@@ -251,7 +251,7 @@ def lost() -> None:
 
 @pytest.mark.parametrize("ibp", ["3.9", "2.7-IV1"])
 @in_world()
-async def test_a_write_whose_reply_is_lost_is_found_again(w: World, ibp: str) -> None:
+async def test_a_write_whose_reply_is_lost_is_found_again(w: KafkaWorld, ibp: str) -> None:
     await w.begin_term(ibp)
     w.active.script.at(paths.topic("t"), lost, when="after")
     assert await created(w, create(topic("t", 3, 2))) == {"t": 0}
@@ -260,7 +260,7 @@ async def test_a_write_whose_reply_is_lost_is_found_again(w: World, ibp: str) ->
 
 
 @in_world()
-async def test_a_repeated_call_succeeds_by_its_earlier_attempt(w: World) -> None:
+async def test_a_repeated_call_succeeds_by_its_earlier_attempt(w: KafkaWorld) -> None:
     await w.begin_term()
     asked = create(topic("t", 3, 2), topic("u", 1, 1))
     first = await carried(w, asked)
@@ -276,7 +276,7 @@ async def test_a_repeated_call_succeeds_by_its_earlier_attempt(w: World) -> None
 
 
 @in_world()
-async def test_a_call_that_waits_when_the_term_ends_is_refused(w: World) -> None:
+async def test_a_call_that_waits_when_the_term_ends_is_refused(w: KafkaWorld) -> None:
     await w.begin_term()
     waiting = asyncio.create_task(carried(w, create(topic("t", -1, -1, (9,)))))
     await eventually(lambda: w.term.cluster.topic("t") is not None)
@@ -286,7 +286,7 @@ async def test_a_call_that_waits_when_the_term_ends_is_refused(w: World) -> None
 
 
 @in_world()
-async def test_a_fenced_term_creates_nothing(w: World) -> None:
+async def test_a_fenced_term_creates_nothing(w: KafkaWorld) -> None:
     await w.begin_term()
     w.active.script.at(paths.topic("t"), w.seize)
     with pytest.raises(NotController):
@@ -299,7 +299,7 @@ async def test_a_fenced_term_creates_nothing(w: World) -> None:
 
 
 @in_world()
-async def test_principals_that_are_not_named_may_change_nothing(w: World) -> None:
+async def test_principals_that_are_not_named_may_change_nothing(w: KafkaWorld) -> None:
     await w.begin_term()
     calls = Calls(w.term.queue, Authorizer(principals("User:root; User:ops")))
     asked: Any = call(create(topic("t", 1, 1)))
@@ -318,7 +318,7 @@ def test_super_users_are_named_one_by_one_as_in_kafka() -> None:
 
 
 @in_world()
-async def test_more_topics_than_the_loop_has_time_for_are_refused_at_once(w: World) -> None:
+async def test_more_topics_than_the_loop_has_time_for_are_refused_at_once(w: KafkaWorld) -> None:
     await w.begin_term()
     many = [topic(f"t{number}", 1, 1) for number in range(TOPICS_MAX + 1)]
     found = await created(w, create(*many))

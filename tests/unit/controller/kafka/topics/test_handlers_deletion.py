@@ -22,12 +22,12 @@ from state_machines.machines.draft import Draft
 from state_machines.model.types import LEADER_DURING_DELETE, Assignment, PartitionState
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, loses_connection
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 pytestmark = pytest.mark.seed("S4-78")
 
 
-async def running(w: World) -> None:
+async def running(w: KafkaWorld) -> None:
     """t: two partitions on all brokers; u stays."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (3, 1), leaders=True)
@@ -35,7 +35,7 @@ async def running(w: World) -> None:
     w.forget()
 
 
-def gone(w: World, *names: str) -> bool:
+def gone(w: KafkaWorld, *names: str) -> bool:
     """Nothing is left of topics, in ZooKeeper and in memory."""
     cluster = w.term.cluster
     return not any(w.znodes_of(name) or cluster.topic(name) for name in names) and not cluster.deletions
@@ -44,7 +44,7 @@ def gone(w: World, *names: str) -> bool:
 @pytest.mark.kafka("DeleteTopicTest.testDeleteTopicWithAllAliveReplicas")
 @pytest.mark.seed("S4-30", "S4-37")
 @in_world(before=running)
-async def test_a_topic_with_a_marker_is_deleted(w: World) -> None:
+async def test_a_topic_with_a_marker_is_deleted(w: KafkaWorld) -> None:
     await w.mark("t")
     await w.propagated()
     assert gone(w, "t")
@@ -60,7 +60,7 @@ async def test_a_topic_with_a_marker_is_deleted(w: World) -> None:
 
 @pytest.mark.kafka("ControllerChannelManagerTest.testStopReplicaGroupsByBroker")
 @in_world()
-async def test_many_topics_go_in_few_multis_and_one_request_for_each_broker(w: World) -> None:
+async def test_many_topics_go_in_few_multis_and_one_request_for_each_broker(w: KafkaWorld) -> None:
     names = [f"topic-{n:02d}" for n in range(40)]
     for name in names:
         await w.topic(name, (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
@@ -79,7 +79,7 @@ async def test_many_topics_go_in_few_multis_and_one_request_for_each_broker(w: W
 
 @pytest.mark.parametrize("at_once", [1, 6, 1_000])
 @in_world()
-async def test_many_stop_replica_responses_are_counted_some_at_a_time(w: World, at_once: int) -> None:
+async def test_many_stop_replica_responses_are_counted_some_at_a_time(w: KafkaWorld, at_once: int) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
     await w.serve()
     counted: list[int] = []
@@ -102,7 +102,7 @@ async def test_many_stop_replica_responses_are_counted_some_at_a_time(w: World, 
 
 @pytest.mark.kafka("DeleteTopicTest.testRecreateTopicAfterDeletion")
 @in_world(before=running)
-async def test_a_topic_of_the_same_name_is_a_new_one(w: World) -> None:
+async def test_a_topic_of_the_same_name_is_a_new_one(w: KafkaWorld) -> None:
     for life in range(2):
         await w.mark("t")
         await w.propagated()
@@ -124,7 +124,7 @@ async def test_a_topic_of_the_same_name_is_a_new_one(w: World) -> None:
 )
 @pytest.mark.parametrize("failover", [False, True], ids=["the same term", "another term"])
 @in_world(before=running)
-async def test_a_broker_that_is_down_is_waited_for(w: World, failover: bool) -> None:
+async def test_a_broker_that_is_down_is_waited_for(w: KafkaWorld, failover: bool) -> None:
     w.die(3)
     await w.propagated()
     await w.mark("t")
@@ -144,7 +144,7 @@ async def test_a_broker_that_is_down_is_waited_for(w: World, failover: bool) -> 
 
 
 @in_world(before=running)
-async def test_a_broker_that_dies_before_its_response_is_sent_the_deletion_again(w: World) -> None:
+async def test_a_broker_that_dies_before_its_response_is_sent_the_deletion_again(w: KafkaWorld) -> None:
     w.wires.silent.add(2)
     await w.mark("t")
     await eventually(lambda: w.wires.deleted(2))
@@ -161,7 +161,7 @@ async def test_a_broker_that_dies_before_its_response_is_sent_the_deletion_again
 
 
 @in_world(before=running)
-async def test_a_response_of_a_broker_from_before_its_restart_deletes_nothing(w: World) -> None:
+async def test_a_response_of_a_broker_from_before_its_restart_deletes_nothing(w: KafkaWorld) -> None:
     """Its log may be back, on a disk that was mounted late: the present incarnation has to respond itself."""
     w.wires.silent.add(2)
     await w.mark("t")
@@ -184,7 +184,7 @@ async def test_a_response_of_a_broker_from_before_its_restart_deletes_nothing(w:
 
 
 @in_world(before=running)
-async def test_a_deletion_that_a_broker_refused_as_stale_goes_on_at_its_next_registration(w: World) -> None:
+async def test_a_deletion_that_a_broker_refused_as_stale_goes_on_at_its_next_registration(w: KafkaWorld) -> None:
     """The answer names no partition. Kafka's controller waits for ever; here the broker's next registration helps."""
     w.wires.errors[2] = Error.STALE_BROKER_EPOCH
     await w.mark("t")
@@ -199,7 +199,7 @@ async def test_a_deletion_that_a_broker_refused_as_stale_goes_on_at_its_next_reg
 
 
 @in_world(before=running)
-async def test_a_log_that_could_not_be_deleted_waits_for_a_restart_and_not_for_other_events(w: World) -> None:
+async def test_a_log_that_could_not_be_deleted_waits_for_a_restart_and_not_for_other_events(w: KafkaWorld) -> None:
     w.wires.refused[2] = {("t", 1): Error.KAFKA_STORAGE_ERROR}
     await w.mark("t")
     await w.propagated()
@@ -218,7 +218,7 @@ async def test_a_log_that_could_not_be_deleted_waits_for_a_restart_and_not_for_o
 
 
 @in_world()
-async def test_a_bounded_number_of_partitions_is_under_way(w: World) -> None:
+async def test_a_bounded_number_of_partitions_is_under_way(w: KafkaWorld) -> None:
     names = [f"topic-{n:02d}" for n in range(10)]
     for name in names:
         await w.topic(name, (1, 2), (2, 3), leaders=True)
@@ -250,7 +250,7 @@ async def test_a_bounded_number_of_partitions_is_under_way(w: World) -> None:
 
 
 @in_world()
-async def test_topics_that_wait_for_a_broker_do_not_hold_up_others(w: World) -> None:
+async def test_topics_that_wait_for_a_broker_do_not_hold_up_others(w: KafkaWorld) -> None:
     for n in range(4):
         await w.topic(f"waits-{n}", (9,), (1, 9), leaders=True)
     await running(w)
@@ -265,7 +265,7 @@ async def test_topics_that_wait_for_a_broker_do_not_hold_up_others(w: World) -> 
 
 
 @in_world(before=running)
-async def test_brokers_without_a_replica_are_sent_the_deletion_before_the_znodes_go(w: World) -> None:
+async def test_brokers_without_a_replica_are_sent_the_deletion_before_the_znodes_go(w: KafkaWorld) -> None:
     """Nobody would tell it later: a new controller does not know the topic any more."""
     w.wires.silent_to = UPDATE_METADATA
     w.wires.silent.add(2)
@@ -280,7 +280,7 @@ async def test_brokers_without_a_replica_are_sent_the_deletion_before_the_znodes
 
 
 @in_world(before=running)
-async def test_a_broker_that_returns_is_sent_the_topics_that_were_deleted_meanwhile(w: World) -> None:
+async def test_a_broker_that_returns_is_sent_the_topics_that_were_deleted_meanwhile(w: KafkaWorld) -> None:
     """Its session expired while it was frozen: it comes back with the metadata that it had."""
     await w.topic("again", (3, 1), leaders=True)
     w.die(2)
@@ -298,7 +298,7 @@ async def test_a_broker_that_returns_is_sent_the_topics_that_were_deleted_meanwh
 
 
 @in_world(before=running)
-async def test_a_deletion_that_was_left_half_done_ends_every_partition_that_its_topic_names(w: World) -> None:
+async def test_a_deletion_that_was_left_half_done_ends_every_partition_that_its_topic_names(w: KafkaWorld) -> None:
     """The term before has deleted a state znode already; a broker that was away then knows the partition still."""
     await w.active.crash()
     await w.mark("t")
@@ -313,7 +313,7 @@ async def test_a_deletion_that_was_left_half_done_ends_every_partition_that_its_
 
 
 @in_world(before=running)
-async def test_deleted_topics_are_sent_to_brokers_that_register_until_no_broker_is_absent(w: World) -> None:
+async def test_deleted_topics_are_sent_to_brokers_that_register_until_no_broker_is_absent(w: KafkaWorld) -> None:
     """Also to who was away when the term began and has no replica: nobody knew that it would come back."""
     await w.mark("u")
     await w.propagated()
@@ -333,7 +333,7 @@ async def test_deleted_topics_are_sent_to_brokers_that_register_until_no_broker_
 
 
 @in_world(before=running)
-async def test_a_reassignment_comes_to_its_end_first(w: World) -> None:
+async def test_a_reassignment_comes_to_its_end_first(w: KafkaWorld) -> None:
     moving = Assignment((1, 2, 3), (), (3,))
     data = encode_topic({0: moving, 1: Assignment((2, 3, 1))}, w.assignment("t").topic_id)
     await w.operator.set(paths.topic("t"), data, w.assignment("t").version)
@@ -355,7 +355,7 @@ async def test_a_reassignment_comes_to_its_end_first(w: World) -> None:
 )
 @pytest.mark.parametrize("failover", [False, True], ids=["the same term", "another term"])
 @in_world(before=running)
-async def test_partitions_that_are_added_meanwhile_do_not_start(w: World, failover: bool) -> None:
+async def test_partitions_that_are_added_meanwhile_do_not_start(w: KafkaWorld, failover: bool) -> None:
     """KAFKA-6612: taken back; those that a new controller finds go with the topic."""
     w.die(3)
     await w.propagated()
@@ -376,7 +376,7 @@ async def test_partitions_that_are_added_meanwhile_do_not_start(w: World, failov
 
 
 @in_world(before=running)
-async def test_a_topic_that_was_replaced_by_hand_is_deleted_by_its_marker(w: World) -> None:
+async def test_a_topic_that_was_replaced_by_hand_is_deleted_by_its_marker(w: KafkaWorld) -> None:
     w.wires.silent.add(3)
     await w.mark("t")
     await eventually(lambda: w.wires.deleted(3))
@@ -392,7 +392,7 @@ async def test_a_topic_that_was_replaced_by_hand_is_deleted_by_its_marker(w: Wor
 
 
 @in_world(before=running)
-async def test_a_topic_that_vanishes_while_it_is_deleted_takes_its_marker_along(w: World) -> None:
+async def test_a_topic_that_vanishes_while_it_is_deleted_takes_its_marker_along(w: KafkaWorld) -> None:
     w.wires.silent.add(3)
     await w.mark("t")
     await eventually(lambda: w.wires.deleted(3))
@@ -405,7 +405,7 @@ async def test_a_topic_that_vanishes_while_it_is_deleted_takes_its_marker_along(
 
 
 @in_world(before=running)
-async def test_unexpected_znodes_below_a_topic_are_deleted(w: World) -> None:
+async def test_unexpected_znodes_below_a_topic_are_deleted(w: KafkaWorld) -> None:
     for path in (
         paths.partition("t", 9),
         paths.state("t", 9),
@@ -421,7 +421,7 @@ async def test_unexpected_znodes_below_a_topic_are_deleted(w: World) -> None:
 
 @pytest.mark.kafka("DeleteTopicTest.testDeletingPartiallyDeletedTopic")
 @in_world()
-async def test_what_is_half_deleted_is_finished(w: World) -> None:
+async def test_what_is_half_deleted_is_finished(w: KafkaWorld) -> None:
     """KAFKA-6650: partitions without a state znode, and without any."""
     await w.topic("t", (1, 2), (2, 1), (1, 2), leaders=True)
     await w.operator.delete(paths.state("t", 0), -1)
@@ -438,7 +438,7 @@ async def test_what_is_half_deleted_is_finished(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_znodes_that_others_write_meanwhile_are_read_again(w: World) -> None:
+async def test_znodes_that_others_write_meanwhile_are_read_again(w: KafkaWorld) -> None:
     async def a_leader_writes() -> None:
         await w.leader_writes("t", 0, (1, 2))
 
@@ -450,7 +450,7 @@ async def test_znodes_that_others_write_meanwhile_are_read_again(w: World) -> No
 
 
 @in_world(before=running)
-async def test_znodes_that_may_not_be_deleted_are_reported_and_tried_again(w: World) -> None:
+async def test_znodes_that_may_not_be_deleted_are_reported_and_tried_again(w: KafkaWorld) -> None:
     w.restrict(paths.partition("t", 0))
     await w.mark("t")
     await w.propagated()
@@ -469,7 +469,7 @@ async def test_znodes_that_may_not_be_deleted_are_reported_and_tried_again(w: Wo
 
 @pytest.mark.kafka("DeleteTopicTest.testDeleteNonExistingTopic")
 @in_world()
-async def test_markers_of_unknown_topics_are_removed(w: World) -> None:
+async def test_markers_of_unknown_topics_are_removed(w: KafkaWorld) -> None:
     await w.mark("never-was")
     await running(w)
     await w.propagated()
@@ -481,7 +481,7 @@ async def test_markers_of_unknown_topics_are_removed(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_topic_that_was_not_read_yet_keeps_its_marker(w: World) -> None:
+async def test_a_topic_that_was_not_read_yet_keeps_its_marker(w: KafkaWorld) -> None:
     w.server.hold_watches(w.active.zk.session_id)
     await w.topic("fresh", (1, 2))
     await w.mark("fresh")
@@ -494,7 +494,7 @@ async def test_a_topic_that_was_not_read_yet_keeps_its_marker(w: World) -> None:
 
 
 @in_world()
-async def test_a_malformed_topic_is_deleted_once_it_is_repaired(w: World) -> None:
+async def test_a_malformed_topic_is_deleted_once_it_is_repaired(w: KafkaWorld) -> None:
     await w.operator.create(paths.topic("bad"), b"{")
     await w.mark("bad")
     await running(w)
@@ -507,7 +507,7 @@ async def test_a_malformed_topic_is_deleted_once_it_is_repaired(w: World) -> Non
 
 
 @in_world()
-async def test_a_state_that_cannot_be_understood_goes_with_its_topic(w: World) -> None:
+async def test_a_state_that_cannot_be_understood_goes_with_its_topic(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), (2, 3), leaders=True)
     await w.operator.set(paths.state("t", 0), b"{}", 0)
     await w.begin_term()
@@ -526,7 +526,7 @@ async def test_a_state_that_cannot_be_understood_goes_with_its_topic(w: World) -
 @pytest.mark.kafka("DeleteTopicTest.testDisableDeleteTopic")
 @in_world(delete_topic_enable=False)
 async def test_deletion_switched_off_removes_the_marker_and_keeps_the_topic(
-    w: World, caplog: pytest.LogCaptureFixture
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     await w.topic("marked-before", (1, 2), leaders=True)
     await w.mark("marked-before")
@@ -546,7 +546,7 @@ async def test_deletion_switched_off_removes_the_marker_and_keeps_the_topic(
 
 @pytest.mark.parametrize("lost_at", range(14))
 @in_world(before=running)
-async def test_a_lost_connection_only_delays_a_deletion(w: World, lost_at: int) -> None:
+async def test_a_lost_connection_only_delays_a_deletion(w: KafkaWorld, lost_at: int) -> None:
     await w.mark("t", "u")
     with loses_connection(w.server, w.active.zk, lost_at):
         await w.propagated()
@@ -556,7 +556,7 @@ async def test_a_lost_connection_only_delays_a_deletion(w: World, lost_at: int) 
 
 @pytest.mark.parametrize("lost_at", range(3))
 @in_world(before=running)
-async def test_a_deletion_whose_reply_is_lost_is_found(w: World, lost_at: int) -> None:
+async def test_a_deletion_whose_reply_is_lost_is_found(w: KafkaWorld, lost_at: int) -> None:
     path = (paths.state("t", 0), paths.topic("t"), paths.deletion("never-was"))[lost_at]
     w.active.script.at(path, lambda: w.server.lose_replies(w.active.zk.session_id))
     await w.mark("never-was", "t")
@@ -568,7 +568,7 @@ async def test_a_deletion_whose_reply_is_lost_is_found(w: World, lost_at: int) -
 @pytest.mark.seed("S4-86")
 @pytest.mark.parametrize("path", [paths.state("t", 0), paths.topic("t")])
 @in_world(before=running)
-async def test_a_fenced_term_deletes_no_topic(w: World, path: str) -> None:
+async def test_a_fenced_term_deletes_no_topic(w: KafkaWorld, path: str) -> None:
     w.active.script.at(path, w.seize)
     await w.mark("t")
     assert "another controller" in await w.active.ended()
@@ -579,7 +579,7 @@ async def test_a_fenced_term_deletes_no_topic(w: World, path: str) -> None:
 
 
 @in_world(before=running)
-async def test_a_call_has_its_response_once_the_topics_are_gone(w: World) -> None:
+async def test_a_call_has_its_response_once_the_topics_are_gone(w: KafkaWorld) -> None:
     by_id = w.assignment("u").topic_id
     assert by_id is not None
     w.wires.silent.add(3)
@@ -600,7 +600,7 @@ async def test_a_call_has_its_response_once_the_topics_are_gone(w: World) -> Non
 @pytest.mark.kafka("DeleteTopicTest.testDeleteTopicAlreadyMarkedAsDeleted")
 @pytest.mark.parametrize("timeout_ms", [0, -1, 200])
 @in_world(before=running)
-async def test_a_call_waits_until_its_own_time_out(w: World, timeout_ms: int) -> None:
+async def test_a_call_waits_until_its_own_time_out(w: KafkaWorld, timeout_ms: int) -> None:
     w.wires.silent_to = UPDATE_METADATA
     w.wires.silent.update((1, 2, 3))
     [only] = (await w.delete_topics("t", timeout_ms=timeout_ms)).topics
@@ -615,7 +615,7 @@ async def test_a_call_waits_until_its_own_time_out(w: World, timeout_ms: int) ->
 
 @pytest.mark.kafka("DeleteTopicTest.testResumeDeleteTopicWithRecoveredFollower")
 @in_world(before=running)
-async def test_a_call_does_not_wait_for_a_broker_that_is_gone(w: World) -> None:
+async def test_a_call_does_not_wait_for_a_broker_that_is_gone(w: KafkaWorld) -> None:
     w.die(3)
     await w.propagated()
     before_s = asyncio.get_running_loop().time()
@@ -639,7 +639,7 @@ async def test_a_call_does_not_wait_for_a_broker_that_is_gone(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_deletion_is_not_over_by_a_broker_that_refuses_metadata(w: World) -> None:
+async def test_a_deletion_is_not_over_by_a_broker_that_refuses_metadata(w: KafkaWorld) -> None:
     """It still shows the topic, whatever it was sent."""
     w.wires.errors[1] = Error.STALE_CONTROLLER_EPOCH
     w.wires.silent_to = UPDATE_METADATA
@@ -653,7 +653,7 @@ async def test_a_deletion_is_not_over_by_a_broker_that_refuses_metadata(w: World
 
 
 @in_world(before=running)
-async def test_a_call_waits_until_a_broker_that_returns_was_sent_the_deletion(w: World) -> None:
+async def test_a_call_waits_until_a_broker_that_returns_was_sent_the_deletion(w: KafkaWorld) -> None:
     """It comes back with the metadata that it had; its snapshot names no deleted topic, and writes follow on that."""
     await w.topic("led-by-2", (2,), leaders=True)
     w.die(2)
@@ -673,7 +673,7 @@ async def test_a_call_waits_until_a_broker_that_returns_was_sent_the_deletion(w:
 
 
 @in_world(before=running)
-async def test_a_deletion_call_waits_a_second_for_a_silent_broker(w: World) -> None:
+async def test_a_deletion_call_waits_a_second_for_a_silent_broker(w: KafkaWorld) -> None:
     w.wires.silent_to = UPDATE_METADATA
     w.wires.silent.add(3)
     before_s = asyncio.get_running_loop().time()
@@ -687,7 +687,7 @@ async def test_a_deletion_call_waits_a_second_for_a_silent_broker(w: World) -> N
 
 
 @in_world(before=running)
-async def test_a_call_for_a_topic_that_is_reassigned_waits_until_its_own_time_out(w: World) -> None:
+async def test_a_call_for_a_topic_that_is_reassigned_waits_until_its_own_time_out(w: KafkaWorld) -> None:
     moving = Assignment((1, 2, 3), (), (3,))
     w.term.cluster.observe_assignments("t", w.assignment("t").version, {0: moving})
     [only] = (await w.delete_topics("t", timeout_ms=3_000)).topics
@@ -695,7 +695,7 @@ async def test_a_call_for_a_topic_that_is_reassigned_waits_until_its_own_time_ou
 
 
 @in_world(before=running)
-async def test_a_call_whose_marker_is_refused_fails_at_once(w: World) -> None:
+async def test_a_call_whose_marker_is_refused_fails_at_once(w: KafkaWorld) -> None:
     w.restrict(paths.DELETE_TOPICS)
     assert (await w.delete_topics("t")).topics[0].error is Error.UNKNOWN_SERVER_ERROR
     assert not w.term.gate.ended
@@ -703,7 +703,7 @@ async def test_a_call_whose_marker_is_refused_fails_at_once(w: World) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @in_world(before=running)
-async def test_a_deletion_call_is_refused_when_the_term_ends(w: World, when: str) -> None:
+async def test_a_deletion_call_is_refused_when_the_term_ends(w: KafkaWorld, when: str) -> None:
     w.wires.silent.add(3)
     asked = asyncio.create_task(w.delete_topics("t"))
     if when == "after":
@@ -714,7 +714,7 @@ async def test_a_deletion_call_is_refused_when_the_term_ends(w: World, when: str
 
 
 @in_world(before=running)
-async def test_a_call_that_met_a_lost_connection_is_refused_and_its_marker_stays(w: World) -> None:
+async def test_a_call_that_met_a_lost_connection_is_refused_and_its_marker_stays(w: KafkaWorld) -> None:
     w.active.script.at(paths.deletion("t"), lambda: w.server.lose_replies(w.active.zk.session_id))
     with pytest.raises(NotController):
         await w.delete_topics("t")

@@ -12,10 +12,10 @@ from metadata_store.codecs.topic import encode_topic
 from state_machines.decisions.topic_change import new_partitions
 from state_machines.model.types import Assignment, PartitionState
 from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA, loses_connection
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 
-async def running(w: World, ibp: str = "3.9") -> None:
+async def running(w: KafkaWorld, ibp: str = "3.9") -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.serve(ibp)
     w.forget()
@@ -26,7 +26,7 @@ async def running(w: World, ibp: str = "3.9") -> None:
 )
 @pytest.mark.seed("S4-39", "S4-40", "S4-41", "S4-42", "S4-43", "S4-7", "S4-8")
 @in_world(before=running)
-async def test_a_new_topic_starts_on_its_live_replicas(w: World) -> None:
+async def test_a_new_topic_starts_on_its_live_replicas(w: KafkaWorld) -> None:
     await w.topic("new", (3, 1, 9), (9, 2))
     await w.propagated()
     assert w.leaders()["new", 0] == (3, (3, 1))
@@ -38,7 +38,7 @@ async def test_a_new_topic_starts_on_its_live_replicas(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_new_topic_without_a_live_replica_waits_for_one(w: World) -> None:
+async def test_a_new_topic_without_a_live_replica_waits_for_one(w: KafkaWorld) -> None:
     await w.topic("waits", (8, 9))
     await w.propagated()
     assert ("waits", 0) not in w.leaders()
@@ -54,7 +54,7 @@ async def test_a_new_topic_without_a_live_replica_waits_for_one(w: World) -> Non
 @pytest.mark.kafka("ControllerIntegrationTest.testTopicPartitionExpansion")
 @pytest.mark.seed("S4-79")
 @in_world(before=running)
-async def test_added_partitions_start_and_the_others_stay_as_they_are(w: World) -> None:
+async def test_added_partitions_start_and_the_others_stay_as_they_are(w: KafkaWorld) -> None:
     before = w.states["t", 0]
     await w.expand("t", (2, 3), (3, 1))
     await w.propagated()
@@ -68,7 +68,7 @@ async def test_added_partitions_start_and_the_others_stay_as_they_are(w: World) 
     w.agreed()
 
 
-async def crowd(w: World, topics: int = 30) -> list[str]:
+async def crowd(w: KafkaWorld, topics: int = 30) -> list[str]:
     """Topics of two partitions each, and a term."""
     names = [f"topic-{number:02d}" for number in range(topics)]
     for name in names:
@@ -77,7 +77,7 @@ async def crowd(w: World, topics: int = 30) -> list[str]:
     return names
 
 
-async def all_change(w: World, names: list[str]) -> None:
+async def all_change(w: KafkaWorld, names: list[str]) -> None:
     """Each grows, but the first, which vanishes, the second, which is another one, and the third, which breaks."""
     w.server.hold_watches(w.active.zk.session_id)
     for name in names[3:]:
@@ -91,7 +91,7 @@ async def all_change(w: World, names: list[str]) -> None:
     w.server.release_watches(w.active.zk.session_id)
 
 
-def as_they_should_be(w: World, names: list[str]) -> None:
+def as_they_should_be(w: KafkaWorld, names: list[str]) -> None:
     led = w.leaders()
     assert all(led[name, 2] == (3, (3, 1)) for name in names[3:])
     assert (names[0], 0) not in led
@@ -102,7 +102,7 @@ def as_they_should_be(w: World, names: list[str]) -> None:
 
 
 @in_world()
-async def test_topics_that_change_together_are_read_together(w: World) -> None:
+async def test_topics_that_change_together_are_read_together(w: KafkaWorld) -> None:
     names = await crowd(w)
     reads = mock.Mock(wraps=w.term.controller.store.load_topics)
     with mock.patch.object(w.term.controller.store, "load_topics", reads):
@@ -117,7 +117,7 @@ async def test_topics_that_change_together_are_read_together(w: World) -> None:
 
 
 @in_world()
-async def test_no_more_changed_topics_are_read_together_than_the_loop_can_spare(w: World) -> None:
+async def test_no_more_changed_topics_are_read_together_than_the_loop_can_spare(w: KafkaWorld) -> None:
     names = await crowd(w)
     reads = mock.Mock(wraps=w.term.controller.store.load_topics)
     with (
@@ -131,7 +131,7 @@ async def test_no_more_changed_topics_are_read_together_than_the_loop_can_spare(
 
 
 @in_world()
-async def test_no_more_new_topics_are_started_together_than_the_loop_can_spare(w: World) -> None:
+async def test_no_more_new_topics_are_started_together_than_the_loop_can_spare(w: KafkaWorld) -> None:
     await w.begin_term()
     started = mock.Mock(wraps=new_partitions)
     names = [f"new-{n}" for n in range(7)]
@@ -150,7 +150,7 @@ async def test_no_more_new_topics_are_started_together_than_the_loop_can_spare(w
 
 @pytest.mark.parametrize("lost_at", range(6))
 @in_world()
-async def test_topics_that_were_taken_together_are_not_lost_with_the_connection(w: World, lost_at: int) -> None:
+async def test_topics_that_were_taken_together_are_not_lost_with_the_connection(w: KafkaWorld, lost_at: int) -> None:
     names = await crowd(w)
     await all_change(w, names)
     with loses_connection(w.server, w.active.zk, lost_at):
@@ -159,7 +159,7 @@ async def test_topics_that_were_taken_together_are_not_lost_with_the_connection(
 
 
 @in_world(before=running)
-async def test_a_topic_that_vanished_is_forgotten_and_one_of_the_same_name_starts_anew(w: World) -> None:
+async def test_a_topic_that_vanished_is_forgotten_and_one_of_the_same_name_starts_anew(w: KafkaWorld) -> None:
     old = w.assignment("t").topic_id
     await w.delete_topic("t")
     await w.settle()
@@ -173,7 +173,7 @@ async def test_a_topic_that_vanished_is_forgotten_and_one_of_the_same_name_start
 
 
 @in_world(before=running)
-async def test_a_topic_recreated_before_the_next_look_is_a_new_one(w: World) -> None:
+async def test_a_topic_recreated_before_the_next_look_is_a_new_one(w: KafkaWorld) -> None:
     w.server.hold_watches(w.active.zk.session_id)
     await w.delete_topic("t")
     await w.topic("t", (2, 1), topic_id=bytes(15) + b"x")
@@ -184,7 +184,7 @@ async def test_a_topic_recreated_before_the_next_look_is_a_new_one(w: World) -> 
 
 
 @in_world(before=running)
-async def test_a_topic_recreated_between_two_looks_is_a_new_one(w: World) -> None:
+async def test_a_topic_recreated_between_two_looks_is_a_new_one(w: KafkaWorld) -> None:
     """Its data watch fired for a growth; before that is handled it is gone, and back before the next look."""
     really = w.term.controller.store.load_topics
 
@@ -205,7 +205,7 @@ async def test_a_topic_recreated_between_two_looks_is_a_new_one(w: World) -> Non
 @pytest.mark.parametrize("ibp", ["2.7-IV1", "3.9"])
 @pytest.mark.seed("S4-85")
 @in_world()
-async def test_state_znodes_created_while_no_daemon_ran_are_taken_as_they_are(w: World, ibp: str) -> None:
+async def test_state_znodes_created_while_no_daemon_ran_are_taken_as_they_are(w: KafkaWorld, ibp: str) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True, isr=(1, 2, 3), epoch=9)
     await w.serve(ibp)
     assert w.states["t", 0].leader_epoch == 9
@@ -226,7 +226,7 @@ MALFORMED = {
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
 @pytest.mark.parametrize("found_at", ["failover", "watch"])
 @in_world()
-async def test_a_malformed_topic_waits_until_it_is_repaired(w: World, data: bytes | None, found_at: str) -> None:
+async def test_a_malformed_topic_waits_until_it_is_repaired(w: KafkaWorld, data: bytes | None, found_at: str) -> None:
     if found_at == "failover":
         await w.operator.create(paths.topic("bad"), data)
         await running(w)
@@ -251,7 +251,7 @@ async def test_a_malformed_topic_waits_until_it_is_repaired(w: World, data: byte
 
 
 @in_world()
-async def test_a_partition_with_a_malformed_state_is_left_alone_until_it_is_repaired(w: World) -> None:
+async def test_a_partition_with_a_malformed_state_is_left_alone_until_it_is_repaired(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), (1, 2), leaders=True)
     await w.operator.set(paths.state("t", 0), b"{}", 0)
     await w.serve()

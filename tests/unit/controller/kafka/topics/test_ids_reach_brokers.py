@@ -26,7 +26,7 @@ from tests.kit.kafka.cluster import id_of
 from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.kit.kafka.reassignments import alter, caught_up
 from tests.kit.kafka.role import Kafka, kafka
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.reassignments.test_topic_rewritten import OTHER_ID, ids_sent, lost, rewrite
 from tests.unit.controller.kafka.topics.test_lost_ids import Silence, upgraded
 
@@ -34,20 +34,20 @@ SLOW = pytest.mark.parametrize("slow", [LEADER_AND_ISR, UPDATE_METADATA])
 TURN = 100
 
 
-def last_id(w: World, broker: int, api: int, name: str) -> bytes | None:
+def last_id(w: KafkaWorld, broker: int, api: int, name: str) -> bytes | None:
     """The id in the last request that names the topic; raises where none does."""
     found = [t for request in w.wires.requests(broker, api) for t in request.topic_states if t.topic_name == name]
     return found[-1].topic_id.bytes if found[-1].topic_id else None
 
 
-async def led_without_an_id(w: World) -> None:
+async def led_without_an_id(w: KafkaWorld) -> None:
     """Topic t, whose id no broker knows; ``other`` has its own."""
     await lost(w)
     w.knows = {broker: {"other": id_of("other")} for broker in w.brokers}
     await w.serve()
 
 
-async def thaws(w: World, *brokers: int) -> None:
+async def thaws(w: KafkaWorld, *brokers: int) -> None:
     await asyncio.sleep(3.0)
     await w.settle()
     w.wires.respond(*brokers)
@@ -56,7 +56,9 @@ async def thaws(w: World, *brokers: int) -> None:
 
 @SLOW
 @in_world()
-async def test_ids_that_are_made_up_while_a_first_request_is_under_way_reach_its_broker(w: World, slow: int) -> None:
+async def test_ids_that_are_made_up_while_a_first_request_is_under_way_reach_its_broker(
+    w: KafkaWorld, slow: int
+) -> None:
     await upgraded(w, "a")
     w.wires.silent_to, w.wires.silent = slow, {2}
     await w.begin_term()
@@ -70,7 +72,7 @@ async def test_ids_that_are_made_up_while_a_first_request_is_under_way_reach_its
 
 @SLOW
 @in_world()
-async def test_a_broker_that_comes_back_is_sent_a_topic_that_stays_without_an_id(w: World, slow: int) -> None:
+async def test_a_broker_that_comes_back_is_sent_a_topic_that_stays_without_an_id(w: KafkaWorld, slow: int) -> None:
     await w.topic("t", (2, 3), leaders=True)
     await rewrite(w, "t", {0: (2, 3)})
     await w.topic("other", (3, 1), leaders=True)
@@ -84,7 +86,7 @@ async def test_a_broker_that_comes_back_is_sent_a_topic_that_stays_without_an_id
     assert last_id(w, 1, UPDATE_METADATA, "other") == id_of("other")
 
 
-def without_ids(w: channels.World, *names: str) -> list[int]:
+def without_ids(w: channels.ChannelsWorld, *names: str) -> list[int]:
     """Topics with partitions for two turns, as they were loaded from znodes without ids; their indexes."""
     for name in names:
         w.add_topic(name, [(1, 2)] * TURN)
@@ -133,7 +135,7 @@ async def test_a_body_that_was_encoded_before_an_id_was_given_serves_no_other_br
 
 
 @in_world(1, 2, 3, 4, before=led_without_an_id)
-async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_register_later(w: World) -> None:
+async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_register_later(w: KafkaWorld) -> None:
     """The operator writes it just before a reassignment rewrites the znode."""
     store = w.term.controller.store
     commit = store.commit_topics
@@ -158,7 +160,7 @@ async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_r
 
 
 @in_world(1, 2, 3, 4, before=led_without_an_id)
-async def test_an_id_written_while_a_deletion_waits_for_a_reassignment_lets_both_end(w: World) -> None:
+async def test_an_id_written_while_a_deletion_waits_for_a_reassignment_lets_both_end(w: KafkaWorld) -> None:
     """Brokers name topics by their ids when they change an ISR: without it the new replica would never be in sync."""
     assert not await alter(w, {("t", 0): (2, 3, 4)})
     await w.propagated()
@@ -174,7 +176,7 @@ async def test_an_id_written_while_a_deletion_waits_for_a_reassignment_lets_both
 
 @in_world(1, 2, 3, 4)
 async def test_all_partitions_of_a_topic_whose_deletion_waits_are_sent_with_the_id_that_a_broker_knows(
-    w: World,
+    w: KafkaWorld,
 ) -> None:
     await w.topic("t", (1, 2), (2, 3), leaders=True)
     await rewrite(w, "t", {0: (1, 2), 1: (2, 3)})
@@ -191,7 +193,7 @@ async def test_all_partitions_of_a_topic_whose_deletion_waits_are_sent_with_the_
 
 
 @in_world()
-async def test_no_id_is_made_up_where_other_topics_got_theirs_back_between_two_terms(w: World) -> None:
+async def test_no_id_is_made_up_where_other_topics_got_theirs_back_between_two_terms(w: KafkaWorld) -> None:
     """The first term sent them all without ids, so that brokers say so, of those too that have one since."""
     names = [f"a{number:02}" for number in range(25)]
     for name in names:
@@ -209,7 +211,7 @@ async def test_no_id_is_made_up_where_other_topics_got_theirs_back_between_two_t
 
 
 @in_world()
-async def test_a_frozen_broker_is_waited_for_to_the_end_of_the_last_try(w: World) -> None:
+async def test_a_frozen_broker_is_waited_for_to_the_end_of_the_last_try(w: KafkaWorld) -> None:
     await lost(w)
     w.knows = {broker: {"other": id_of("other")} for broker in (1, 2)}
     w.knows[3] = {"t": id_of("t")}
@@ -226,7 +228,7 @@ async def test_a_frozen_broker_is_waited_for_to_the_end_of_the_last_try(w: World
 
 
 @in_world()
-async def test_an_id_that_is_known_already_is_no_news(w: World) -> None:
+async def test_an_id_that_is_known_already_is_no_news(w: KafkaWorld) -> None:
     """A conflict shows it again: nothing is written or sent for it, and what brokers refused stays refused."""
     await w.topic("t", (1, 2), leaders=True)
     await w.serve()
@@ -345,14 +347,14 @@ def test_only_what_the_model_lacks_is_entered_as_removed() -> None:
     assert cluster.find("u", 0) == 5
 
 
-async def three(w: World) -> None:
+async def three(w: KafkaWorld) -> None:
     await w.topic("t", (1, 2), (2, 3), (3, 1), leaders=True)
     await w.serve()
     w.forget()
 
 
 @in_world(before=three)
-async def test_partitions_of_a_topic_that_vanished_do_not_show_in_the_next_one_of_its_name(w: World) -> None:
+async def test_partitions_of_a_topic_that_vanished_do_not_show_in_the_next_one_of_its_name(w: KafkaWorld) -> None:
     await w.delete_topic("t")
     await w.propagated()
     await w.topic("t", (1, 2))

@@ -16,7 +16,7 @@ from state_machines.admin_rules.inherited_configs import BROKER_SETTINGS, SYNONY
 from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, as_shown
 from state_machines.model.types import Broker
 from tests.kit.kafka.calls import carried, create, topic
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 STATIC, DEFAULT = 4, 5
 LONG_MAX = str(2**63 - 1)
@@ -53,7 +53,7 @@ class Brokers:
         return dict(self.settings)
 
 
-async def serving(w: World, ibp: str = "3.9") -> Brokers:
+async def serving(w: KafkaWorld, ibp: str = "3.9") -> Brokers:
     """Begins a term whose controller queries ``Brokers``."""
     await w.serve(ibp)
     brokers, c = Brokers(), w.term.controller
@@ -134,7 +134,7 @@ def test_no_setting_is_named_twice() -> None:
 
 @pytest.mark.parametrize("validate_only", [False, True])
 @in_world()
-async def test_a_response_has_own_and_inherited_configurations(w: World, validate_only: bool) -> None:
+async def test_a_response_has_own_and_inherited_configurations(w: KafkaWorld, validate_only: bool) -> None:
     await serving(w)
     response = await carried(w, create(topic("t", 1, 1, retention_ms="0100"), validate_only=validate_only))
     assert shown(response, "min.insync.replicas", "retention.ms") == [("2", STATIC), ("100", 1)]
@@ -144,7 +144,7 @@ async def test_a_response_has_own_and_inherited_configurations(w: World, validat
 
 
 @in_world()
-async def test_a_broker_is_queried_once_for_each_registration(w: World) -> None:
+async def test_a_broker_is_queried_once_for_each_registration(w: KafkaWorld) -> None:
     brokers = await serving(w)
     for name in ("a", "b", "c"):
         await carried(w, create(topic(name, 1, 1)))
@@ -157,7 +157,7 @@ async def test_a_broker_is_queried_once_for_each_registration(w: World) -> None:
 
 
 @in_world()
-async def test_a_changed_default_is_queried_again_until_the_broker_has_it(w: World) -> None:
+async def test_a_changed_default_is_queried_again_until_the_broker_has_it(w: KafkaWorld) -> None:
     brokers = await serving(w)
     await carried(w, create(topic("a", 1, 1)))
     await w.configure("brokers", "<default>", min_insync_replicas="3")
@@ -176,7 +176,7 @@ async def test_a_changed_default_is_queried_again_until_the_broker_has_it(w: Wor
 
 
 @in_world()
-async def test_the_next_broker_is_queried_where_one_does_not_respond(w: World) -> None:
+async def test_the_next_broker_is_queried_where_one_does_not_respond(w: KafkaWorld) -> None:
     brokers = await serving(w)
     brokers.silent.add(1)
     brokers.away.add(2)
@@ -185,7 +185,7 @@ async def test_the_next_broker_is_queried_where_one_does_not_respond(w: World) -
 
 
 @in_world()
-async def test_a_response_without_any_broker_has_an_error_in_time(w: World) -> None:
+async def test_a_response_without_any_broker_has_an_error_in_time(w: KafkaWorld) -> None:
     brokers = await serving(w)
     brokers.silent.update((1, 2, 3))
     before_s = asyncio.get_running_loop().time()
@@ -199,7 +199,7 @@ async def test_a_response_without_any_broker_has_an_error_in_time(w: World) -> N
 
 
 @in_world()
-async def test_the_queue_goes_on_while_a_broker_is_queried(w: World) -> None:
+async def test_the_queue_goes_on_while_a_broker_is_queried(w: KafkaWorld) -> None:
     brokers = await serving(w)
     brokers.silent.update((1, 2, 3))
     waiting = asyncio.create_task(carried(w, create(topic("t", 1, 1))))
@@ -212,7 +212,7 @@ async def test_the_queue_goes_on_while_a_broker_is_queried(w: World) -> None:
 
 
 @in_world()
-async def test_a_client_of_a_version_without_configurations_queries_no_broker(w: World) -> None:
+async def test_a_client_of_a_version_without_configurations_queries_no_broker(w: KafkaWorld) -> None:
     brokers = await serving(w)
     await carried(w, create(topic("t", 1, 1)), version=4)
     assert brokers.queried == []
@@ -220,7 +220,7 @@ async def test_a_client_of_a_version_without_configurations_queries_no_broker(w:
 
 @pytest.mark.parametrize(("ibp", "shows"), [("3.9", "3.0-IV1"), ("2.8", "2.8-IV1")])
 @in_world()
-async def test_the_format_of_messages_follows_from_the_ibp(w: World, ibp: str, shows: str) -> None:
+async def test_the_format_of_messages_follows_from_the_ibp(w: KafkaWorld, ibp: str, shows: str) -> None:
     brokers = await serving(w, ibp)
     brokers.settings["log.message.format.version"] = Setting("2.8", STATIC)
     response = await carried(w, create(topic("t", 1, 1)))

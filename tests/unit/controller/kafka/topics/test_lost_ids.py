@@ -20,7 +20,7 @@ from state_machines.model.types import Broker
 from tests.kit.deadlines import eventually, in_virtual_time
 from tests.kit.kafka.cluster import id_of
 from tests.kit.kafka.parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.kit.kafka.world import World, in_world, world
+from tests.kit.kafka.world import KafkaWorld, in_world, world
 from tests.unit.controller.kafka.reassignments.test_topic_rewritten import (
     OTHER_ID,
     ids_sent,
@@ -35,7 +35,7 @@ OLD = ("a", "b", "c")
 class Silence:
     """Brokers that take questions and do not answer before they thaw."""
 
-    def __init__(self, w: World, *brokers: int) -> None:
+    def __init__(self, w: KafkaWorld, *brokers: int) -> None:
         self.frozen = set(brokers)
         self.queries: list[int] = []
         self.names: list[int] = []
@@ -59,7 +59,7 @@ class Silence:
             yield queries
 
 
-async def upgraded(w: World, *names: str, dead_leader: int | None = None) -> None:
+async def upgraded(w: KafkaWorld, *names: str, dead_leader: int | None = None) -> None:
     """A cluster in which no topic ever had an id, as its brokers say."""
     for name in names or OLD:
         await w.topic(name, (1, 2, 3), leaders=True, topic_id=None)
@@ -68,11 +68,11 @@ async def upgraded(w: World, *names: str, dead_leader: int | None = None) -> Non
         w.die(dead_leader)
 
 
-def given(w: World, *names: str) -> set[bool]:
+def given(w: KafkaWorld, *names: str) -> set[bool]:
     return {w.assignment(name).topic_id is not None for name in names or OLD}
 
 
-async def tries_over(w: World) -> None:
+async def tries_over(w: KafkaWorld) -> None:
     await w.ids_queried()
     assert not w.term.controller.lost_ids.tries_left
 
@@ -81,7 +81,7 @@ async def tries_over(w: World) -> None:
 
 
 @in_world(before=upgraded)
-async def test_after_an_upgrade_all_topics_get_ids_by_the_leader_epochs_that_brokers_know(w: World) -> None:
+async def test_after_an_upgrade_all_topics_get_ids_by_the_leader_epochs_that_brokers_know(w: KafkaWorld) -> None:
     await w.serve()
     assert given(w) == {True}
     assert {state.leader_epoch for state in w.states.values()} == {3}
@@ -94,7 +94,7 @@ async def test_after_an_upgrade_all_topics_get_ids_by_the_leader_epochs_that_bro
 
 @in_world(before=upgraded)
 async def test_a_broker_that_is_frozen_after_an_upgrade_is_waited_for_and_named(
-    w: World,
+    w: KafkaWorld,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It might know ids; once it thaws and knows none, all topics get theirs without anybody's help."""
@@ -113,7 +113,7 @@ async def test_a_broker_that_is_frozen_after_an_upgrade_is_waited_for_and_named(
 
 
 @in_world(before=upgraded)
-async def test_a_frozen_broker_whose_session_ends_is_waited_for_no_more(w: World) -> None:
+async def test_a_frozen_broker_whose_session_ends_is_waited_for_no_more(w: KafkaWorld) -> None:
     Silence(w, 3)
     await w.begin_term()
     await tries_over(w)
@@ -124,7 +124,7 @@ async def test_a_frozen_broker_whose_session_ends_is_waited_for_no_more(w: World
 
 
 @in_world(before=upgraded)
-async def test_a_frozen_broker_that_knows_ids_after_all_is_believed(w: World) -> None:
+async def test_a_frozen_broker_that_knows_ids_after_all_is_believed(w: KafkaWorld) -> None:
     w.knows[3] = {name: id_of(name) for name in OLD}
     silence = Silence(w, 3)
     await w.begin_term()
@@ -140,7 +140,9 @@ async def test_a_frozen_broker_that_knows_ids_after_all_is_believed(w: World) ->
 
 
 @in_world()
-async def test_a_broker_that_obeys_a_higher_epoch_is_not_believed(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_that_obeys_a_higher_epoch_is_not_believed(
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its topics may be former ones of these names, or another cluster's: brokers would refuse such an id."""
     await lost(w)
     w.knows = {1: {}, 2: {}, 3: {"t": OTHER_ID}}
@@ -162,7 +164,7 @@ async def test_a_broker_that_obeys_a_higher_epoch_is_not_believed(w: World, capl
 
 
 @in_world(before=upgraded)
-async def test_a_response_after_metadata_without_an_id_is_no_proof(w: World) -> None:
+async def test_a_response_after_metadata_without_an_id_is_no_proof(w: KafkaWorld) -> None:
     silence = Silence(w, 3)
     await w.begin_term()
     await tries_over(w)
@@ -186,7 +188,7 @@ async def test_a_response_after_metadata_without_an_id_is_no_proof(w: World) -> 
 
 @in_world(before=upgraded)
 async def test_brokers_that_all_restarted_prove_nothing_not_even_to_the_next_term(
-    w: World,
+    w: KafkaWorld,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A tool rewrote all topics, and every broker that knew ids restarted."""
@@ -207,7 +209,7 @@ async def test_brokers_that_all_restarted_prove_nothing_not_even_to_the_next_ter
 
 
 @in_world(before=upgraded)
-async def test_a_term_that_ends_while_a_broker_is_frozen_leaves_its_proof_to_the_next(w: World) -> None:
+async def test_a_term_that_ends_while_a_broker_is_frozen_leaves_its_proof_to_the_next(w: KafkaWorld) -> None:
     silence = Silence(w, 3)
     await w.begin_term()
     await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
@@ -218,7 +220,7 @@ async def test_a_term_that_ends_while_a_broker_is_frozen_leaves_its_proof_to_the
 
 
 @in_world(before=upgraded)
-async def test_a_note_whose_reply_was_lost_is_brought_up_to_date(w: World) -> None:
+async def test_a_note_whose_reply_was_lost_is_brought_up_to_date(w: KafkaWorld) -> None:
     Silence(w, 3)
     await w.begin_term()
     found = await w.operator.get(TOPIC_IDS_BEGIN)
@@ -234,7 +236,7 @@ async def test_a_note_whose_reply_was_lost_is_brought_up_to_date(w: World) -> No
 
 
 @in_world()
-async def test_new_topics_and_elections_do_not_wait_for_the_question(w: World) -> None:
+async def test_new_topics_and_elections_do_not_wait_for_the_question(w: KafkaWorld) -> None:
     await upgraded(w, dead_leader=1)
     Silence(w, 3)
     await w.begin_term()
@@ -299,7 +301,7 @@ async def test_a_sample_of_many_topics_is_queried_and_all_of_them_where_one_id_i
 
 @pytest.mark.parametrize("how", ["another controller", "the session"])
 @in_world()
-async def test_a_term_that_ends_during_the_query_writes_nothing(w: World, how: str) -> None:
+async def test_a_term_that_ends_during_the_query_writes_nothing(w: KafkaWorld, how: str) -> None:
     await lost(w)
     w.knows = {1: {}, 2: {"other": id_of("other")}, 3: {"t": id_of("t")}}
     silence = Silence(w, 3)
@@ -319,7 +321,7 @@ async def test_a_term_that_ends_during_the_query_writes_nothing(w: World, how: s
 
 @pytest.mark.parametrize("how", ["gone", "recreated", "mended"])
 @in_world()
-async def test_a_topic_that_is_another_one_meanwhile_keeps_what_it_has(w: World, how: str) -> None:
+async def test_a_topic_that_is_another_one_meanwhile_keeps_what_it_has(w: KafkaWorld, how: str) -> None:
     await lost(w)
     w.knows = {3: {"t": id_of("t")}}
     silence = Silence(w, 3)
@@ -343,7 +345,7 @@ async def test_a_topic_that_is_another_one_meanwhile_keeps_what_it_has(w: World,
 
 
 @in_world()
-async def test_the_verdict_is_remembered_until_a_broker_registers(w: World) -> None:
+async def test_the_verdict_is_remembered_until_a_broker_registers(w: KafkaWorld) -> None:
     await lost(w)
     w.knows = {broker: {"other": id_of("other")} for broker in (1, 2)}
     silence = Silence(w, 3)
@@ -366,7 +368,7 @@ async def test_the_verdict_is_remembered_until_a_broker_registers(w: World) -> N
 
 
 @in_world(*range(1, 40))
-async def test_many_silent_brokers_are_queried_a_bounded_number_of_times(w: World) -> None:
+async def test_many_silent_brokers_are_queried_a_bounded_number_of_times(w: KafkaWorld) -> None:
     await lost(w)
     silence = Silence(w, *range(1, 40))
     began_s = asyncio.get_running_loop().time()
@@ -381,7 +383,9 @@ async def test_many_silent_brokers_are_queried_a_bounded_number_of_times(w: Worl
 
 
 @in_world()
-async def test_an_authorization_error_for_a_topic_is_no_response(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_authorization_error_for_a_topic_is_no_response(
+    w: KafkaWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     await upgraded(w, "t")
     denied = 29
     answer = w.dial

@@ -14,7 +14,7 @@ from controller.process.policy_hooks import CommandHook, PolicyFailed
 from metadata_store import paths
 from tests.kit.deadlines import eventually
 from tests.kit.kafka.calls import carried, create, created, topic
-from tests.kit.kafka.world import World, in_world
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 POLICY = ("/bin/policy",)
 Asked = list[dict[str, Any]]
@@ -39,12 +39,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return found
 
 
-def story(test: Callable[[World], Any]) -> None:
+def story(test: Callable[[KafkaWorld], Any]) -> None:
     in_world(create_topic_policy=POLICY, create_topic_policy_timeout_ms=2_000)(test)()
 
 
 def test_a_policy_allows_and_refuses_each_topic_of_a_call(asked: Asked) -> None:
-    async def told(w: World) -> None:
+    async def told(w: KafkaWorld) -> None:
         await w.begin_term()
         answer = await carried(
             w, create(topic("t", 3, 2, retention_ms="7"), topic("no-t", 1, 1), topic("u", -1, -1, (1, 2)))
@@ -66,7 +66,7 @@ def test_a_policy_allows_and_refuses_each_topic_of_a_call(asked: Asked) -> None:
 
 
 def test_a_policy_is_not_asked_for_what_is_refused_anyway_and_is_for_what_is_only_validated(asked: Asked) -> None:
-    async def told(w: World) -> None:
+    async def told(w: KafkaWorld) -> None:
         await w.begin_term()
         assert await created(w, create(topic("t", 0, 1), topic("u", 1, 9))) == {"t": 37, "u": 38}
         assert asked == []
@@ -79,7 +79,7 @@ def test_a_policy_is_not_asked_for_what_is_refused_anyway_and_is_for_what_is_onl
 
 
 def test_a_policy_that_gives_no_answer_refuses_with_the_cause(asked: Asked) -> None:
-    async def told(w: World) -> None:
+    async def told(w: KafkaWorld) -> None:
         await w.begin_term()
         [refused] = (await carried(w, create(topic("broken", 1, 1)))).topics
         assert refused.error_code == 44
@@ -91,7 +91,7 @@ def test_a_policy_that_gives_no_answer_refuses_with_the_cause(asked: Asked) -> N
 
 
 def test_a_fault_of_asking_refuses_its_topic_alone(asked: Asked) -> None:
-    async def told(w: World) -> None:
+    async def told(w: KafkaWorld) -> None:
         await w.begin_term()
         answer = await carried(w, create(topic("faulty", 1, 1), topic("t", 1, 1)))
         faulty, sound = answer.topics
@@ -111,7 +111,7 @@ def test_a_call_waits_no_longer_for_a_policy_that_hangs_than_its_caller_does(
 
     monkeypatch.setattr(CommandHook, "ask", ask)
 
-    async def told(w: World) -> None:
+    async def told(w: KafkaWorld) -> None:
         await w.begin_term()
         now = asyncio.get_running_loop().time
         began_s = now()
@@ -138,7 +138,7 @@ def test_no_other_event_waits_for_a_policy(asked: Asked, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(CommandHook, "ask", ask)
 
-    async def told(w: World) -> None:
+    async def told(w: KafkaWorld) -> None:
         await w.topic("known", (1, 2), leaders=True)
         await w.begin_term()
         call = asyncio.ensure_future(created(w, create(topic("t", 1, 1))))
@@ -153,7 +153,7 @@ def test_no_other_event_waits_for_a_policy(asked: Asked, monkeypatch: pytest.Mon
 
 
 def test_a_topic_that_was_created_while_the_policy_was_asked_exists(asked: Asked) -> None:
-    async def told(w: World) -> None:
+    async def told(w: KafkaWorld) -> None:
         await w.begin_term()
         call = asyncio.ensure_future(created(w, create(topic("t", 1, 1))))
         await eventually(lambda: bool(asked))
@@ -165,7 +165,7 @@ def test_a_topic_that_was_created_while_the_policy_was_asked_exists(asked: Asked
 
 
 def test_a_term_that_ends_while_the_policy_is_asked_refuses_the_call(asked: Asked) -> None:
-    async def told(w: World) -> None:
+    async def told(w: KafkaWorld) -> None:
         await w.begin_term()
         call = asyncio.ensure_future(created(w, create(topic("t", 1, 1))))
         await eventually(lambda: bool(asked))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from controller.regions.dispatcher import Limits
+from controller.regions.dispatcher import DispatchLimits
 from controller.regions.transport import left_alone, presence
 from controller.regions.transport.found import Found
 from controller.regions.transport.left_alone import READ, WRITTEN, LeftAlone
@@ -54,7 +54,7 @@ class Story:
         self.nodes = Wishes(MemoryZooKeeper(MemoryServer()), Fence(0), ROOT, _connected)
         self.nodes.regions = []
         self.noded = Noded(
-            *(1, Limits(), lambda: self.now_s, lambda *_: None),
+            *(1, DispatchLimits(), lambda: self.now_s, lambda *_: None),
             *(self.nodes, lambda _: False, lambda _: False, TIMEOUT_S),
         )
 
