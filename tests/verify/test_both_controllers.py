@@ -1,4 +1,4 @@
-"""Clients and Kafka's own tools have the same results under both controllers: docs/reference."""
+"""Clients and Kafka's own tools have the same results under both controllers: docs/evidence."""
 
 from __future__ import annotations
 
