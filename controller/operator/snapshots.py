@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import Literal
 
 from fastapi import FastAPI, Request, Response
 from pydantic import Field
@@ -91,19 +91,6 @@ class SnapshotView:
             "seq_last": taken.seq_last,
         }
         return found.model_copy(update=end)
-
-
-class Snapshots(Protocol):
-    """Snapshots as the surface uses them. Any method may raise ``ViewError``."""
-
-    def listed(self) -> list[SnapshotItem]:
-        """Lists the last snapshots of this process, oldest first."""
-
-    def described(self, number: int) -> SnapshotItem:
-        """Describes one of them."""
-
-    def requested(self, request: SnapshotRequest, principal: str) -> SnapshotItem:
-        """Requests one; returns the one that waits already where there is one."""
 
 
 def add_snapshot_routes(app: FastAPI, snapshots: SnapshotView) -> None:

@@ -66,6 +66,7 @@ class Workplace:
         It ends at the limit, or at a line of its output that ``until`` matches.
         """
         given = {**os.environ, "PYTHONPATH": str(self.root), **(environ or {})}
+        given.pop("PYTHONDONTWRITEBYTECODE", None)  # each run would compile all sources anew
         command = ["nice", "-n", "5", sys.executable, *arguments]
         end_s, found, code = time.monotonic() + limit_s, "", None
         with tempfile.TemporaryFile() as output:

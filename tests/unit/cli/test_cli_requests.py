@@ -7,17 +7,18 @@ import io
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
 from rich.console import Console
 
+from cli import progress
 from cli.client import Client
 from cli.commands.reassign_plan import _goal
 from cli.exit_codes import Exit, Failure
 from cli.planning import read_sizes
-from cli.progress import ProgressLine
 from cli.session import Session
 from state_machines.model.types import Broker
 from state_machines.planning import goals
@@ -292,11 +293,13 @@ def test_on_a_terminal_the_name_of_each_procedure_is_typed_before_any_of_them_en
     assert len(listing_daemon.posted) == (2 if code is Exit.DONE else 0)
 
 
-def test_progress_that_stands_still_is_one_line() -> None:
-    said: list[str] = []
-    line = ProgressLine(Console(file=io.StringIO()), 7, said.append)
+def test_progress_that_stands_still_is_one_line_however_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, said = [1_000.0], list[str]()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    line = progress.ProgressLine(Console(file=io.StringIO()), 7, said.append)
     for text in ("3 of 9", "3 of 9", "3 of 9", "4 of 9", "4 of 9"):
         line.show({"progress": text})
+        now_s[0] += 3_600
     assert said == ["pid 7: 3 of 9", "pid 7: 4 of 9"]
 
 
