@@ -39,9 +39,9 @@ def run(
         raise Failure(Exit.USAGE, f"{option} is about a Kafka cluster, and the settings name none", "add [zookeeper]")
     import uvloop
 
-    from cli.life import live
+    from cli.daemon_process import run_daemon
 
-    raise typer.Exit(ends_at_once(lambda: uvloop.run(live(settings, session, shadow=shadow, takeover=takeover))))
+    raise typer.Exit(ends_at_once(lambda: uvloop.run(run_daemon(settings, session, shadow=shadow, takeover=takeover))))
 
 
 def admin_endpoint(session: Session) -> None:
@@ -49,7 +49,7 @@ def admin_endpoint(session: Session) -> None:
     settings = session.settings(endpoint=True).settings
     import uvloop
 
-    from cli.admin_life import serve
+    from cli.endpoint_process import serve
 
     raise typer.Exit(ends_at_once(lambda: uvloop.run(serve(settings))))
 

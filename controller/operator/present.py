@@ -160,7 +160,7 @@ class StatusReader:
             if role is not None:
                 self.role_status = await look(role)
             if cluster is None:
-                self._let_go()
+                self._drop_model()
             else:
                 await self.counted.refresh(cluster)
                 await self._refresh_configs(role, cluster, held)
@@ -172,7 +172,7 @@ class StatusReader:
                 log.exception("the status for operators could not be read, the last one stays")
             self._failed = failed
 
-    def _let_go(self) -> None:
+    def _drop_model(self) -> None:
         """Drops the model of an ended term, which must not stay in memory beside the next one."""
         self.counted, self._configs_of, self._standing = Counted(self.min_isr), None, ()
 

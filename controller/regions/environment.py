@@ -288,7 +288,7 @@ class RegionsEnv:
             if one.state is ServerState.ONLINE and not (one.here and feature in one.features)
         ]
 
-    def unheard(self) -> list[Server]:
+    def unregistered(self) -> list[Server]:
         """Returns the servers that have not registered at this daemon: what they can do is not known yet."""
         servers = self.model.servers.values()
         return [one for one in servers if one.state is ServerState.ONLINE and not one.here]

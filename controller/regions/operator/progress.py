@@ -192,7 +192,7 @@ def _of_change(record: Record, task: TableTask, env: RegionsEnv) -> str:
     if table is not None and record.kind in _COUNTED:
         return _COUNTED[record.kind](table, task)
     if record.kind == fixing.NAME:
-        return fixing.told(env, record.step, task)
+        return fixing.progress_text(env, record.step, task)
     return _of_table(env.model, task.table, S.CLOSED if record.kind == "disable_table" else S.OPEN)
 
 
@@ -304,7 +304,7 @@ class Failing(NamedTuple):
     attempts: int
     last: str
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         """Returns one sentence."""
         last = self.last if self.parts == 1 else f"{counted(self.parts, 'part')} fail, the last one {self.last}"
         return f"{counted(self.attempts, 'attempt')} in vain; {last}" if self.attempts else last
@@ -344,4 +344,4 @@ def with_failures(item: Procedure, failing: Mapping[int, Failing]) -> Procedure:
         return item
     attempts = max(item.attempts, found.attempts)
     update = {"attempts": attempts, "stuck": item.stuck or attempts >= STUCK_ATTEMPTS}
-    return item.model_copy(update=update | ({} if item.error else {"error": found.told()}))
+    return item.model_copy(update=update | ({} if item.error else {"error": found.sentence()}))

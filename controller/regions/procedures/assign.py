@@ -103,7 +103,7 @@ def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Ou
         env.endings.cut(region)
     stays = NO_OWNER if is_cut else FINAL
     if region.server is not None or region.state in stays:  # its owner has it, or a crash or a close sees to it
-        close.let_go(env, record, region, TRANSIT.decode(record.data))
+        close.detach_or_return(env, record, region, TRANSIT.decode(record.data))
         return Done(why.encode())
 
     def entered(_: Change) -> None:
@@ -293,7 +293,7 @@ def _given_up(env: RegionsEnv, record: Record, region: Region, why: str, failed:
 
 
 def _over(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:
-    close.let_go(env, record, region, task)
+    close.detach_or_return(env, record, region, task)
     env.dispatcher.forget(record.pid)
     env.results.used(record.pid)
 

@@ -16,7 +16,14 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.process.wording import counted, named
 from controller.regions.environment import RegionsEnv
-from controller.regions.procedures.balance_plan import BALANCE_TASK, BalanceTask, PlannedMove, judged, planned, told
+from controller.regions.procedures.balance_plan import (
+    BALANCE_TASK,
+    BalanceTask,
+    PlannedMove,
+    judged,
+    planned,
+    result_text,
+)
 from controller.regions.procedures.messages import MOVE, Move
 from controller.regions.procedures.move import NAME as MOVE_NAME
 from state_machines.procedures.kernel import Change
@@ -63,7 +70,7 @@ def problem_of(env: RegionsEnv, running: int = 0, *, force: bool = False, off: b
     model, servers = env.model, env.model.servers.values()
     crashed = [one for one in servers if one.state is not ServerState.ONLINE]
     unheard = sorted(
-        {str(one) for one in env.unheard()} | {f"{name},{number}" for name, number in env.claimants.processes}
+        {str(one) for one in env.unregistered()} | {f"{name},{number}" for name, number in env.claimants.processes}
     )
     silent = sorted(str(one) for one in model.online() if env.is_late(one))
     targets, transit = len(env.servers()), len(model.transit)
@@ -129,7 +136,7 @@ async def plan(env: RegionsEnv, record: Record) -> Outcome | Effect:
 
 def _has_come(env: RegionsEnv) -> bool:
     """Checks whether all servers have come to this daemon: after a failover a target may be the last one."""
-    return env.places and not env.unheard()
+    return env.places and not env.unregistered()
 
 
 def _tell(env: RegionsEnv, pid: int, task: BalanceTask) -> None:
@@ -221,7 +228,7 @@ def _targets(env: RegionsEnv, region: Region, found: dict[bool, set[str]]) -> se
 async def end(env: RegionsEnv, record: Record) -> Outcome:
     """Ends with the number of regions that are where the plan wanted them, and why others were left out."""
     task: BalanceTask = BALANCE_TASK.decode(record.data)
-    return Done(told(task, arrived(env, task)).encode())
+    return Done(result_text(task, arrived(env, task)).encode())
 
 
 def arrived(env: RegionsEnv, task: BalanceTask) -> int:

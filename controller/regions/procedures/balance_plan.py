@@ -102,7 +102,7 @@ def skips(task: BalanceTask) -> Counter[str]:
     return Counter(one.skip for one in task.moves if one.skip)
 
 
-def told(task: BalanceTask, there: int) -> str:
+def result_text(task: BalanceTask, there: int) -> str:
     """Returns the result of a balance in words."""
     if not task.moves:
         return f"nothing to move: {counted(task.regions, 'region')} at {counted(task.servers, 'server')}"

@@ -123,10 +123,10 @@ def settled(env: RegionsEnv, kind: str, task: ByIds) -> ByIds:
 
 async def end(env: RegionsEnv, record: Record) -> Outcome:
     """Ends with how many regions are as they were to be, and why others are not."""
-    return Done(told(record.kind, BY_IDS.decode(record.data)).encode())
+    return Done(result_text(record.kind, BY_IDS.decode(record.data)).encode())
 
 
-def told(kind: str, task: ByIds) -> str:
+def result_text(kind: str, task: ByIds) -> str:
     """Returns the result in words."""
     return ", ".join(filter(None, (f"{task.done:,} {VERBS[kind]}", choosing.in_words(task.left))))
 

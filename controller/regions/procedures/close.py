@@ -54,7 +54,7 @@ def begun(env: RegionsEnv, region: Region, pid: int, server: Server) -> None:
         env.routes.changed(region)
 
 
-def let_go(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:
+def detach_or_return(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:
     """Lets the region go, or gives it back to the procedure that goes on with it."""
     if task.stays:
         env.model.attach(region, record.parent)
@@ -81,7 +81,7 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Effect:
     if not env.model.take(region, record.pid, record.ancestors):
         return Done(b"pid %d has the region" % region.pid)
     if (why := transit.uncloseable(region.state)) is not None:
-        let_go(env, record, region, task)
+        detach_or_return(env, record, region, task)
         return Done(why.encode())
     if server is None:
         return _ended(env, record, region, task)
@@ -131,7 +131,7 @@ def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit, *, by
             env.model.move(region, S.OFFLINE, None, env.now_ms())
         if former:
             env.model.former[region.id] = former
-        let_go(env, record, region, task)
+        detach_or_return(env, record, region, task)
         env.dispatcher.forget(record.pid)
         env.results.used(record.pid)
         env.routes.changed(region)

@@ -97,7 +97,7 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Effect:
         env.unplaced.add(record.pid)
         return Wait(0, record.data, durable=False)
     able = env.prompt([one for one in online if protocol.DISCARD in one.features])
-    if not able and env.unheard():
+    if not able and env.unregistered():
         return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
     if not able:
         return Effect(Next(DROP, record.data), (), over)

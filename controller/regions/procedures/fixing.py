@@ -66,7 +66,7 @@ def waits_for(env: RegionsEnv) -> str:
     return f"{what}; where that hangs, 'regent servers expire {processes[0][0]}' ends the process"
 
 
-def told(env: RegionsEnv, step: int, task: TableTask) -> str:
+def progress_text(env: RegionsEnv, step: int, task: TableTask) -> str:
     """Says how many keys without a region have one, or what keeps these from it."""
     waits = waits_for(env) if step < OPEN else ""
     return f"it waits: {waits}" if waits else f"{task.made} of {counted(task.count, 'hole')} filled"

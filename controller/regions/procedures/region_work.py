@@ -94,7 +94,7 @@ def _done(env: RegionsEnv, record: Record, region: Region, owner: Server, task: 
             env.dispatcher.send(owner, protocol.Work(record.pid, task.what, region.id, region.token, table, task.data))
         return Wait(0, record.data, durable=False)
     if result.outcome == protocol.DONE:
-        return Effect(Done(result.data), (), lambda _: _let_go(env, record, region, task))
+        return Effect(Done(result.data), (), lambda _: _detach_or_return(env, record, region, task))
     after = _again(env, task, owner, result)
     if task.tries_max and after.failures >= task.tries_max:
         return Failed(f"work {task.what!r} on region {region} failed {after.failures} times: {after.failed}")
@@ -124,7 +124,7 @@ def _forget(env: RegionsEnv, record: Record) -> None:
     env.dispatcher.forget(record.pid)
 
 
-def _let_go(env: RegionsEnv, record: Record, region: Region, task: RegionWork) -> None:
+def _detach_or_return(env: RegionsEnv, record: Record, region: Region, task: RegionWork) -> None:
     _forget(env, record)
     if task.stays:
         env.model.attach(region, record.parent)
@@ -139,7 +139,7 @@ async def leave(env: RegionsEnv, record: Record) -> Outcome | Effect:
 
     def left(_: Change) -> None:
         if region is not None and region.pid == record.pid:
-            _let_go(env, record, region, task)
+            _detach_or_return(env, record, region, task)
         else:
             _forget(env, record)
 

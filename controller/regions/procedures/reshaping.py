@@ -79,7 +79,7 @@ def _of_room(env: RegionsEnv, heirs: int, parents: int) -> Problem | None:
 
 
 def _of_servers(env: RegionsEnv) -> Problem | None:
-    if found := env.unheard():
+    if found := env.unregistered():
         what = f"servers {named(sorted(map(str, found)))} have not come to this daemon yet"
         return Problem(what, "try again in some seconds")
     if lacking := env.lacking(INHERIT):
@@ -168,7 +168,7 @@ def _had_data(env: RegionsEnv, heir: int) -> bool:
 
 def judged(env: RegionsEnv, record: Record, regions: Sequence[Region], heirs: int) -> Wait | Failed | None:
     """Returns why the procedure cannot begin, or not yet: after a failover servers have to say what they can do."""
-    if env.unheard():
+    if env.unregistered():
         return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
     problem = problem_of(env, regions, heirs, (record.pid,))
     return None if problem is None else Failed(str(problem))

@@ -217,7 +217,7 @@ async def discard(env: RegionsEnv, record: Record) -> Outcome | Effect:
     if result is not None and key is not None:
         return Effect(Retry(said("{},{}".format(*key), result), PAUSE_MS_MAX), (), over)
     able = _able(env)
-    if not able and env.unheard():
+    if not able and env.unregistered():
         return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)  # servers come to this daemon still
     if not able:
         return Effect(Done(b"no server discards data: that of the snapshot is there still"), (), over)

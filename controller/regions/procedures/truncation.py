@@ -134,7 +134,7 @@ def _gone(env: RegionsEnv, table: Table, old: list[Region], heirs: list[int]) ->
     known once all servers have come.
     """
     if env.model.servers and not any(DISCARD in one.features for one in env.model.servers.values()):
-        return None if env.unheard() else []
+        return None if env.unregistered() else []
     if len(env.model.parents) + len(old) > HEIRS_MAX:
         return None
     return [

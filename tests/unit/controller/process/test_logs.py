@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.life import reloaded
+from cli.daemon_process import reloaded
 from configs.sections import LogSettings
 from configs.settings import Settings
 from controller.process import logs

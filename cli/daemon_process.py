@@ -19,7 +19,7 @@ from controller.process.watchdogs import ServiceManager
 log = logging.getLogger("regent.settings")
 
 
-async def live(settings: Settings, session: Session, *, shadow: bool, takeover: bool) -> int:
+async def run_daemon(settings: Settings, session: Session, *, shadow: bool, takeover: bool) -> int:
     """Runs until the daemon ends, with the admin endpoint beside it if the settings say so; returns the exit code."""
     from controller.main import run  # no other command needs the daemon's code
 
