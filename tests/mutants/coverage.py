@@ -12,7 +12,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import msgspec
@@ -60,7 +60,8 @@ class Coverage(msgspec.Struct):
             if not only or file_of(test) in only:
                 by_file[file_of(test)].append(test)
         cost = {name: (0.2 + self.seconds(tests)) / len(tests) for name, tests in by_file.items()}
-        order = sorted(by_file, key=lambda name: (not is_near(file, name), cost[name], name))
+        near = nearest(file, by_file)
+        order = sorted(by_file, key=lambda name: (not name.startswith(near), cost[name], name))
         return [test for name in order for test in by_file[name]]
 
     def seconds(self, tests: Iterable[str]) -> float:
@@ -73,9 +74,16 @@ def file_of(test: str) -> str:
     return test.partition("::")[0]
 
 
-def is_near(file: str, test: str) -> bool:
-    """Checks whether a test stands in the folder below ``tests/unit`` that mirrors the folder of a product file."""
-    return test.startswith(f"tests/unit/{file.rpartition('/')[0]}/")
+def nearest(file: str, tests: Iterable[str]) -> str:
+    """Returns the folder below ``tests/unit`` that mirrors the folder of a product file, or the next one above.
+
+    Empty where none of the tests stands in one of these.
+    """
+    listed = list(tests)
+    for folder in PurePosixPath(file).parents[:-1]:
+        if any(test.startswith(f"tests/unit/{folder}/") for test in listed):
+            return f"tests/unit/{folder}/"
+    return ""
 
 
 def selectable_files() -> list[str]:

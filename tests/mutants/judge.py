@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from tests.mutants import recorder
-from tests.mutants.coverage import Coverage, file_of, is_near
+from tests.mutants.coverage import Coverage, file_of, nearest
 from tests.mutants.workplace import Ran, Workplace
 
 CAUGHT: Final = "caught"
@@ -120,8 +120,11 @@ class Judge:
         verdict.tests, verdict.left_out = len(tests), len(covering) - len(tests)
         if tests:
             verdict.outcome = SURVIVED
-        near = [test for test in tests if is_near(verdict.file, test)]
-        for part in (near, [test for test in tests if test not in set(near)]):
+        room = nearest(verdict.file, tests)
+        for part in (
+            [test for test in tests if test.startswith(room)],
+            [test for test in tests if not test.startswith(room)],
+        ):
             if verdict.outcome != CAUGHT:
                 self._part(verdict, part)
 
