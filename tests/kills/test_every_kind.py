@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.kafka.term.procedures import KINDS
-from tests.unit.controller.kafka.procedures import test_recorded_calls
+from tests.kit.kafka.recorded_calls import CALLS
 
 MODULES = [import_module(f"tests.kills.{path.stem}") for path in sorted(Path(__file__).parent.glob("test_*.py"))]
 
@@ -24,4 +24,4 @@ def test_the_kind_is_killed_at_every_write(kind: str) -> None:
 def test_every_kind_of_recorded_call_is_killed_at_every_write() -> None:
     """Calls have no steps: they are killed where clients make them."""
     recorded = {kind.name for kind in KINDS if not kind.steps}
-    assert recorded == {call.kind.value for call in test_recorded_calls.CALLS}
+    assert recorded == {call.kind.value for call in CALLS}

@@ -18,9 +18,9 @@ from state_machines.procedures.states import State
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import twice
 from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.plans import OPS, moves, placed, running, throttled
 from tests.kit.kafka.reassignments import join, propagated
 from tests.kit.kafka.world import KafkaWorld, world
-from tests.unit.controller.operator.test_reassign_plan import OPS, moves, placed, running, throttled
 
 WAVE = 4
 PLAN = ReassignPlan(moves(), moves_max=WAVE, rate_bytes_per_s=5_000)

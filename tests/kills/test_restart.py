@@ -14,9 +14,9 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kills.terms import Play, equals_the_clean_run
 from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.plans import begun, in_sync
 from tests.kit.kafka.reassignments import propagated
 from tests.kit.kafka.world import KafkaWorld
-from tests.unit.controller.operator.test_restart_plan import begun, in_sync
 
 OPS = Caller(principal="User:ops", nonce="one")
 

@@ -15,9 +15,9 @@ from state_machines.procedures.states import State
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import Play, equals_the_clean_run, played, twice
 from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka.plans import RATES, config
 from tests.kit.kafka.reassignments import propagated
 from tests.kit.kafka.world import KafkaWorld
-from tests.unit.controller.operator.test_reassign_plan import RATES, config
 
 OPS = Caller(principal="User:ops", nonce="one")
 ORDER = ThrottleOrder((1, 2, 9), 5_000, ("t",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kit.deadlines import in_virtual_time
-from tests.unit.controller.kafka.path.test_conflict_rounds import ACTS, strange_ends
+from tests.kit.kafka.foreign_writes import ACTS, strange_ends
 
 
 @pytest.mark.parametrize("name", ACTS)

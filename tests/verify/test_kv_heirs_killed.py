@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from tests.kit.deadlines import eventually
-from tests.unit.examples.process_kit import Cluster, cluster
+from tests.kit.examples.processes import Cluster, cluster
 from tests.verify.test_kv_processes import Writers, expect_all
 
 

@@ -16,7 +16,7 @@ from examples.kv.connections import Connections
 from examples.kv.protocol import Found, Put, Response, Written
 from examples.kv.server import BROKEN, FENCED, LEFT, NOT_LEFT, UNSAFE
 from tests.kit.deadlines import eventually
-from tests.unit.examples.process_kit import ROOT, Cluster, cluster, command
+from tests.kit.examples.processes import ROOT, Cluster, cluster, command
 
 WRITERS = 8
 

@@ -21,7 +21,7 @@ from examples.kv.server import FENCED, LEFT
 from examples.kv.service import NO, READ_ONLY, YES
 from regent_agent.protocol import FLUSH
 from tests.kit.deadlines import eventually
-from tests.unit.examples.process_kit import ROOT, Servers, Started
+from tests.kit.examples.processes import ROOT, Servers, Started
 
 KEYS = (b"alice", b"mary", b"zoe")
 SETTINGS = """

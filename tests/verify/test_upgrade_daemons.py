@@ -27,7 +27,7 @@ from state_machines.journal.events import Row
 from testing.embedded.process import free_port
 from tests.kit.cluster.scene import TOPIC, Scene, scene
 from tests.kit.deadlines import eventually
-from tests.unit.metadata_store.catalog.test_sqlite_versions import statement_for_going_back
+from tests.kit.documented import statement_for_going_back
 from tests.verify.former import Revision, unpacked
 
 REGIONS: Final = 12

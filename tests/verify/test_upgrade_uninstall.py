@@ -21,7 +21,7 @@ from metadata_store import paths
 from testing.embedded.load import Load
 from tests.kit.cluster.world import ClusterWorld, world
 from tests.kit.deadlines import eventually
-from tests.unit.scripts.test_packaging import documented
+from tests.kit.documented import documented
 from tests.verify.test_readme import TOPIC, shell
 
 ROOT = Path(__file__).parents[2]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64decode
 from typing import Any
 
 from msgspec import Struct
 
 from brokers.listener.envelopes import CarriedCall
 from brokers.wire.messages import MESSAGES
+from brokers.wire.messages.security import AlterUserScramCredentialsRequest, ScramDeletion, ScramUpsertion
 from brokers.wire.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -23,6 +26,9 @@ from tests.kit.kafka.world import KafkaWorld
 
 CALL = b"one call of many"
 TIMEOUT_MS = 5_000
+SHA_256, SHA_512 = 1, 2
+SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+SALTED_PENCIL = hashlib.pbkdf2_hmac("sha256", b"pencil", SALT, 4_096)
 
 
 def topic(name: str, partitions: int = -1, factor: int = -1, *given: tuple[int, ...], **configs: str) -> CreatableTopic:
@@ -41,6 +47,15 @@ def grow(
 ) -> CreatePartitionsRequest:
     assignments = tuple(map(NewPartitionAssignment, given)) if given else None
     return CreatePartitionsRequest((GrownTopic(name, count, assignments),), timeout_ms, validate_only)
+
+
+def upsert(user: str, mechanism: int = SHA_256, iterations: int = 4_096) -> ScramUpsertion:
+    return ScramUpsertion(user, mechanism, iterations, SALT, SALTED_PENCIL)
+
+
+def scram(*wanted: ScramUpsertion | ScramDeletion) -> AlterUserScramCredentialsRequest:
+    deletions = tuple(one for one in wanted if isinstance(one, ScramDeletion))
+    return AlterUserScramCredentialsRequest(deletions, tuple(one for one in wanted if isinstance(one, ScramUpsertion)))
 
 
 def call(

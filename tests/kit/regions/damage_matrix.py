@@ -50,8 +50,7 @@ from state_machines.regions.report import Judge
 from tests.contracts.catalog_zookeeper import ROOT, both, sealed
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.support import session
-from tests.unit.metadata_store.catalog.test_catalogs import in_a_file
-from tests.unit.metadata_store.catalog.test_damaged_rows import BAD, COLUMNS, HOLDS
+from tests.kit.regions.catalogs import BAD, COLUMNS, HOLDS, in_a_file
 
 Rows = dict[type[Any], Any]
 COMMAND: Final = re.compile(r"'regent ([a-z]+ [a-z-]+)")

@@ -26,9 +26,9 @@ from state_machines.journal.events import PARTITION_KINDS, Kind, Row
 from state_machines.model.types import PartitionState, ReplicaState
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState
+from tests.kit.journal_rows import MUTATIONS, SOUND, row
 from tests.real.pipeline import test_audit, test_region_audit
 from tests.real.pipeline.logs import Log, text
-from tests.unit.state_machines.journal.test_audit import MUTATIONS, SOUND, row
 
 SCHEMA = pa.schema([COLUMNS.field(name) for name in JUDGED])
 Flags = tuple[set[str], set[str], bool]

@@ -10,10 +10,10 @@ pytest.importorskip("numba", reason="Numba is not installed")
 from pipeline.planner import output
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.procedures.states import State
+from tests.kit.kafka.plans import applied, finished, running
 from tests.kit.kafka.reassignments import written
 from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.real.pipeline.planner_kit import after, cluster, plan
-from tests.unit.controller.operator.test_reassign_plan import applied, finished, running
 
 pytestmark = pytest.mark.timeout(600)
 

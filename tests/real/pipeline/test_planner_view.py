@@ -16,8 +16,8 @@ from pipeline.planner.view import balanced
 from state_machines.model.types import Assignment
 from state_machines.planning.json_files import decode_plan
 from tests.kit.command import regent, unwrapped
+from tests.kit.kafka.planner_views import cluster, viewed
 from tests.kit.kafka.planning import make_view, moves_of
-from tests.unit.cli.test_cli_reassign_plan import cluster, viewed
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -32,14 +32,14 @@ from tests.kills import test_restart as restart
 from tests.kills import test_throttle as throttle
 from tests.kit.command import items
 from tests.kit.deadlines import in_exact_time
+from tests.kit.kafka import recorded_calls as calls
 from tests.kit.kafka.calls import carried
+from tests.kit.kafka.plans import finished
 from tests.kit.kafka.reassignments import propagated, remembered
 from tests.kit.kafka.world import KafkaWorld, world
 from tests.stories.upgrade.golden import SOME, Moment, check_journal, check_record, check_steps, recording, records_in
 from tests.stories.upgrade.recording.moments import plain
 from tests.stories.upgrade.znodes import owners, restore
-from tests.unit.controller.kafka.procedures import test_recorded_calls as calls
-from tests.unit.controller.operator.test_reassign_plan import finished
 
 RECORDED: Final = recording("kafka")
 STANDING: Final = RECORDED.cases["standing"]

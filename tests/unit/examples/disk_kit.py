@@ -22,7 +22,7 @@ from examples.kv.records import Edit, encode
 from examples.kv.writer import Fenced, Segments
 from regent_agent.protocol import Source
 from regent_agent.service import OpenedRegion
-from tests.unit.examples.process_kit import region
+from tests.kit.examples.processes import region
 
 
 class Disk:

@@ -29,8 +29,8 @@ from examples.kv.service import KeyValueService
 from regent_agent import protocol
 from regent_agent.protocol import Hello
 from tests.kit.deadlines import eventually
-from tests.unit.examples.daemon_kit import Daemon
-from tests.unit.examples.process_kit import region, service
+from tests.kit.examples.daemon import Daemon
+from tests.kit.examples.processes import region, service
 from tests.unit.regent_agent.kit import StandIn
 from tests.unit.regent_agent.test_connection import responding
 

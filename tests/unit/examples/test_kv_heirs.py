@@ -29,7 +29,7 @@ from regent_agent.protocol import (
 )
 from regent_agent.service import OpenedRegion
 from tests.kit.deadlines import eventually
-from tests.unit.examples.process_kit import error_of, region, service, take_over
+from tests.kit.examples.processes import error_of, region, service, take_over
 
 KEYS = (b"a", b"c", b"m", b"x")
 

@@ -11,7 +11,7 @@ from examples.kv.content import Content, Entry
 from examples.kv.records import Edit, encode
 from examples.kv.regions import Lost, StaleOwner
 from examples.kv.writer import Segments
-from tests.unit.examples.process_kit import region
+from tests.kit.examples.processes import region
 
 FOLDER = "regions/1"
 

@@ -27,7 +27,7 @@ from regent_agent.protocol import (
     Response,
 )
 from tests.kit.deadlines import eventually
-from tests.unit.examples.process_kit import Servers, error_of, region, service, take_over
+from tests.kit.examples.processes import Servers, error_of, region, service, take_over
 from tests.unit.regent_agent.kit import StandIn
 
 

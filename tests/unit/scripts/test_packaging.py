@@ -18,6 +18,7 @@ from configs.credentials import CREDENTIALS, GIVEN_SECRET
 from configs.loading import DEFAULT_FILE
 from configs.sections import ControllerSettings, ListenerSettings, StateSettings
 from scripts.package import packages_of_extras
+from tests.kit.documented import documented
 
 ROOT = Path(__file__).parents[3]
 HOW_TO = ROOT / "docs" / "how-to"
@@ -132,15 +133,6 @@ def test_after_the_documented_installation_the_service_can_read_its_settings() -
     mode, group = re.findall(r"-m (\d+) -g (\w+)", lines[folder])[0]
     assert (mode, group) == (service["ConfigurationDirectoryMode"], service["Group"])
     assert f"-m 0640 -g {group} " in lines[file]
-
-
-def documented(heading: str) -> list[str]:
-    """Returns the commands of a section of the how-to pages, in all its blocks."""
-    found = [re.split(rf"(?m)^##+ {heading}$", page.read_text())[1:] for page in HOW_TO.glob("*.md")]
-    [[below]] = [parts for parts in found if parts]
-    section = below.split("\n## ")[0].split("\n### ")[0]
-    lines = (line.partition("  #")[0].strip() for block in section.split("```")[1::2] for line in block.splitlines())
-    return [line for line in lines if line]
 
 
 def removed() -> list[str]:

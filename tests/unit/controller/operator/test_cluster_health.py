@@ -9,8 +9,8 @@ from controller.operator.brokers import dead, dead_broker_item, dead_brokers
 from controller.operator.counts import Counts
 from controller.operator.health import live_procedures, throttles_in_force, troubles
 from state_machines.decisions.plan_progress import ReassignPlan
+from tests.kit.kafka.plans import OPS, applied, moves, record, running
 from tests.kit.kafka.world import KafkaWorld, in_world
-from tests.unit.controller.operator.test_reassign_plan import OPS, applied, moves, record, running
 
 
 def said(w: KafkaWorld, under_min_isr: int | None = 0) -> list[str]:

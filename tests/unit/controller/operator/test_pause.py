@@ -21,16 +21,8 @@ from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
 from tests.kit.answering import Answering, daemon_in_thread
 from tests.kit.command import items, regent
+from tests.kit.kafka.plans import applied, finished, moves, moving, record, running, statuses
 from tests.kit.kafka.world import KafkaWorld, in_world
-from tests.unit.controller.operator.test_reassign_plan import (
-    applied,
-    finished,
-    moves,
-    moving,
-    record,
-    running,
-    statuses,
-)
 
 
 def view_of(w: KafkaWorld) -> PauseView:

@@ -9,8 +9,8 @@ from controller.operator.gauges import procedures_of
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
+from tests.kit.kafka.plans import applied, moves, running
 from tests.kit.kafka.world import KafkaWorld, in_world
-from tests.unit.controller.operator.test_reassign_plan import applied, moves, running
 
 
 @in_world(1, 2, 3, 4)

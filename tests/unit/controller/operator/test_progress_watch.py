@@ -22,8 +22,8 @@ from state_machines.procedures.kernel import STUCK_ATTEMPTS, Procedures
 from state_machines.procedures.outcome import Retry, Wait
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from tests.kit.kafka.plans import OPS, applied, commanded, moves, record, running
 from tests.kit.kafka.world import KafkaWorld, in_world
-from tests.unit.controller.operator.test_reassign_plan import OPS, applied, commanded, moves, record, running
 from tests.unit.controller.operator.test_view_procedures import measured_by
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from brokers.queries import Dial
 from controller.kafka.procedures import reassign
-from controller.kafka.procedures.reassign import NAME, TOGETHER_MS, PlanCommand, encode_plan, plan_of
+from controller.kafka.procedures.reassign import NAME, plan_of
 from controller.kafka.reassignments.reassignment import go_on
 from controller.kafka.term import procedures
 from controller.operator.pauses import PauseRequest, PauseView
@@ -31,71 +31,29 @@ from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
 from state_machines.decisions import plan_progress
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
 from state_machines.model.types import Assignment, Broker, LogDirectory, ReplicaLog
-from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
+from tests.kit.kafka.plans import (
+    LISTS,
+    PARTITIONS,
+    RATES,
+    aborted,
+    applied,
+    commanded,
+    config,
+    finished,
+    gathered,
+    in_isr,
+    moves,
+    moving,
+    placed,
+    record,
+    running,
+    statuses,
+    throttled,
+)
 from tests.kit.kafka.reassignments import alter, caught_up, join, propagated, written
 from tests.kit.kafka.world import KafkaWorld, in_world
-
-OPS = Caller(principal="User:ops", nonce="one")
-PARTITIONS = 6
-
-
-async def running(w: KafkaWorld) -> None:
-    """Topics a and b have partitions on brokers 1 and 2, led by 1."""
-    for topic in "ab":
-        await w.topic(topic, *[(1, 2)] * (PARTITIONS // 2), leaders=True)
-    await w.begin_term()
-    await propagated(w)
-    w.forget()
-
-
-def moves(target: Sequence[int] = (3, 4)) -> tuple[PlannedMove, ...]:
-    names = [(topic, number) for topic in "ab" for number in range(PARTITIONS // 2)]
-    return tuple(PlannedMove(topic, number, (1, 2), tuple(target)) for topic, number in names)
-
-
-async def applied(w: KafkaWorld, plan: ReassignPlan, caller: Caller = OPS) -> int:
-    pid = await w.term.procedures.engine.submit(NAME, encode_plan(plan), caller)
-    await w.settle()
-    return pid
-
-
-def record(w: KafkaWorld, pid: int) -> Record:
-    return w.term.procedures.engine.records[pid]
-
-
-def statuses(w: KafkaWorld, pid: int) -> list[Status]:
-    return [move.status for move in plan_of(record(w, pid)).moves]
-
-
-def moving(w: KafkaWorld) -> set[tuple[str, int]]:
-    return {(move.topic, move.partition) for move in moves() if written(w, move.topic, move.partition).moving}
-
-
-def placed(w: KafkaWorld) -> list[tuple[int, ...]]:
-    return [written(w, move.topic, move.partition).replicas for move in moves()]
-
-
-async def finished(w: KafkaWorld, pid: int) -> Record:
-    """Plays brokers until the plan has ended."""
-    for _ in range(2 * PARTITIONS):
-        if record(w, pid).state.is_final:
-            break
-        await caught_up(w)
-        await asyncio.sleep(6)
-        await w.settle()
-    return record(w, pid)
-
-
-async def commanded(w: KafkaWorld, pid: int, **command: object) -> None:
-    data = msgspec.json.encode(PlanCommand(**command))  # type: ignore[arg-type]
-    assert await w.term.procedures.engine.command(pid, data)
-    await w.settle()
-
-
-async def aborted(w: KafkaWorld, pid: int) -> None:
-    assert await w.term.procedures.engine.abort(pid)
-    await w.settle()
 
 
 @pytest.mark.seed("S2-7", "S2-15", "S3-14")
@@ -356,20 +314,6 @@ async def test_records_that_cannot_be_read_leave_the_term_without_procedures_unt
 
 # -- throttles
 
-RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-
-
-def config(w: KafkaWorld, kind: str, name: str) -> dict[str, str]:
-    node = w.node(paths.config(kind, name))
-    return {} if node is None else dict(msgspec.json.decode(node.data or b"")["config"])
-
-
-def throttled(w: KafkaWorld) -> set[str]:
-    """The entities that have a setting of a throttle."""
-    entities = [("brokers", str(b)) for b in range(1, 5)] + [("topics", topic) for topic in "ab"]
-    return {f"{kind} {name}" for kind, name in entities if {*RATES, *LISTS} & config(w, kind, name).keys()}
-
 
 @in_world(1, 2, 3, 4)
 async def test_throttles_are_in_force_before_the_first_move_and_gone_at_the_end(w: KafkaWorld) -> None:
@@ -382,20 +326,6 @@ async def test_throttles_are_in_force_before_the_first_move_and_gone_at_the_end(
     assert config(w, "topics", "a") == {LISTS[0]: "0:1,0:2,1:1,1:2", LISTS[1]: "0:3,0:4,1:3,1:4"}
     assert (await finished(w, pid)).state is State.SUCCESS
     assert throttled(w) == set()
-
-
-async def in_isr(w: KafkaWorld, topic: str, partition: int, *brokers: int) -> None:
-    """Has the leader take replicas into the ISR."""
-    state = w.states[topic, partition]
-    await w.alter_partition(state.leader, w.proposal(topic, partition, (*state.isr, *brokers)))
-    await gathered(w)
-
-
-async def gathered(w: KafkaWorld) -> None:
-    """Waits until a plan has looked at its lists again."""
-    await w.settle()
-    await asyncio.sleep(TOGETHER_MS / 1000)
-    await w.settle()
 
 
 @in_world(1, 2, 3, 4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -29,12 +28,12 @@ from metadata_store import paths
 from state_machines.decisions import restarts as module
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import RestartPlan, RollingRestart
-from state_machines.model.min_isr import MinIsr
 from state_machines.portions import Portions
 from state_machines.procedures.outcome import Wait
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kit.kafka.cluster import registration
+from tests.kit.kafka.plans import begun, in_sync, passes, restarted, serving
 from tests.kit.kafka.reassignments import propagated
 from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_view_procedures import view_of
@@ -51,43 +50,9 @@ def record(restart: RollingRestart) -> Record:
     return Record(7, "restart", State.RUNNABLE, 0, 0, 0, data=encode_restart(restart))
 
 
-async def begun(w: KafkaWorld) -> None:
-    await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
-    await serving(w)
-
-
-async def serving(w: KafkaWorld) -> None:
-    """Begins a term, which knows the brokers' min.insync.replicas."""
-    await w.begin_term()
-    w.term.cluster.min_isr = MinIsr(2, {})
-    await propagated(w)
-
-
-async def passes(w: KafkaWorld, seconds: float = 3.0) -> None:
-    await w.settle()
-    await asyncio.sleep(seconds)
-    await w.settle()
-
-
-async def in_sync(w: KafkaWorld) -> None:
-    """Leaders take all replicas of live brokers into the ISR."""
-    for (topic, number), state in w.states.items():
-        absent = [b for b in w.assignment(topic).partitions[number].replicas if b not in state.isr and b in w.brokers]
-        if absent and state.leader in w.brokers:
-            await w.alter_partition(state.leader, w.proposal(topic, number, isr=(*state.isr, *absent)))
-    await w.settle()
-
-
 async def shown(w: KafkaWorld, pid: int) -> Procedure:
     await passes(w)
     return await view_of(w).one(pid, 0)
-
-
-async def restarted(w: KafkaWorld, broker: int) -> None:
-    await w.bounce(broker)
-    await w.settle()
-    await in_sync(w)
-    await propagated(w)
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)

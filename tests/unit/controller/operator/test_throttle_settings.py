@@ -18,10 +18,10 @@ from metadata_store.acl import ADMIN, READ, Acl
 from metadata_store.errors import NotConnected
 from state_machines.admin_rules.throttles import FOLLOWER_REPLICAS, LEADER_RATE
 from state_machines.decisions.plan_progress import ReassignPlan
+from tests.kit.kafka.plans import LISTS, RATES, applied, config, moves
 from tests.kit.kafka.reassignments import alter
 from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.kafka.procedures.test_throttle_kind import ALL, begun, lifted, set_rates, view
-from tests.unit.controller.operator.test_reassign_plan import LISTS, RATES, applied, config, moves
 from tests.unit.controller.operator.test_view_procedures import view_of
 
 READ_ONLY = Acl(READ | ADMIN, "world", "anyone")

@@ -12,7 +12,6 @@ import pytest
 from metadata_store.catalog import zookeeper_reading
 from metadata_store.catalog.rows import (
     Bury,
-    Catalog,
     DropMark,
     DropRegions,
     DropServer,
@@ -29,13 +28,11 @@ from metadata_store.catalog.rows import (
     TableRow,
     Write,
 )
-from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.catalog.znodes import BUCKET_IDS
 from metadata_store.fencing.bounds import write_bytes
 from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.port import ANY_VERSION, Check
 from metadata_store.records.port import RecordStore
-from metadata_store.records.sqlite import SqliteRecords
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.contracts.catalog import CatalogContract, Catalogs
 from tests.contracts.catalog_shapes import ShapesContract
@@ -44,18 +41,7 @@ from tests.contracts.catalog_zookeeper import ROOT, ZooKeeperCatalogContract, bo
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import RecordsContract, Stores, record
 from tests.contracts.support import NthWrite, Session, session
-
-Both = tuple[RecordStore, Catalog]
-
-
-@asynccontextmanager
-async def in_a_file(path: Path) -> AsyncIterator[Both]:
-    rows = SqliteCatalog()
-    store = await SqliteRecords.open(path, rows)
-    try:
-        yield store, rows.of(store)
-    finally:
-        await store.close()
+from tests.kit.regions.catalogs import Both, in_a_file
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.contracts.catalog_zookeeper import ROOT, both
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.support import session
-from tests.unit.metadata_store.catalog.test_catalogs import in_a_file
+from tests.kit.regions.catalogs import in_a_file
 
 GOOD = RegionRow(1, "t", b"", b"k", 4)
 BAD = RegionRow(1002, "t", b"k", b"", 99)

@@ -25,9 +25,9 @@ from metadata_store.catalog.rows import (
 from metadata_store.catalog.sqlite_schema import SCHEMA, VERSION
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
-from tests.unit.metadata_store.catalog.test_catalogs import in_a_file
+from tests.kit.documented import statement_for_going_back
+from tests.kit.regions.catalogs import in_a_file
 
-ROOT: Final = Path(__file__).parents[4]
 FIRST: Final = (
     "CREATE TABLE record (pid INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL)",
     "CREATE TABLE fence (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER, last_pid INTEGER)",
@@ -149,13 +149,6 @@ async def test_a_store_of_procedures_alone_has_no_version(tmp_path: Path) -> Non
     store = await SqliteRecords.open(tmp_path / "procedures.db")
     await store.close()
     assert columns(tmp_path / "procedures.db")["user_version"] == ["0"]
-
-
-def statement_for_going_back() -> str:
-    """Returns what the documentation says, for the shell of SQLite."""
-    text = (ROOT / "docs/how-to/upgrade-and-uninstall.md").read_text()
-    [found] = re.findall(r"^sqlite3 /var/lib/regent/regions\.db \"(BEGIN;.*?COMMIT)\"$", text, re.DOTALL | re.MULTILINE)
-    return str(found)
 
 
 async def test_a_file_goes_back_to_the_first_release_by_the_documented_command(tmp_path: Path) -> None:

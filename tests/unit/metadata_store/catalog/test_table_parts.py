@@ -16,7 +16,7 @@ from state_machines.regions.table_rows import NOTHING, TableParts
 from tests.contracts.catalog_zookeeper import ROOT, both, sealed
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.support import session
-from tests.unit.metadata_store.catalog.test_catalogs import in_a_file
+from tests.kit.regions.catalogs import in_a_file
 
 TABLE = TableRow("t", 1, 0, (("codec", "none"),), 7)
 WHOLE = TableParts(1, 0, (("codec", "none"),), 7)

@@ -19,18 +19,8 @@ from state_machines.model.types import Broker
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from tests.kit.kafka.parts import DAEMON
+from tests.kit.kafka.plans import PARTITIONS, aborted, applied, finished, moves, moving, placed, record, running
 from tests.kit.kafka.world import KafkaWorld, in_world
-from tests.unit.controller.operator.test_reassign_plan import (
-    PARTITIONS,
-    aborted,
-    applied,
-    finished,
-    moves,
-    moving,
-    placed,
-    record,
-    running,
-)
 
 
 @pytest.mark.parametrize("fault", ["lose_replies", "lose_requests"])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from base64 import b64decode
 from typing import Any
 
 import pytest
 
 from brokers.wire.errors import Error
 from brokers.wire.messages.security import (
-    AlterUserScramCredentialsRequest,
     FeatureUpdate,
     ScramDeletion,
     ScramUpsertion,
@@ -28,7 +25,7 @@ from metadata_store.codecs.cluster import (
 from metadata_store.errors import OutcomeUnknown
 from state_machines.admin_rules.credentials import Salted, credential
 from tests.kit.deadlines import in_virtual_time
-from tests.kit.kafka.calls import carried
+from tests.kit.kafka.calls import SALT, SALTED_PENCIL, SHA_256, SHA_512, carried, scram, upsert
 from tests.kit.kafka.world import KafkaWorld, in_world, world
 
 OLD = Features(2, True, {"old": FeatureRange(3), "other": FeatureRange(1)}, {"note": "kept"})
@@ -117,22 +114,8 @@ async def test_a_znode_that_cannot_be_understood_is_left(w: KafkaWorld) -> None:
     assert (answer.error_code, paths.FEATURE in answer.error_message) == (Error.FEATURE_UPDATE_FAILED, True)
 
 
-SHA_256, SHA_512 = 1, 2
-SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-SALTED_PENCIL = hashlib.pbkdf2_hmac("sha256", b"pencil", SALT, 4_096)
-
-
-def upsert(user: str, mechanism: int = SHA_256, iterations: int = 4_096) -> ScramUpsertion:
-    return ScramUpsertion(user, mechanism, iterations, SALT, SALTED_PENCIL)
-
-
-def request(*wanted: ScramUpsertion | ScramDeletion) -> AlterUserScramCredentialsRequest:
-    deletions = tuple(one for one in wanted if isinstance(one, ScramDeletion))
-    return AlterUserScramCredentialsRequest(deletions, tuple(one for one in wanted if isinstance(one, ScramUpsertion)))
-
-
 async def altered(w: KafkaWorld, *wanted: ScramUpsertion | ScramDeletion, attempt: int = 0) -> dict[str, int]:
-    answer: Any = await carried(w, request(*wanted), attempt=attempt)
+    answer: Any = await carried(w, scram(*wanted), attempt=attempt)
     return {one.user: int(one.error_code) for one in answer.results}
 
 

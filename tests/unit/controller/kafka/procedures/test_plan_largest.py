@@ -17,19 +17,9 @@ from state_machines.decisions import plan_checks
 from state_machines.decisions.plan_checks import WORDS_KEPT_MAX, shortened
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, Superseded
 from state_machines.procedures.states import State
+from tests.kit.kafka.plans import PARTITIONS, aborted, applied, commanded, finished, moves, record, running, statuses
 from tests.kit.kafka.reassignments import alter, caught_up, join, propagated
 from tests.kit.kafka.world import KafkaWorld, in_world
-from tests.unit.controller.operator.test_reassign_plan import (
-    PARTITIONS,
-    aborted,
-    applied,
-    commanded,
-    finished,
-    moves,
-    record,
-    running,
-    statuses,
-)
 
 
 def largest() -> ReassignPlan:

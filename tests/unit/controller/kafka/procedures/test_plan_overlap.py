@@ -34,8 +34,8 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.kit.kafka.calls import carried
 from tests.kit.kafka.model import P, make_cluster
+from tests.kit.kafka.plans import applied, finished, moves, record, running
 from tests.kit.kafka.world import KafkaWorld, in_world
-from tests.unit.controller.operator.test_reassign_plan import applied, finished, moves, record, running
 
 MANY = reassign.DECODED_MAX + 10
 

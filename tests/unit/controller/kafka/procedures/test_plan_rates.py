@@ -22,8 +22,7 @@ from controller.procedures.requests import ProcedureRefused
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.decisions.throttling import BEGINS, CALM_MS, SET, Copy, RateBounds
 from state_machines.model.types import Broker, LogDirectory, ReplicaLog, TopicPartition
-from tests.kit.kafka.world import KafkaWorld, in_world
-from tests.unit.controller.operator.test_reassign_plan import (
+from tests.kit.kafka.plans import (
     LISTS,
     RATES,
     aborted,
@@ -37,6 +36,7 @@ from tests.unit.controller.operator.test_reassign_plan import (
     record,
     running,
 )
+from tests.kit.kafka.world import KafkaWorld, in_world
 
 LOW, HIGH = 1_000_000, 4_000_000
 PACED = ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=LOW, bounds=RateBounds(LOW, HIGH))

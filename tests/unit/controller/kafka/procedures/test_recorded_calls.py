@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from unittest import mock
 
 import pytest
 from msgspec import Struct
 
 from brokers.listener.controller_listener import NotController
-from brokers.wire.messages.partitions import (
-    AlterPartitionReassignmentsRequest,
-    ReassignedPartition,
-    ReassignedTopic,
-)
-from brokers.wire.messages.security import FeatureUpdate, UpdateFeaturesRequest
 from brokers.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
 from controller.kafka.term import procedures
 from controller.procedures import requests
@@ -24,104 +18,18 @@ from controller.process.clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
-from metadata_store.codecs.cluster import FeatureRange, Features, encode_features
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.records import codec
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
-from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
 from tests.kit.deadlines import in_virtual_time
-from tests.kit.kafka.calls import CALL, carried, create, created, grow, topic
+from tests.kit.kafka.calls import CALL, carried, create, created, grow, scram, topic
+from tests.kit.kafka.recorded_calls import ALICE, CALLS, FIRST, Call, begun, effect, in_memory, prepared, stored, warmed
 from tests.kit.kafka.world import KafkaWorld, in_world, world
-from tests.unit.controller.kafka.clients.test_handlers_clients import request as scram
-from tests.unit.controller.kafka.clients.test_handlers_clients import upsert
 
-FIRST: Final = f"{own.PROCEDURES}/0000000001"
-ALICE: Final = {"principal": "User:alice", "client_id": "admin-1"}
-
-
-class Call(NamedTuple):
-    """A call. ``writes``: the paths of its multi besides the fence and the record; ``result``: in its record."""
-
-    kind: CallKind
-    body: Struct
-    writes: tuple[str, ...]
-    result: str
-
-
-CALLS: Final = (
-    Call(
-        CallKind.CREATE_TOPICS,
-        create(topic("new", -1, -1, (1, 2)), topic("t", 1, 1)),
-        (paths.topic_config("new"), paths.topic("new")),
-        "created 1 topic: new; refused: 1 x TOPIC_ALREADY_EXISTS",
-    ),
-    Call(
-        CallKind.CREATE_PARTITIONS,
-        grow("t", 3, (2, 1)),
-        (paths.topic("t"),),
-        "added partitions to 1 topic: t to 3",
-    ),
-    Call(
-        CallKind.DELETE_TOPICS,
-        DeleteTopicsRequest(5_000, ("t",)),
-        (paths.deletion("t"),),
-        "marked for deletion 1 topic: t",
-    ),
-    Call(
-        CallKind.ALTER_REASSIGNMENTS,
-        AlterPartitionReassignmentsRequest(
-            5_000,
-            (ReassignedTopic("t", (ReassignedPartition(0, (2, 3)), ReassignedPartition(9, (1,)))),),
-        ),
-        (paths.topic("t"),),
-        "begun 1 partition: t-0 to [2, 3]; refused: 1 x UNKNOWN_TOPIC_OR_PARTITION",
-    ),
-    Call(
-        CallKind.ALTER_SCRAM_CREDENTIALS,
-        scram(upsert("bob")),
-        (paths.config("users", "bob"), paths.CONFIG_CHANGE_PREFIX),
-        "changed the SCRAM credentials of 1 user: bob",
-    ),
-    Call(
-        CallKind.UPDATE_FEATURES,
-        UpdateFeaturesRequest(5_000, (FeatureUpdate("f", 0, upgrade_type=3),)),
-        (paths.FEATURE,),
-        "deleted 1 finalised feature: f",
-    ),
-)
 EACH: Final = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.kind.value)
-
-
-async def prepared(w: KafkaWorld) -> None:
-    """A topic, and a finalised feature."""
-    await w.topic("t", (1, 2), (2, 1), leaders=True)
-    await w.operator.create(paths.FEATURE, encode_features(Features(2, True, {"f": FeatureRange(1)})))
-
-
-def stored(w: KafkaWorld) -> dict[int, Record]:
-    """The records in ZooKeeper."""
-    if w.node(own.PROCEDURES) is None:
-        return {}
-    found: dict[int, Record] = {}
-    for name in w.children(own.PROCEDURES):
-        node = w.node(f"{own.PROCEDURES}/{name}")
-        assert node is not None
-        found[int(name)] = codec.unsealed(int(name), node.data or b"")
-    return found
-
-
-def in_memory(w: KafkaWorld) -> dict[int, Record]:
-    return dict(w.term.procedures.engine.records)
-
-
-async def warmed(w: KafkaWorld) -> None:
-    """Begins a term whose pids are reserved: the first call of a term does that."""
-    await prepared(w)
-    await w.serve()
-    await w.term.procedures.engine._pids.reserve(1)
-    w.forget()
 
 
 def lost() -> None:
@@ -297,17 +205,6 @@ async def test_killed_before_and_after_each_write_a_call_has_one_pid_and_one_eff
             assert known.items() <= stored(w).items()
             [record] = stored(w).values()
             assert (record.kind, record.result.decode()) == (call.kind.value, call.result)
-
-
-async def begun(w: KafkaWorld) -> None:
-    await prepared(w)
-    await w.serve()
-    w.forget()
-
-
-def effect(w: KafkaWorld) -> Any:
-    feature, bob = w.node(paths.FEATURE), w.node(paths.config("users", "bob"))
-    return w.assignments(), w.children(paths.DELETE_TOPICS), feature and feature.data, bob and bob.data
 
 
 # -- many calls, and large ones

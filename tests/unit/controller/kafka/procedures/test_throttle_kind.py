@@ -24,9 +24,7 @@ from state_machines.admin_rules.throttles import Entity, Throttle
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from tests.kit.kafka.reassignments import caught_up
-from tests.kit.kafka.world import KafkaWorld, in_world
-from tests.unit.controller.operator.test_reassign_plan import (
+from tests.kit.kafka.plans import (
     LISTS,
     OPS,
     RATES,
@@ -40,6 +38,8 @@ from tests.unit.controller.operator.test_reassign_plan import (
     running,
     throttled,
 )
+from tests.kit.kafka.reassignments import caught_up
+from tests.kit.kafka.world import KafkaWorld, in_world
 from tests.unit.controller.operator.test_view_procedures import view_of
 
 ALL = (1, 2, 3, 4)

@@ -23,10 +23,10 @@ from metadata_store import paths
 from state_machines.decisions.leader_election import ElectionType
 from tests.kit.deadlines import eventually, in_exact_time, in_virtual_time
 from tests.kit.kafka.calls import carried, create, grow, topic
+from tests.kit.kafka.foreign_writes import ACTS, REASSIGNMENT, Interruption, prepared
 from tests.kit.kafka.parts import DAEMON
 from tests.kit.kafka.reassignments import alter
 from tests.kit.kafka.world import KafkaWorld, in_world, world
-from tests.unit.controller.kafka.path.test_conflict_rounds import ACTS, REASSIGNMENT, Interruption, prepared
 
 
 async def running(w: KafkaWorld) -> None:

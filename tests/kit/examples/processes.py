@@ -17,7 +17,7 @@ from examples.kv.writer import SEGMENT_BYTES_MAX, Log, Segments
 from regent_agent.connection import Address
 from regent_agent.protocol import Published
 from regent_agent.service import OpenedRegion
-from tests.unit.examples.daemon_kit import Daemon
+from tests.kit.examples.daemon import Daemon
 
 ROOT = Path(__file__).parents[3]
 
