@@ -22,7 +22,7 @@ from tests.mutants.source import MODULE, ROOT, Function, functions, product_file
 from tests.mutants.workplace import Workplace
 
 MAP: Final = ROOT / "build" / "mutants-coverage.json"
-LATER: Final = ("simulation", "real", "verify", "mutants")
+LATER: Final = ("real", "verify", "mutants")
 """Folders of tests that are not selected by what they run."""
 RECORD_S_MAX: Final = 3_600.0
 IMPORTS: Final = ""
