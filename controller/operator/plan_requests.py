@@ -217,7 +217,7 @@ def refuse_overlap(engine: Engine[KafkaEnv] | None, plan: ReassignPlan, caller: 
 
 
 def encoded(plan: ReassignPlan, cluster: Cluster) -> bytes:
-    """Encodes a plan; raises :class:`ViewRefused` for one that is too large, or is so with throttles of its undoing.
+    """Encodes a plan; raises :class:`ViewRefused` for one that is too large, also with the throttles of its undoing.
 
     Those are the most: they come on top of the throttles that its moves had.
     """

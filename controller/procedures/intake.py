@@ -106,7 +106,7 @@ class Intake(Generic[Env]):
         return self._procedures.commanded(pid, data, now_ms, request.ending, undoing=undoing)
 
     def _weighed(self, change: Change, what: str) -> int:
-        """Returns the weight of a request's records; raises :class:`ProcedureRefused` where no store takes them."""
+        """Returns the weight of records; raises :class:`ProcedureRefused` where the store cannot take them."""
         weight, why = self._scale.problem(change)
         if why is not None:
             raise ProcedureRefused(f"{what}: {why}: send a smaller request")

@@ -24,7 +24,7 @@ from tests.mutants.workplace import Workplace
 MAP: Final = ROOT / "build" / "mutants-coverage.json"
 LATER: Final = ("real", "verify", "mutants")
 """Folders of tests that are not selected by what they run."""
-RECORD_S_MAX: Final = 3_600.0
+RECORD_S_MAX: Final = 7_200.0
 IMPORTS: Final = ""
 """Stands for the imports before the first test."""
 _IMPORT: Final = "from tests.mutants.hits import hits as _hits\n"
@@ -130,6 +130,8 @@ def _recorded(files: Sequence[str], jobs: int) -> dict[str, Ran]:
         found = _read(records, names)
         if not found:
             raise RuntimeError(f"no test was recorded:\n{ran.output}")
+        if ran.code is None:
+            raise RuntimeError(f"the tests were not recorded to their end within {RECORD_S_MAX:g} s")
         return found
     finally:
         place.close()

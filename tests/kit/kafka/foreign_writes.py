@@ -114,7 +114,7 @@ async def rested(w: KafkaWorld) -> End:
 
 
 def how(w: KafkaWorld) -> End:
-    """Leaders, ISRs, replicas, and what is left to do; of a topic whose deletion waits for a broker, that it waits."""
+    """Returns leaders with ISRs, replicas, and open requests; topics that wait for deletion stand apart."""
     marked = w.children(paths.DELETE_TOPICS)
     led = {n: (s.leader, frozenset(s.isr)) for n, s in sorted(w.states.items()) if n[0] not in marked}
     assigned = {name: replicas for name, replicas in w.assignments().items() if name not in marked}
