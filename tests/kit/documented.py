@@ -1,4 +1,4 @@
-"""Reads commands out of the how-to pages, so that tests carry out what these say."""
+"""Reads commands out of the how-to pages, for tests that carry them out."""
 
 from __future__ import annotations
 

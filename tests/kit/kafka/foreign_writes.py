@@ -141,7 +141,7 @@ class Interruption:
 
 
 async def played(trigger: Act, foreign: Act, number: int) -> tuple[End, int]:
-    """The end where ``foreign`` comes at the ``number``-th request (0: after all), and how many requests there were."""
+    """Returns the end where ``foreign`` comes at the ``number``-th request (0: after all), and their number."""
     async with world(1, 2, 3, 4) as w:
         await prepared(w)
         watched = Interruption(w, number, foreign)
@@ -154,12 +154,12 @@ async def played(trigger: Act, foreign: Act, number: int) -> tuple[End, int]:
 
 
 async def one_after_the_other(first: Act, second: Act) -> End:
-    """The end where nothing interrupts anything."""
+    """Returns the end where nothing interrupts anything."""
     return (await played(first, second, 0))[0]
 
 
 async def strange_ends(name: str, foreign: str, first: int = 1, step: int = 1) -> list[str]:
-    """The requests of a trigger at which a foreign write leads to another end than before it or after it.
+    """Returns the requests of a trigger at which a foreign write leads to another end than before it or after it.
 
     Only the ``first`` request and each ``step``-th after it are interrupted.
     """

@@ -88,7 +88,7 @@ def config(w: KafkaWorld, kind: str, name: str) -> dict[str, str]:
 
 
 def throttled(w: KafkaWorld) -> set[str]:
-    """The entities that have a setting of a throttle."""
+    """Returns the entities that have a setting of a throttle."""
     entities = [("brokers", str(b)) for b in range(1, 5)] + [("topics", topic) for topic in "ab"]
     return {f"{kind} {name}" for kind, name in entities if {*RATES, *LISTS} & config(w, kind, name).keys()}
 

@@ -79,13 +79,13 @@ CALLS: Final = (
 
 
 async def prepared(w: KafkaWorld) -> None:
-    """A topic, and a finalised feature."""
+    """Creates a topic and finalises a feature."""
     await w.topic("t", (1, 2), (2, 1), leaders=True)
     await w.operator.create(paths.FEATURE, encode_features(Features(2, True, {"f": FeatureRange(1)})))
 
 
 def stored(w: KafkaWorld) -> dict[int, Record]:
-    """The records in ZooKeeper."""
+    """Reads the records in ZooKeeper."""
     if w.node(own.PROCEDURES) is None:
         return {}
     found: dict[int, Record] = {}
